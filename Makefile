@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. They need Python ≥ 3.11, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+K8S ?= 1.36
+export PYTHONDONTWRITEBYTECODE=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test e2e bench lint format docs lock clean
+
+help: ## Show what can be done here
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.done ## Create .venv with the locked dependencies (the others call it by themselves)
+
+# uv if it is at hand or can be had, else plain venv + pip.
+$(VENV)/.done: pyproject.toml uv.lock
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh .ci/setup
+	@touch $@
+
+demo: setup ## Play the scripted day in the sandbox; no cluster needed (SHORT=1: the short form)
+	@$(BIN)/mooring demo $(if $(SHORT),--short,) $(DEMO)
+
+test: setup ## All tests that need nothing but this machine and Python
+	@$(BIN)/pytest $(T)
+
+e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
+	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S)
+	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e $(T)
+
+bench: setup ## Print the figures we claim (B=name for one of them)
+	@$(BIN)/python -m bench $(B)
+
+lint: setup ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## Let ruff put things right
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: setup ## Check the docs: links resolve, code names exist, commands parse
+	@$(BIN)/pytest tests/docs
+
+lock: ## Resolve the dependencies anew
+	@sh .ci/setup uv-only && .tools/bin/uv lock
+
+clean: ## Remove what the targets above made (not the control plane's cache)
+	rm -rf $(VENV) .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist .e2e-logs test-output

@@ -1,0 +1,103 @@
+"""One vocabulary of reasons, used alike in `why`, metric labels, Kubernetes Events, logs and the page.
+
+A reason is a code; the sentence around it names the object, the figure and the blocker. Codes are stable: scripts and
+alerts match on them. Add, never rename.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Reason(StrEnum):
+    # Why something is wanted.
+    ASKED = "asked"
+    WRONG_CLASS = "wrong-class"
+    DISABLED = "disabled"
+    NOTICE = "notice"
+    DEADLINE = "deadline"
+    RETIRING = "retiring"
+    REPAIR = "repair"
+    BALANCE = "balance"
+    RETURN_TO_SPOT = "return-to-spot"
+    RESUMED = "resumed"
+    # Why something was rejected at the door.
+    INVALID = "invalid"
+    REGION_BUSY = "region-busy"
+    SUBJECT_BUSY = "subject-busy"
+    STORE_PAUSED = "store-paused"
+    TARGET_PAUSED = "target-paused"
+    NEVER_FITS = "never-fits"
+    TOO_MANY_WAITING = "too-many-waiting"
+    # Why something waits.
+    TARGET_FULL = "target-full"
+    BEHIND = "behind"
+    FACT = "fact"
+    PDB = "pdb"
+    NO_ROOM = "no-room"
+    SETTLING = "settling"
+    COOLDOWN = "cooldown"
+    BACK_OFF = "back-off"
+    NOT_SYNCED = "not-synced"
+    NOT_LEADER = "not-leader"
+    # Why a running one does not get on.
+    STALLED = "stalled"
+    PD_UNREACHABLE = "pd-unreachable"
+    PD_UNSURE = "pd-unsure"
+    REGISTRY_UNREACHABLE = "registry-unreachable"
+    STORE_NOT_UP = "store-not-up"
+    STORE_UNKNOWN = "store-unknown"
+    STORE_CHANGED = "store-changed"
+    ONE_STORE = "one-store"
+    LEADERS_LEFT = "leaders-left"
+    POD_NOT_READY = "pod-not-ready"
+    LOCAL_VOLUME = "local-volume"
+    BARE_POD = "bare-pod"
+    EMPTY_DIR = "empty-dir"
+    # How something ended.
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    TIMEOUT = "timeout"
+    EXPIRED = "expired"
+    REPLACED = "replaced"
+    WITHDRAWN = "withdrawn"
+    SUBJECT_GONE = "subject-gone"
+    CLUSTER_GONE = "cluster-gone"
+    NODE_GONE = "node-gone"
+    SWEPT = "swept"
+    # Input and configuration.
+    FEATURE_OFF = "feature-off"
+    MISCONFIGURED = "misconfigured"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+    NOT_RUNNING = "not-running"
+    TIME = "time"
+    # Home and mix, on a pod.
+    HOME = "home"
+    HOME_UNKNOWN = "home-unknown"
+    HOME_ABSENT = "home-absent"
+    SEAT_HELD = "seat-held"
+    ADOPTED = "adopted"
+    SLOT = "slot"
+    NOT_MANAGED = "not-managed"
+    # Fleet.
+    QUORUM = "quorum"
+    UNMET = "unmet"
+
+
+class State(StrEnum):
+    """The five words a person reads. `waits`: nothing to do for you; `held`: a person must act; `refused`: never, as configured."""
+
+    PLACED = "placed"
+    MOVING = "moving"
+    WAITS = "waits"
+    HELD = "held"
+    REFUSED = "refused"
+
+
+#: A person must act before these end.
+HELD_REASONS: Final = frozenset(
+    {Reason.PDB, Reason.BARE_POD, Reason.EMPTY_DIR, Reason.LOCAL_VOLUME, Reason.ONE_STORE, Reason.MISCONFIGURED}
+)
+#: These never end, as configured.
+REFUSED_REASONS: Final = frozenset({Reason.NEVER_FITS, Reason.FEATURE_OFF, Reason.INVALID})
