@@ -18,6 +18,8 @@ from mooring.model.tidb import PdMember, PdOperator, PdView, Region
 
 #: A Kubernetes object as plain JSON values.
 Json = dict[str, Any]
+#: RFC 6902: a list of operations.
+JsonPatch = list[Json]
 
 
 class PortError(Exception):
@@ -83,7 +85,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """ADDED, MODIFIED, DELETED carry an object; BOOKMARK only a resourceVersion; ERROR a status code (410 = Expired)."""
+    """ADDED, MODIFIED, DELETED carry an object; BOOKMARK only a resourceVersion; ERROR a status code (410: Expired)."""
 
     type: str
     object: Object | None = None
@@ -120,7 +122,7 @@ class KubeApi(Protocol):
         kind: Kind,
         namespace: str,
         name: str,
-        patch: Json | list[Json],
+        patch: Json | JsonPatch,
         *,
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
@@ -153,7 +155,7 @@ class PlacementDriver(Protocol):
         ...
 
     async def add_evict_leader(self, store_id: int) -> None:
-        """Lists first, adds only when absent (re-adding makes eviction ineffective on PD < 8.3). NotFound: no such store."""
+        """Lists first, adds only when absent (re-adding breaks eviction on PD < 8.3). NotFound: no such store."""
         ...
 
     async def remove_evict_leader(self, store_id: int) -> None:
