@@ -1,0 +1,82 @@
+"""Kubernetes' small notations as numbers: quantities, int-or-percent, RFC 3339 times.
+
+They repeat endlessly (a cluster knows a few dozen distinct requests), so each parser remembers what it has seen, in
+a bounded cache. None of them raises: what cannot be read counts as absent, as one odd object must not stop a list.
+"""
+
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final
+
+_SUFFIXES: Final[dict[str, Decimal]] = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+#: Quantities and limits that JSON may also carry as plain numbers.
+Amount = str | int | float | None
+
+
+@lru_cache(maxsize=8192)
+def _scaled(text: str, scale: int) -> int:
+    text = text.strip()
+    # "12E" is an exa, "12E3" and "12e3" are exponents: only a trailing run of letters is a suffix.
+    digits = text.rstrip("numkKMGTPEi")
+    factor = _SUFFIXES.get(text[len(digits) :])
+    if factor is None:
+        return 0
+    try:
+        return int((Decimal(digits) * factor * scale).to_integral_value(ROUND_CEILING))
+    except (InvalidOperation, ValueError, OverflowError):
+        return 0
+
+
+def milli(quantity: Amount) -> int:
+    """`250m` → 250, `1.5` → 1500; fractions of a milli round up, as in Kubernetes."""
+    return 0 if quantity is None else _scaled(str(quantity), 1000)
+
+
+def whole(quantity: Amount) -> int:
+    """`1Gi` → 1073741824, `1500m` → 2 (rounded up)."""
+    return 0 if quantity is None else _scaled(str(quantity), 1)
+
+
+def share_of(value: Amount, total: int, *, round_up: bool) -> int | None:
+    """An int-or-percent resolved against `total`. None when it is absent or unreadable."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    try:
+        if not text.endswith("%"):
+            return int(text)
+        hundredths = int(text[:-1]) * total
+    except ValueError:
+        return None
+    return -(-hundredths // 100) if round_up else hundredths // 100
+
+
+@lru_cache(maxsize=16384)
+def epoch(text: str | None) -> float | None:
+    """An RFC 3339 time as seconds since the epoch; None when absent or unreadable."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
