@@ -1,0 +1,188 @@
+"""`ports.PlacementDriver` over PD's HTTP API, 2.1 to 8.5.
+
+Three rules carry it:
+- One look is one look. `observe` asks a fixed handful of lists, never one per store, and brackets them by PD's start
+  timestamp: what came from two lives of a PD is not put into one view.
+- PD may not know. A PD that has just started shows every store Up with no leaders, and has no schedulers yet; its list
+  of evicted stores is then a 404, exactly as when there is no such scheduler. The scheduler names tell the two apart:
+  a PD that runs always has some. `evicting` is None as long as it has none.
+- List before add, look after remove. Adding a store twice breaks its eviction before 8.3; a remove that PD did not
+  carry out leaves a store without leaders for ever.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from mooring.model.tidb import PdMember, PdOperator, PdView, Region
+from mooring.pd import answers
+from mooring.pd.answers import EVICT_LEADER
+from mooring.pd.transport import Answer, Transport
+from mooring.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
+
+API: Final = "/pd/api/v1"
+
+
+class PdClient:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        clock: Clock,
+        chance: Chance | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout_s: float = 5.0,
+        attempts: int = 3,
+    ) -> None:
+        self._transport = Transport(
+            endpoints, clock=clock, chance=chance, ssl_context=ssl_context, timeout_s=timeout_s, attempts=attempts
+        )
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def observe(self) -> PdView:
+        for _ in range(2):
+            before = answers.status(await self._get("/status"))
+            stores, evicting, count, members, operators = await asyncio.gather(
+                self._get("/stores"), self._evicting(), self._region_count(), self._get("/members"), self.operators()
+            )
+            after = answers.status(await self._get("/status"))
+            if before.start_timestamp == after.start_timestamp:
+                known, leader = answers.members(members)
+                return PdView(
+                    stores=answers.stores(stores),
+                    evicting=evicting,
+                    region_count=count,
+                    start_timestamp=after.start_timestamp,
+                    leader=leader,
+                    members=known,
+                    operators=tuple(operators),
+                )
+        raise Unanswered("PD restarted or changed its leader while it was looked at")
+
+    async def _evicting(self) -> tuple[int, ...] | None:
+        answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")
+        if answer.ok:
+            return answers.evicting_by_list(answer.body)
+        if answer.status != 404:
+            raise _error(answer, "list evicted stores")
+        names = await self.schedulers()
+        if not names or EVICT_LEADER in names:
+            # None yet (starting), or one that appeared between the two questions: PD could not say.
+            return None
+        return answers.evicting_by_name(names)
+
+    async def _region_count(self) -> int:
+        answer = await self._ask("GET", "/regions/count")
+        if answer.status == 404:  # before 6.1
+            answer = await self._ask("GET", "/stats/region")
+        if not answer.ok:
+            raise _error(answer, "count regions")
+        return answers.region_count(answer.body)
+
+    async def regions(self) -> Sequence[Region]:
+        return answers.regions(await self._get("/regions"))
+
+    async def operators(self) -> Sequence[PdOperator]:
+        return answers.operators(await self._get("/operators"))
+
+    async def operator(self, region_id: int) -> PdOperator | None:
+        answer = await self._ask("GET", f"/operators/{region_id}")
+        if answer.ok:
+            return answers.operator(answer.words)
+        if _is_absent(answer):
+            return None
+        raise _error(answer, f"operator of region {region_id}")
+
+    async def schedulers(self, *, paused: bool = False) -> tuple[str, ...]:
+        body = await self._get("/schedulers?status=paused" if paused else "/schedulers")
+        return tuple(sorted(answers.names(body, "schedulers")))
+
+    async def config(self) -> Json:
+        return answers.plain(await self._get("/config/schedule"), "config")
+
+    async def members(self) -> Sequence[PdMember]:
+        members, health = await asyncio.gather(self._get("/members"), self._get("/health"))
+        known, _ = answers.members(members)
+        healthy = answers.health(health)
+        return tuple(PdMember(m.name, m.member_id, m.client_urls, healthy.get(m.member_id)) for m in known)
+
+    # ── Evicting leaders ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def add_evict_leader(self, store_id: int) -> None:
+        evicting = await self._evicting()
+        if evicting is None:
+            raise Unanswered("PD does not list its schedulers yet: nothing was added")
+        if store_id in evicting:
+            return
+        answer = await self._ask("POST", "/schedulers", {"name": EVICT_LEADER, "store_id": store_id})
+        if not answer.ok:
+            raise _error(answer, f"evict leaders of store {store_id}")
+
+    async def remove_evict_leader(self, store_id: int) -> None:
+        answer = await self._ask("DELETE", f"/schedulers/{EVICT_LEADER}-{store_id}")
+        if not answer.ok and answer.status != 404:
+            raise _error(answer, f"end the eviction of store {store_id}")
+        evicting = await self._evicting()
+        if evicting is None:
+            # A scheduler that PD has stored and not loaded yet answers 404 too, and would come back.
+            raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
+        if store_id in evicting:
+            raise Unanswered(f"PD still evicts leaders of store {store_id}")
+
+    # ── Operators, schedulers, the leader ─────────────────────────────────────────────────────────────────────────
+
+    async def add_operator(self, body: Json) -> None:
+        answer = await self._ask("POST", "/operators", body, idempotent=False)
+        if answer.ok:
+            return
+        if "ErrAddOperator" in answer.words:
+            raise Conflict(answer.words)
+        if answer.status >= 500 and not _is_absent(answer) and answer.words.startswith("[PD:etcd"):
+            raise _error(answer, "add an operator")
+        raise NotFound(answer.words) if _is_absent(answer) else Refused(answer.words, answer.status)
+
+    async def cancel_operator(self, region_id: int) -> None:
+        answer = await self._ask("DELETE", f"/operators/{region_id}")
+        if not answer.ok and not _is_absent(answer):
+            raise _error(answer, f"cancel the operator of region {region_id}")
+
+    async def pause_scheduler(self, name: str, seconds: int) -> None:
+        answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
+        if not answer.ok:
+            raise _error(answer, f"pause {name}")
+
+    async def transfer_pd_leader(self, name: str) -> None:
+        answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
+        if not answer.ok:
+            raise _error(answer, f"hand PD's leadership to {name}")
+
+    # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, method: str, path: str, body: Json | None = None, *, idempotent: bool = True) -> Answer:
+        return await self._transport.ask(method, API + path, body, idempotent=idempotent)
+
+    async def _get(self, path: str) -> bytes:
+        answer = await self._ask("GET", path)
+        if not answer.ok:
+            raise _error(answer, path)
+        return answer.body
+
+
+def _is_absent(answer: Answer) -> bool:
+    return answer.status == 404 or "NotFound]" in answer.words
+
+
+def _error(answer: Answer, what: str) -> PortError:
+    """PD's no, by its words first: an unknown store is a 404, a 400 or a 500, as version and call will have it."""
+    message = f"PD: {what}: {answer.status} {answer.words[:300]}"
+    if _is_absent(answer):
+        return NotFound(message)
+    if answer.status < 500:
+        return Refused(message, answer.status)
+    return Unanswered(message)
