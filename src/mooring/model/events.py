@@ -1,10 +1,15 @@
-"""What reaches the world from Kubernetes: three small events. Losing one costs time, never truth."""
+"""What reaches the world: three small events from Kubernetes, looks at PD and at the machine registry.
+
+Losing one costs time, never truth.
+"""
 
 import msgspec
 
 from mooring.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
 from mooring.model.kinds import Kind
-from mooring.model.tidb import TidbCluster
+from mooring.model.machine import Machine
+from mooring.model.operator import Operator
+from mooring.model.tidb import PdView, TidbCluster
 
 #: Everything the world keeps of Kubernetes.
 Object = Pod | Node | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
@@ -42,3 +47,38 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     key: Key
     old: Object | None
     new: Object | None
+
+
+class PdSeen(msgspec.Struct, frozen=True, gc=False):
+    cluster: Key
+    view: PdView
+    #: When the look began: what was written later is not in it.
+    at: float
+
+
+class PdLost(msgspec.Struct, frozen=True, gc=False):
+    """PD could not be looked at; what was seen last is still the last word, and old."""
+
+    cluster: Key
+    detail: str
+    at: float
+
+
+class MachinesSeen(msgspec.Struct, frozen=True, gc=False):
+    machines: tuple[Machine, ...]
+    at: float
+
+
+class MachinesLost(msgspec.Struct, frozen=True, gc=False):
+    detail: str
+    at: float
+
+
+class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
+    """One of our own operators has ended: whoever proposed it looks again."""
+
+    operator: Operator
+
+
+#: What may make a decider look again.
+Happening = Change | PdSeen | PdLost | MachinesSeen | MachinesLost | OperatorEnded

@@ -1,0 +1,29 @@
+"""What the shell tells the engine, besides what reaches the world (`model.events`)."""
+
+import msgspec
+
+from mooring.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen
+from mooring.model.instructions import Outcome
+
+
+class Synced(msgspec.Struct, frozen=True, gc=False):
+    """Every kind has been listed once: from now on what is missing in the world is missing in the cluster."""
+
+
+class Led(msgspec.Struct, frozen=True, gc=False):
+    """This replica has won (or lost) the lease."""
+
+    leading: bool
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has passed; nothing else is new."""
+
+
+class Features(msgspec.Struct, frozen=True, gc=False):
+    """Which capabilities are on."""
+
+    on: frozenset[str]
+
+
+Event = KubeEvent | PdSeen | PdLost | MachinesSeen | MachinesLost | Synced | Led | Tick | Features | Outcome

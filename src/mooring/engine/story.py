@@ -1,0 +1,59 @@
+"""The story of each object: what happened to it, in order, and what caused it. `why` reads it.
+
+Bounded twice: the newest entries of each object, and the most recently touched objects. It is soft state; after a
+restart it begins with what the marks say.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    at: float
+    #: Id of the event, operator or instruction that this entry is about.
+    id: str
+    #: What caused it: another id.
+    cause: str = ""
+    #: A short fixed verb: "asked", "queued", "promoted", "wrote", "waits", "ended", …
+    verb: str
+    source: str = ""
+    reason: str = ""
+    text: str = ""
+    subjects: tuple[str, ...] = ()
+
+
+class Story:
+    def __init__(self, *, entries_per_object: int = 40, objects: int = 4000, timeline: int = 2000) -> None:
+        self._entries_per_object = entries_per_object
+        self._objects = objects
+        self._of: OrderedDict[str, deque[Entry]] = OrderedDict()
+        #: The newest entries of all objects, oldest first.
+        self.timeline: deque[Entry] = deque(maxlen=timeline)
+        #: What the shell has not logged yet.
+        self._fresh: list[Entry] = []
+        #: How many entries there have been in all.
+        self.count = 0
+
+    def tell(self, entry: Entry) -> None:
+        self.count += 1
+        self.timeline.append(entry)
+        self._fresh.append(entry)
+        for subject in entry.subjects:
+            of = self._of.get(subject)
+            if of is None:
+                of = self._of[subject] = deque(maxlen=self._entries_per_object)
+                if len(self._of) > self._objects:
+                    self._of.popitem(last=False)
+            else:
+                self._of.move_to_end(subject)
+            of.append(entry)
+
+    def of(self, subject: str) -> Iterator[Entry]:
+        return iter(tuple(self._of.get(subject, ())))
+
+    def take_fresh(self) -> Iterable[Entry]:
+        """Entries since the last call: for logs, metrics and the page."""
+        fresh, self._fresh = self._fresh, []
+        return fresh

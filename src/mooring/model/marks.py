@@ -1,0 +1,69 @@
+"""Marks: what has begun is written on the object it disturbs, before it is disturbed.
+
+A mark names operator, source, reason, step, since when, and what was there before: we undo only what a mark says we
+did. It is a small JSON value in an annotation of ours, readable by a person with kubectl. A mark that cannot be read
+is never guessed at: it is reported and left alone.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+HANDOFF: Final = "mooring.dev/handoff"
+LEAVING: Final = "mooring.dev/leaving"
+CORDONED_BY: Final = "mooring.dev/cordoned-by"
+RETIRING: Final = "mooring.dev/retiring"
+HOME: Final = "mooring.dev/home"
+PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel"):
+    operator: str
+    source: str
+    reason: str
+    step: str
+    #: Epoch seconds.
+    since: float
+    detail: str = ""
+    #: Of the pod about to be disturbed.
+    pod_uid: str = msgspec.field(default="", name="podUID")
+    pod_create_time: str = ""
+    store_id: int = msgspec.field(default=0, name="storeID")
+    node: str = ""
+    #: `none` or `delete-pod`, the design's word.
+    value: str = ""
+    deadline: float | None = None
+    #: Id of the second operator of a pair (the restart that follows an eviction), once it has begun.
+    restart: str = ""
+    #: What was there before us ("evicting": "true", "unschedulable": "false"): not ours to undo.
+    before: Mapping[str, str] = MappingProxyType({})
+
+
+_marks = msgspec.json.Decoder(dict[str, Mark])
+_mark = msgspec.json.Decoder(Mark)
+
+
+def read_marks(text: str) -> dict[str, Mark] | None:
+    """A map of marks (one annotation for several pods). None: not readable, so not ours to touch."""
+    try:
+        return _marks.decode(text) if text else {}
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def read_mark(text: str) -> Mark | None:
+    try:
+        return _mark.decode(text)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def write_marks(marks: Mapping[str, Mark]) -> str | None:
+    """None removes the annotation."""
+    return msgspec.json.encode(dict(sorted(marks.items()))).decode() if marks else None
+
+
+def write_mark(mark: Mark) -> str:
+    return msgspec.json.encode(mark).decode()
