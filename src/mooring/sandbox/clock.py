@@ -1,0 +1,277 @@
+"""Virtual time: one heap of timers that everything in the sandbox hangs on.
+
+The problem: a scene that lasts two hours must play in milliseconds and come out the same every time. So nothing here
+sleeps and nothing reads the machine's clock. A `Timeline` holds timers; ties fire in the order they were set. Three
+drivers move it:
+
+    run_until / run_for / run_while    plain synchronous code (controllers, most tests)
+    VirtualLoop, run_virtual           asyncio code: when every task waits, time jumps to the next timer
+    WallDriver                         an ordinary asyncio loop with real sockets; 1 wall second = `speed` virtual ones
+
+The wall clock (`now`) may be made to jump; the monotonic one never does.
+"""
+
+import asyncio
+import heapq
+import selectors
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+#: Where virtual wall time begins unless told otherwise: 2026-01-01T00:00:00Z.
+DEFAULT_EPOCH: Final = 1767225600.0
+
+
+class Timer:
+    """A callback that is due at a moment; `cancel` makes it never fire."""
+
+    __slots__ = ("fn", "order", "when")
+
+    def __init__(self, when: float, order: int, fn: Callable[[], None]) -> None:
+        self.when = when
+        self.order = order
+        self.fn: Callable[[], None] | None = fn
+
+    def cancel(self) -> None:
+        self.fn = None
+
+    @property
+    def canceled(self) -> bool:
+        return self.fn is None
+
+    def __lt__(self, other: "Timer") -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+
+class Timeline:
+    def __init__(self, epoch: float = DEFAULT_EPOCH) -> None:
+        self._epoch = epoch
+        self._monotonic = 0.0
+        self._skew = 0.0
+        self._order = 0
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._running = False
+        #: Called when a timer is set from outside a run: lets a wall driver wake up early.
+        self.on_schedule: Callable[[], None] | None = None
+
+    def now(self) -> float:
+        return self._epoch + self._monotonic + self._skew
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def jump(self, seconds: float) -> None:
+        """The wall clock is set forward or back; what is measured by the monotonic clock does not notice."""
+        self._skew += seconds
+
+    def at(self, when: float, fn: Callable[[], None]) -> Timer:
+        self._order += 1
+        timer = Timer(max(when, self._monotonic), self._order, fn)
+        heapq.heappush(self._heap, (timer.when, timer.order, timer))
+        if self.on_schedule is not None and not self._running:
+            self.on_schedule()
+        return timer
+
+    def after(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        return self.at(self._monotonic + delay_s, fn)
+
+    def soon(self, fn: Callable[[], None]) -> Timer:
+        """After everything that is already due now."""
+        return self.at(self._monotonic, fn)
+
+    def next_at(self) -> float | None:
+        """When the next timer is due; None: there is none."""
+        heap = self._heap
+        while heap and heap[0][2].fn is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def step(self, limit: float) -> bool:
+        """Fire the next timer due no later than `limit`, moving time there. False: there was none."""
+        when = self.next_at()
+        if when is None or when > limit:
+            return False
+        _, _, timer = heapq.heappop(self._heap)
+        self._monotonic = max(self._monotonic, when)
+        fn, timer.fn = timer.fn, None
+        if fn is not None:
+            self._fire(fn)
+        return True
+
+    def _fire(self, fn: Callable[[], None]) -> None:
+        if self._running:
+            raise RuntimeError("the timeline is already running: a timer must not drive it")
+        self._running = True
+        try:
+            fn()
+        finally:
+            self._running = False
+
+    def run_until(self, monotonic: float) -> None:
+        while self.step(monotonic):
+            pass
+        self._monotonic = max(self._monotonic, monotonic)
+
+    def run_for(self, seconds: float) -> None:
+        self.run_until(self._monotonic + seconds)
+
+    def run_while(self, pred: Callable[[], bool], limit_s: float) -> bool:
+        """Run as long as `pred` holds, at most `limit_s`. True: it stopped holding in time."""
+        limit = self._monotonic + limit_s
+        while pred():
+            if not self.step(limit):
+                self._monotonic = max(self._monotonic, limit)
+                return not pred()
+        return True
+
+    def skip_to(self, monotonic: float) -> None:
+        """Move to a moment before which nothing is due (used by the drivers)."""
+        self._monotonic = max(self._monotonic, monotonic)
+
+    def stamp(self, *, delta_s: float = 0.0) -> str:
+        """Now, as Kubernetes writes a time."""
+        return rfc3339(self.now() + delta_s)
+
+
+_LAST_STAMP: list[Any] = [None, ""]
+
+
+def rfc3339(epoch_s: float) -> str:
+    """Seconds precision, as metav1.Time."""
+    second = int(epoch_s)
+    if _LAST_STAMP[0] != second:
+        _LAST_STAMP[:] = [second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")]
+    return str(_LAST_STAMP[1])
+
+
+def rfc3339_micro(epoch_s: float) -> str:
+    """Microseconds precision, as metav1.MicroTime (Lease)."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+# ── asyncio on virtual time ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Stuck(RuntimeError):  # noqa: N818
+    """Every task waits and no timer is set: on a wall clock this would hang for ever."""
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Instead of waiting for sockets, moves the timeline to the next timer (its own, or the loop's)."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        timeline = self._timeline
+        here = timeline.monotonic()
+        if timeout is not None and timeout <= 0:
+            # Tasks are ready: fire what is due at this very moment, but do not move on.
+            timeline.step(here)
+            return []
+        loop_at = None if timeout is None else here + timeout
+        next_at = timeline.next_at()
+        if next_at is not None and (loop_at is None or next_at <= loop_at):
+            timeline.step(next_at)
+        elif loop_at is not None:
+            timeline.skip_to(loop_at)
+        else:
+            raise Stuck("every task waits and no timer is set")
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop whose time is a timeline's. Ordinary asyncio code runs on it; real sockets do not."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        super().__init__(_JumpingSelector(timeline))
+
+    def time(self) -> float:
+        return self._timeline.monotonic()
+
+
+def run_virtual(coro_fn: Callable[[], Awaitable[T]], timeline: Timeline) -> T:
+    """Run a coroutine to its end on virtual time; tasks it leaves behind are canceled."""
+
+    async def main() -> T:
+        return await coro_fn()
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(timeline)) as runner:
+        return runner.run(main())
+
+
+class TimelineClock:
+    """`ports.Clock` on a timeline; sleeping works on a VirtualLoop and under a WallDriver alike."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+
+    def now(self) -> float:
+        return self._timeline.now()
+
+    def monotonic(self) -> float:
+        return self._timeline.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = self._timeline.after(seconds, wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+
+class WallDriver:
+    """Pumps a timeline from an ordinary asyncio loop: 1 wall second = `speed` virtual seconds."""
+
+    def __init__(self, timeline: Timeline, speed: float = 1.0, longest_nap_s: float = 0.05) -> None:
+        self._timeline = timeline
+        self._speed = speed
+        self._longest_nap_s = longest_nap_s
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """For ever; cancel to stop."""
+        timeline, loop = self._timeline, asyncio.get_running_loop()
+        wall_0, virtual_0 = loop.time(), timeline.monotonic()
+        timeline.on_schedule = self._wake.set
+        try:
+            while True:
+                target = virtual_0 + (loop.time() - wall_0) * self._speed
+                turns = 0
+                while timeline.step(target):
+                    turns += 1
+                    if turns % 200 == 0:
+                        await asyncio.sleep(0)
+                timeline.skip_to(target)
+                await self._nap()
+        finally:
+            timeline.on_schedule = None
+
+    async def _nap(self) -> None:
+        next_at = self._timeline.next_at()
+        nap = self._longest_nap_s
+        if next_at is not None:
+            nap = min(nap, max(0.0, (next_at - self._timeline.monotonic()) / self._speed))
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(nap):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
