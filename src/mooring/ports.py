@@ -29,6 +29,10 @@ class PortError(Exception):
 class Unanswered(PortError):  # noqa: N818
     """No answer, or none that says what happened (connection lost, time-out, 5xx): look before doing it again."""
 
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
 
 class NotFound(PortError):  # noqa: N818
     pass
