@@ -1,17 +1,28 @@
 """A pod on the wire → a slim row plus a shape that it shares with its siblings.
 
-The shape is looked up by the wire fields it is made of; its quantities and selectors are only worked out for the first
-pod of a template.
+Its quantities and selectors are worked out for the first pod of a template only; its siblings find the shape by its
+content. One template is one shape per ReplicaSet, since `pod-template-hash` is a label.
 """
 
-from collections.abc import Hashable
+from functools import lru_cache
 from typing import Final
 
 from mooring.model.cluster import NO_LABELS, Owner, Pod, PodShape, Requirement, SelectorTerm, Toleration
 from mooring.model.kinds import Kind
 from mooring.wire import sharing
 from mooring.wire.annotations import MIRROR, kept
-from mooring.wire.fields import Amounts, Container, Expression, Meta, NodeSelector, PodSpec, Resources, WirePod
+from mooring.wire.fields import (
+    Affinity,
+    Amounts,
+    Container,
+    Expression,
+    Meta,
+    NodeSelector,
+    PodSpec,
+    Resources,
+    TolerationRef,
+    WirePod,
+)
 from mooring.wire.quantity import epoch, milli, whole
 
 #: Labels that differ from pod to pod and would make every shape unique. Their values follow from the pod's name.
@@ -68,70 +79,56 @@ def shape(meta: Meta, spec: PodSpec) -> PodShape:
     labels = meta.labels
     if labels and not PER_POD_LABELS.isdisjoint(labels):
         labels = {k: v for k, v in labels.items() if k not in PER_POD_LABELS}
+    label_pairs, selector_pairs = sharing.pairs(labels), sharing.pairs(spec.node_selector)
+    # Worked out once per distinct spelling; what remains for a known template is hashing and one lookup.
+    asked = requests(spec.containers, spec.init_containers, spec.resources, spec.overhead)
+    tolerations = _tolerations(spec.tolerations)
+    affinity = _affinity(spec.affinity)
+    grace_s = spec.termination_grace_period_seconds
+    grace_s = 30 if grace_s is None else grace_s
+    priority, scheduler = spec.priority or 0, spec.scheduler_name or "default-scheduler"
     empty_dir = any(v.empty_dir is not None for v in spec.volumes or ())
-    key: Hashable = (
-        sharing.pairs(labels),
-        spec.containers,
-        spec.init_containers,
-        spec.resources,
-        spec.overhead,
-        spec.priority,
-        spec.scheduler_name,
-        spec.tolerations,
-        sharing.pairs(spec.node_selector),
-        spec.affinity,
-        spec.termination_grace_period_seconds,
-        empty_dir,
-        spec.host_network,
-    )
-    found = sharing.shapes.get(key)
+    network = bool(spec.host_network)
+    rest = (asked, tolerations, selector_pairs, affinity, grace_s, priority, scheduler, empty_dir, network)
+    found = sharing.shapes.get((label_pairs, rest))
     if found is not None:
         return found
-    cpu_milli, memory_bytes = requests(spec)
-    affinity, anti = spec.affinity, None
-    required = None
-    if affinity is not None:
-        required = affinity.node_affinity.required if affinity.node_affinity else None
-        anti = affinity.pod_anti_affinity.required if affinity.pod_anti_affinity else None
-    grace = spec.termination_grace_period_seconds
-    made = PodShape(
-        labels=sharing.labels(labels),
-        cpu_milli=cpu_milli,
-        memory_bytes=memory_bytes,
-        priority=spec.priority or 0,
-        scheduler_name=sharing.text(spec.scheduler_name or "default-scheduler"),
-        tolerations=tuple(
-            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "", t.toleration_seconds)
-            for t in spec.tolerations or ()
+    label_pairs = tuple([(sharing.text(k), sharing.text(v)) for k, v in label_pairs])
+    return sharing.shapes.put(
+        (label_pairs, rest),
+        PodShape(
+            labels=dict(label_pairs) if label_pairs else NO_LABELS,
+            cpu_milli=asked[0],
+            memory_bytes=asked[1],
+            priority=priority,
+            scheduler_name=sharing.text(scheduler),
+            tolerations=tolerations,
+            node_selector=sharing.labels(spec.node_selector),
+            required_terms=affinity[0],
+            anti_affinity_keys=affinity[1],
+            grace_s=grace_s,
+            has_empty_dir=empty_dir,
+            host_network=network,
         ),
-        node_selector=sharing.labels(spec.node_selector),
-        required_terms=None if required is None else terms(required),
-        anti_affinity_keys=tuple(dict.fromkeys(t.topology_key for t in anti or ())),
-        grace_s=30 if grace is None else grace,
-        has_empty_dir=empty_dir,
-        host_network=bool(spec.host_network),
     )
-    return sharing.shapes.put(key, _canonical(made))
 
 
-def _canonical(made: PodShape) -> PodShape:
-    """Different spellings ("1" and "1000m") of one content end in one instance."""
-    key: Hashable = (
-        sharing.pairs(made.labels),
-        made.cpu_milli,
-        made.memory_bytes,
-        made.priority,
-        made.scheduler_name,
-        made.tolerations,
-        sharing.pairs(made.node_selector),
-        made.required_terms,
-        made.anti_affinity_keys,
-        made.grace_s,
-        made.has_empty_dir,
-        made.host_network,
-        "canonical",
+@lru_cache(maxsize=4096)
+def _tolerations(wire: tuple[TolerationRef, ...] | None) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "", t.toleration_seconds)
+        for t in wire or ()
     )
-    return sharing.shapes.get(key) or sharing.shapes.put(key, made)
+
+
+@lru_cache(maxsize=4096)
+def _affinity(wire: Affinity | None) -> tuple[tuple[SelectorTerm, ...] | None, tuple[str, ...]]:
+    """The required node terms, and the topology keys of required anti-affinity."""
+    if wire is None:
+        return None, ()
+    required = wire.node_affinity.required if wire.node_affinity else None
+    anti = wire.pod_anti_affinity.required if wire.pod_anti_affinity else None
+    return None if required is None else terms(required), tuple(dict.fromkeys(t.topology_key for t in anti or ()))
 
 
 def terms(selector: NodeSelector) -> tuple[SelectorTerm, ...]:
@@ -148,15 +145,21 @@ def expressions(wire: tuple[Expression, ...] | None) -> tuple[Requirement, ...]:
 # ── what a pod asks for ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def requests(spec: PodSpec) -> tuple[int, int]:
+@lru_cache(maxsize=4096)
+def requests(
+    containers: tuple[Container, ...] | None,
+    init_containers: tuple[Container, ...] | None,
+    pod_level: Resources | None,
+    overhead: Amounts | None,
+) -> tuple[int, int]:
     """Milli-CPU and bytes, as kube-scheduler counts them: containers and sidecars together, or the largest init
     container on top of the sidecars started before it; a request at pod level wins; overhead comes on top."""
     cpu = memory = 0
-    for container in spec.containers or ():
+    for container in containers or ():
         one_cpu, one_memory = _asked(container)
         cpu, memory = cpu + one_cpu, memory + one_memory
     side_cpu = side_memory = peak_cpu = peak_memory = 0
-    for container in spec.init_containers or ():
+    for container in init_containers or ():
         one_cpu, one_memory = _asked(container)
         if container.restart_policy == "Always":
             cpu, memory = cpu + one_cpu, memory + one_memory
@@ -164,12 +167,12 @@ def requests(spec: PodSpec) -> tuple[int, int]:
             one_cpu = one_memory = 0
         peak_cpu, peak_memory = max(peak_cpu, side_cpu + one_cpu), max(peak_memory, side_memory + one_memory)
     cpu, memory = max(cpu, peak_cpu), max(memory, peak_memory)
-    if spec.resources is not None:
-        asked = _amounts(spec.resources)
+    if pod_level is not None:
+        asked = _amounts(pod_level)
         cpu = cpu if asked.cpu is None else milli(asked.cpu)
         memory = memory if asked.memory is None else whole(asked.memory)
-    if spec.overhead is not None:
-        cpu, memory = cpu + milli(spec.overhead.cpu), memory + whole(spec.overhead.memory)
+    if overhead is not None:
+        cpu, memory = cpu + milli(overhead.cpu), memory + whole(overhead.memory)
     return cpu, memory
 
 

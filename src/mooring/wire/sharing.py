@@ -6,7 +6,7 @@ its size, whatever the cluster does, and losing an entry costs a duplicate, neve
 serve the strings on Python 3.11, but makes them immortal on 3.12.)
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 from mooring.model.cluster import NO_LABELS, Owner, PodShape
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Shared(Generic[K, V]):
-    """`get(key, make)`: the instance for `key`, made on first sight."""
+    """`get(key)`, and `put(key, value)` when it is not there yet."""
 
     __slots__ = ("_old", "_size", "_young")
 
@@ -39,10 +39,6 @@ class Shared(Generic[K, V]):
         self._young[key] = value
         return value
 
-    def share(self, key: K, make: Callable[[], V]) -> V:
-        found = self.get(key)
-        return self.put(key, make()) if found is None else found
-
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
@@ -52,7 +48,7 @@ Pairs = tuple[tuple[str, str], ...]
 _strings: Shared[str, str] = Shared(65536)
 _maps: Shared[Pairs, Mapping[str, str]] = Shared(8192)
 _owners: Shared[tuple[str, str, str, str], Owner] = Shared(32768)
-#: Keyed by everything a shape is made of (see `pods.py`).
+#: Keyed by all that a shape is made of (see `pods.py`).
 shapes: Shared[Hashable, PodShape] = Shared(16384)
 
 

@@ -140,7 +140,7 @@ class World:
     # ── facts that are not Kubernetes' ────────────────────────────────────────────────────────────────────────────
 
     def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
-        """A look at a cluster's PD; None forgets it. (No answer is no reason to forget: the last look carries its date.)"""
+        """A look at a cluster's PD; None forgets it. Silence is no reason to forget: the last look carries its date."""
         if view is None:
             self._pd.pop(cluster, None)
         else:
