@@ -14,7 +14,9 @@ import mooring
 from mooring.cli.exits import CommandError, Exit
 
 #: name → where its app (or function) lives. A group appears here when its capability lands.
-GROUPS: Final[dict[str, str]] = {}
+GROUPS: Final[dict[str, str]] = {
+    "lab": "mooring.cli.lab:app",
+}
 
 app = App(
     name="mooring",

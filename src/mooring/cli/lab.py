@@ -1,0 +1,193 @@
+"""`mooring lab`: a real Kubernetes control plane on this machine, to try things on."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import Format, Output, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from mooring.lab.cluster import Lab
+
+app = App(name="lab", help="A real Kubernetes control plane on this machine's loopback, to try Mooring on.")
+
+Dir = Annotated[Path | None, Parameter(name="--dir", help="The lab's own directory. Default: under ~/.local/state.")]
+K8s = Annotated[str | None, Parameter(name="--k8s", help="Kubernetes version, as 1.36. Default: $MOORING_K8S or 1.36.")]
+
+
+@app.command
+def up(
+    *,
+    dir: Dir = None,  # noqa: A002 - the flag's name
+    nodes: Annotated[int, Parameter(help="How many nodes to create (8 CPUs, 32 GiB each).")] = 3,
+    with_: Annotated[str, Parameter(name="--with", help="Real neighbours beside it: pd, sabakan or both.")] = "",
+    k8s: K8s = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Start etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok on free ports of 127.0.0.1.
+
+    The programs come from MOORING_BIN_DIR, else from a cache, else they are built once with Go. Nothing outside the
+    lab's directory is touched, least of all ~/.kube/config.
+
+    Example: mooring lab up --nodes 5
+    """
+    from mooring.lab import build
+    from mooring.lab.binaries import find, release
+    from mooring.lab.cluster import Lab
+    from mooring.lab.errors import LabError
+
+    if nodes < 0:
+        raise CommandError(f"--nodes {nodes}: a lab has 0 nodes or more")
+    directory = dir or _default_dir()
+    try:
+        lab = Lab.open(directory)
+        if lab is not None and all(lab.pids().values()) and lab.pids():
+            note(f"the lab in {directory} is already up; `{_command('down', directory)}` ends it")
+        else:
+            if lab is not None:
+                note(f"the lab in {directory} has died; starting afresh")
+                lab.down()
+            binaries = find(release(k8s), build=build.build)
+            lab = Lab.up(directory, binaries, extras=[x.strip() for x in with_.split(",") if x.strip()], say=note)
+            _add_nodes(lab, nodes)
+        _print_lab(lab, directory, output)
+    except LabError as error:
+        raise _as_command_error(error) from error
+
+
+@app.command
+def down(
+    *,
+    dir: Dir = None,  # noqa: A002 - the flag's name
+    keep_logs: Annotated[bool, Parameter(negative="", help="Leave the servers' logs where they are.")] = False,
+) -> None:
+    """End the lab and remove what it wrote; nothing is left running.
+
+    Example: mooring lab down
+    """
+    from mooring.lab.cluster import Lab
+    from mooring.lab.errors import LabError
+
+    directory = dir or _default_dir()
+    try:
+        lab = Lab.open(directory)
+        if lab is None:
+            note(f"there is no lab in {directory}: nothing to end")
+            return
+        ended = [name for name, pid in lab.pids().items() if pid]
+        lab.down(keep_logs=keep_logs)
+    except LabError as error:
+        raise _as_command_error(error) from error
+    note(f"ended {', '.join(ended) or 'nothing (it had died)'}; left behind: {'the logs' if keep_logs else 'nothing'}")
+
+
+@app.command
+def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A002 - the flag's name
+    """Show which servers of the lab run; exit 1 unless all of them do.
+
+    Example: mooring lab status -o json
+    """
+    from mooring.lab.cluster import Lab
+    from mooring.lab.errors import LabError
+
+    directory = dir or _default_dir()
+    try:
+        lab = Lab.open(directory)
+    except LabError as error:
+        raise _as_command_error(error) from error
+    pids = lab.pids() if lab else {}
+    if output is Format.JSON:
+        print_json((_facts(lab) if lab else {}) | {"up": _is_up(pids), "pids": pids})
+    elif lab is None:
+        note(f"there is no lab in {directory}; `{_command('up', directory)}` starts one")
+    else:
+        rows = [
+            (name, "runs" if pid else "gone", str(pid or "-"), str(lab.processes.log(name)))
+            for name, pid in pids.items()
+        ]
+        print_table(("SERVER", "STATE", "PID", "LOG"), rows)
+    return Exit.DONE if _is_up(pids) else Exit.NOT_AS_IT_SHOULD_BE
+
+
+@app.command(name="build")
+def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
+    """Make sure the programs are there: find them, or build them once with Go.
+
+    Example: mooring lab build --k8s 1.35
+    """
+    from mooring.lab import build
+    from mooring.lab.binaries import OPTIONAL, find, release
+    from mooring.lab.errors import LabError
+
+    try:
+        binaries = find(release(k8s), build=build.build)
+    except LabError as error:
+        raise _as_command_error(error) from error
+    if output is Format.JSON:
+        print_json({"k8s": binaries.release.version, "programs": {k: str(v) for k, v in binaries.paths.items()}})
+        return
+    homes = sorted({str(path.parent) for path in binaries.paths.values()})
+    note(f"Kubernetes {binaries.release.version}, etcd and kwok: {', '.join(homes)}")
+    absent = [name for name in OPTIONAL if binaries.optional(name) is None]
+    if absent:
+        note(f"{' and '.join(absent)}: not in MOORING_BIN_DIR; the sandbox's servers stand in for them")
+
+
+def _add_nodes(lab: "Lab", nodes: int) -> None:
+    try:
+        lab.add_nodes(nodes)
+    except BaseException:
+        lab.down(keep_logs=True)
+        raise
+
+
+def _print_lab(lab: "Lab", directory: Path, output: Format) -> None:
+    if output is Format.JSON:
+        print_json(_facts(lab))
+        return
+    rows = [("apiserver", lab.apiserver), ("etcd", lab.etcd), ("kubeconfig", str(lab.kubeconfig))]
+    rows += [("pd", url) for url in lab.state.pd]
+    rows += [("sabakan", lab.state.sabakan)] if lab.state.sabakan else []
+    print_table(("WHAT", "WHERE"), rows)
+    note(
+        f"\nexport KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n"
+        f"export PATH={shlex.quote(str(lab.layout.bin))}:$PATH   # the kubectl of this version\n"
+        "kubectl get nodes\n"
+        f"{_command('down', directory)}   # when you are done; nothing is left behind"
+    )
+
+
+def _facts(lab: "Lab") -> dict[str, Any]:
+    return {
+        "kubeconfig": str(lab.kubeconfig),
+        "apiserver": lab.apiserver,
+        "etcd": lab.etcd,
+        "pd": list(lab.state.pd),
+        "sabakan": lab.state.sabakan,
+        "pids": lab.pids(),
+        "bin_dir": str(lab.layout.bin),
+        "dir": str(lab.dir),
+        "k8s": lab.state.release.version,
+    }
+
+
+def _is_up(pids: dict[str, int | None]) -> bool:
+    return bool(pids) and all(pids.values())
+
+
+def _default_dir() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mooring" / "lab"
+
+
+def _command(verb: str, directory: Path) -> str:
+    return f"mooring lab {verb}" + ("" if directory == _default_dir() else f" --dir {shlex.quote(str(directory))}")
+
+
+def _as_command_error(error: Exception) -> CommandError:
+    from mooring.lab.errors import WrongRequestError
+
+    return CommandError(str(error), Exit.USAGE if isinstance(error, WrongRequestError) else Exit.COULD_NOT_LOOK)

@@ -1,0 +1,137 @@
+"""Find the programs the lab starts, so that nobody has to install a control plane by hand.
+
+Each program is looked for in `MOORING_BIN_DIR`, then in a cache; what is missing is built once with Go (`build.py`).
+The cache directory's name carries a hash of the module files that pin every version, so that new pins never meet old
+programs, and old ones are found again after a `git checkout`.
+"""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mooring.lab.errors import LabError, WrongRequestError
+
+MODULES: Final = Path(__file__).parent / "modules"
+DEFAULT_K8S: Final = "1.36"
+
+#: program → the Go package it is built from
+CONTROL_PLANE_PACKAGES: Final = {
+    name: f"k8s.io/kubernetes/cmd/{name}"
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+}
+NODE_PACKAGES: Final = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "etcdctl": "go.etcd.io/etcd/etcdctl/v3",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+}
+NEEDED: Final = (*CONTROL_PLANE_PACKAGES, *NODE_PACKAGES)
+#: In no package registry: taken from `MOORING_BIN_DIR` or not at all.
+OPTIONAL: Final = ("pd-server", "sabakan")
+
+#: How missing programs come to be: given the release and the directory to fill.
+Build = Callable[["Release", Path], None]
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One Kubernetes version the lab can be."""
+
+    minor: str  # "1.36"
+    version: str  # "v1.36.3"
+
+    @property
+    def control_plane_module(self) -> Path:
+        return MODULES / f"controlplane-{self.minor}"
+
+    @property
+    def nodes_module(self) -> Path:
+        return MODULES / "nodes"
+
+
+class Binaries(msgspec.Struct, frozen=True):
+    """Where each program is. `paths` holds all of `NEEDED` and those of `OPTIONAL` that were found."""
+
+    release: Release
+    paths: dict[str, Path]
+
+    def __getitem__(self, name: str) -> Path:
+        return self.paths[name]
+
+    def optional(self, name: str) -> Path | None:
+        return self.paths.get(name)
+
+
+def releases() -> dict[str, Release]:
+    """The versions there are modules for, oldest first; each go.mod is the one place that names its version."""
+    found = {}
+    for module in MODULES.glob("controlplane-*"):
+        minor = module.name.removeprefix("controlplane-")
+        pinned = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (module / "go.mod").read_text(), re.MULTILINE)
+        if pinned is None:
+            raise LabError(f"{module / 'go.mod'} does not name a version of k8s.io/kubernetes")
+        found[minor] = Release(minor=minor, version=pinned.group(1))
+    return dict(sorted(found.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
+
+
+def release(wanted: str | None = None, env: Mapping[str, str] = os.environ) -> Release:
+    """The release asked for as `1.36`, `v1.36` or `v1.36.3`; without a wish `MOORING_K8S`, else the newest we test."""
+    asked = wanted or env.get("MOORING_K8S") or DEFAULT_K8S
+    known = releases()
+    for candidate in known.values():
+        if asked.removeprefix("v") in (candidate.minor, candidate.version.removeprefix("v")):
+            return candidate
+    raise WrongRequestError(f"the lab has no Kubernetes {asked}; it can be {', '.join(known)}")
+
+
+def cache_dir(of: Release, env: Mapping[str, str] = os.environ) -> Path:
+    """Where the programs of this release are kept on this machine, whether or not they are there yet."""
+    root = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "mooring" / "bin" / f"{of.version}-{_fingerprint(of)}"
+
+
+def _fingerprint(of: Release) -> str:
+    digest = hashlib.sha256(f"{of.version} {platform.system()} {platform.machine()}".encode())
+    for module in (of.control_plane_module, of.nodes_module):
+        for file in sorted(module.iterdir()):
+            digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def find(of: Release, env: Mapping[str, str] = os.environ, *, build: Build | None = None) -> Binaries:
+    """Every program of this release. Those that are nowhere are built when `build` is given, else it is an error."""
+    paths = _from_bin_dir(env)
+    missing = [name for name in NEEDED if name not in paths]
+    cached = cache_dir(of, env)
+    if build is not None and any(not _runs(cached / name) for name in missing):
+        build(of, cached)
+    nowhere = [name for name in missing if not _runs(cached / name)]
+    if nowhere:
+        raise LabError(
+            f"{', '.join(nowhere)} not found in {_places(cached, env)}; `mooring lab build --k8s {of.minor}` builds"
+            " them once with Go, or set MOORING_BIN_DIR to a directory that holds them"
+        )
+    return Binaries(release=of, paths=paths | {name: cached / name for name in missing})
+
+
+def _from_bin_dir(env: Mapping[str, str]) -> dict[str, Path]:
+    given = env.get("MOORING_BIN_DIR")
+    if not given:
+        return {}
+    directory = Path(given).expanduser().absolute()
+    if not directory.is_dir():
+        raise WrongRequestError(f"MOORING_BIN_DIR={given} is not a directory; it should hold {', '.join(NEEDED)}")
+    return {name: directory / name for name in (*NEEDED, *OPTIONAL) if _runs(directory / name)}
+
+
+def _places(cached: Path, env: Mapping[str, str]) -> str:
+    given = env.get("MOORING_BIN_DIR")
+    return f"MOORING_BIN_DIR={given} nor in {cached}" if given else str(cached)
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

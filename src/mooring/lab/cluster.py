@@ -1,0 +1,319 @@
+"""One lab: a directory, the servers that live in it, and what one can do with them.
+
+    absent ──up──► running ──down──► absent
+                     │  ▲
+       stop/kill one ▼  │ start/restart one
+
+Servers start in the order etcd, API server, everybody else, and end the other way round: the API server does not end
+while its etcd is gone, so etcd goes last.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from mooring.lab import controlplane, loopback
+from mooring.lab import kwok as kwok_nodes
+from mooring.lab import pd as placement_driver
+from mooring.lab import sabakan as machine_registry
+from mooring.lab.binaries import Binaries, Release
+from mooring.lab.controlplane import Layout, Ports
+from mooring.lab.errors import LabError, WrongRequestError
+from mooring.lab.processes import Processes, Server, run
+
+EXTRAS: Final = ("pd", "sabakan")
+#: Everything a lab puts into its directory. Nothing else is ever removed.
+OURS: Final = ("lab.json", "kubeconfig", "bin", "conf", "data", "logs", "pki", "run")
+
+
+class State(msgspec.Struct, frozen=True):
+    """What is written into `lab.json`: enough for another process to find this lab again."""
+
+    release: Release
+    ports: Ports
+    binaries: dict[str, str]
+    pd: tuple[str, ...] = ()
+    sabakan: str | None = None
+
+
+class Lab:
+    """A running lab. `Lab.up` starts one, `Lab.open` finds one that was started before."""
+
+    def __init__(self, layout: Layout, state: State, processes: Processes) -> None:
+        self.dir = layout.root
+        self.layout = layout
+        self.state = state
+        self.processes = processes
+        self.binaries = Binaries(
+            release=state.release, paths={name: Path(path) for name, path in state.binaries.items()}
+        )
+        self._servers: dict[str, Server] = {}
+        self._names = itertools.count(1)
+
+    @classmethod
+    def up(
+        cls,
+        directory: Path,
+        binaries: Binaries,
+        *,
+        extras: Sequence[str] = (),
+        foreground: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Self:
+        """Start everything and wait until it is ready; if that fails or is interrupted, nothing is left running."""
+        layout = Layout(root=directory.absolute())
+        _refuse_strangers(layout.root)
+        layout.root.mkdir(parents=True, exist_ok=True)
+        ports = Ports(*loopback.free_ports(len(Ports.__struct_fields__)))
+        state = State(release=binaries.release, ports=ports, binaries={k: str(v) for k, v in binaries.paths.items()})
+        lab = cls(layout, state, Processes(layout.root, foreground=foreground))
+        try:
+            lab._remember(state)
+            controlplane.write_identities(layout, ports)
+            _link(binaries, layout.bin)
+            lab._start_control_plane(say)
+            lab._start_extras(extras, say)
+        except BaseException:
+            lab._stop_all()
+            raise
+        return lab
+
+    @classmethod
+    def open(cls, directory: Path) -> Self | None:
+        """The lab in this directory, or None when there is none. Its servers may have died since."""
+        layout = Layout(root=directory.absolute())
+        try:
+            state = msgspec.json.decode((layout.root / "lab.json").read_bytes(), type=State)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise LabError(f"{layout.root / 'lab.json'} is not what a lab writes ({error}); remove it") from error
+        return cls(layout, state, Processes(layout.root, foreground=False))
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.layout.kubeconfig
+
+    @property
+    def apiserver(self) -> str:
+        return controlplane.apiserver_url(self.state.ports)
+
+    @property
+    def etcd(self) -> str:
+        return controlplane.etcd_url(self.state.ports)
+
+    def pids(self) -> dict[str, int | None]:
+        """Each server that should run, with its pid; None for one that has died."""
+        return {name: self.processes.pid(name) for name in sorted(self.processes.names(), key=_start_order)}
+
+    def down(self, *, keep_logs: bool = False) -> None:
+        """End everything, then remove what the lab wrote."""
+        self._stop_all()
+        for name in OURS:
+            path = self.dir / name
+            if name == "logs" and keep_logs:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.dir.rmdir()  # stays when somebody put a file of theirs there
+
+    # One server at a time
+
+    def stop(self, component: str) -> None:
+        """Ask one server to end and wait until it has."""
+        self._server(component)
+        self.processes.stop(component)
+
+    def kill(self, component: str) -> None:
+        """End one server as a power cut would."""
+        self._server(component)
+        self.processes.kill(component)
+
+    def start(self, component: str) -> None:
+        """Start a server that was stopped or killed, with the same flags, and wait until it is ready."""
+        server = self._server(component)
+        if component == "kwok":
+            # A new kwok is a new lease holder: without this it would wait for the old one's leases to run out.
+            self.kubectl("delete", "leases", "--all", "-n", "kube-node-lease", "--ignore-not-found")
+        self.processes.start(server)
+        self.processes.wait_ready([server])
+
+    def restart(self, component: str) -> None:
+        self.stop(component)
+        self.start(component)
+
+    def scheduler_config(self, config: Path | None) -> None:
+        """Restart kube-scheduler with another KubeSchedulerConfiguration; None is the default one again."""
+        server = controlplane.scheduler(self.binaries, self.layout, self.state.ports.scheduler, config=config)
+        self.processes.stop("kube-scheduler")
+        self._servers["kube-scheduler"] = server
+        self.start("kube-scheduler")
+
+    def second_scheduler(self, config: Path, name: str = "second-scheduler") -> None:
+        """Run another kube-scheduler beside the first; its configuration names the profiles it serves."""
+        (port,) = loopback.free_ports(1)
+        self._servers[name] = controlplane.scheduler(self.binaries, self.layout, port, name=name, config=config)
+        self.start(name)
+
+    # What one does with a cluster
+
+    def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - as subprocess calls it
+        """Run kubectl as the administrator and return what it printed; `input` is what `-f -` reads."""
+        # Its discovery cache goes into the lab, not into ~/.kube.
+        env = {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.layout.conf / "kubectl-cache")}
+        return run([self.binaries["kubectl"], *args], env=env, stdin=input)
+
+    def add_nodes(
+        self,
+        count: int,
+        *,
+        prefix: str = "node-",
+        labels: Mapping[str, str] | None = None,
+        cpu: str = "8",
+        memory: str = "32Gi",
+    ) -> list[str]:
+        """Create nodes named prefix + number, and wait until they are Ready."""
+        taken = set(self.kubectl("get", "nodes", "-o", "name").split())
+        free = (name for n in itertools.count() if f"node/{(name := f'{prefix}{n}')}" not in taken)
+        names = list(itertools.islice(free, count))
+        if names:
+            self.kubectl("create", "-f", "-", input=kwok_nodes.nodes(names, labels=labels, cpu=cpu, memory=memory))
+            self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
+            self._wait_untainted(names)
+        return names
+
+    def namespace(self, prefix: str = "test") -> str:
+        """A fresh namespace."""
+        name = f"{prefix}-{os.getpid()}-{next(self._names)}"
+        self.kubectl("create", "namespace", name)
+        return name
+
+    def etcd_compact(self) -> int:
+        """Forget every revision but the newest, as etcd does in the long run; returns the revision kept."""
+        env = {"ETCDCTL_ENDPOINTS": self.etcd}
+        etcdctl = self.binaries["etcdctl"]
+        status = msgspec.json.decode(run([etcdctl, "endpoint", "status", "--write-out=json"], env=env))
+        revision = int(status[0]["Status"]["header"]["revision"])
+        run([etcdctl, "compact", "--physical", str(revision)], env=env)
+        return revision
+
+    # The real neighbours, when their programs are at hand
+
+    @property
+    def pd_server(self) -> Path | None:
+        return self.binaries.optional("pd-server")
+
+    @property
+    def sabakan(self) -> Path | None:
+        return self.binaries.optional("sabakan")
+
+    def start_pd(self, members: int = 1) -> list[str]:
+        """A fresh PD cluster; returns the members' client URLs. Its servers are named pd1, pd2 …"""
+        if self.pd_server is None:
+            raise LabError(placement_driver.ABSENT)
+        ports = loopback.free_ports(2 * members)
+        first = 1 + sum(name.startswith("pd") for name in self._servers)
+        self._launch(placement_driver.pd_servers(self.pd_server, self.dir, ports, first=first))
+        urls = [placement_driver.pd_url(port) for port in ports[::2]]
+        self._remember(msgspec.structs.replace(self.state, pd=(*self.state.pd, *urls)))
+        return urls
+
+    def start_sabakan(self) -> str:
+        """The real registry on the lab's etcd; returns its URL."""
+        if self.sabakan is None:
+            raise LabError(machine_registry.ABSENT)
+        ports = loopback.free_ports(machine_registry.PORTS_NEEDED)
+        pair = (self.layout.pki / "server.crt", self.layout.pki / "server.key")
+        self._launch([machine_registry.sabakan(self.sabakan, self.dir, ports, etcd=self.etcd, tls=pair)])
+        url = machine_registry.sabakan_url(ports[0])
+        self._remember(msgspec.structs.replace(self.state, sabakan=url))
+        return url
+
+    # How it comes to life and ends
+
+    def _start_control_plane(self, say: Callable[[str], None]) -> None:
+        for wave in (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler", "kwok")):
+            say(f"starting {', '.join(wave)}")
+            self._launch([self._server(name) for name in wave])
+
+    def _launch(self, servers: list[Server]) -> None:
+        for server in servers:
+            self._servers[server.name] = server
+            self.processes.start(server)
+        self.processes.wait_ready(servers)
+
+    def _start_extras(self, extras: Sequence[str], say: Callable[[str], None]) -> None:
+        for name in extras:
+            if name not in EXTRAS:
+                raise WrongRequestError(f"--with {name}: the lab knows {' and '.join(EXTRAS)}")
+        if "pd" in extras:
+            self.start_pd() if self.pd_server else say(placement_driver.ABSENT)
+        if "sabakan" in extras:
+            self.start_sabakan() if self.sabakan else say(machine_registry.ABSENT)
+
+    def _stop_all(self) -> None:
+        """Latest first: what needs the API server before it, and it before its etcd."""
+        for name in sorted(self.processes.names(), key=_start_order, reverse=True):
+            self.processes.stop(name)
+
+    def _server(self, component: str) -> Server:
+        if component not in self._servers:
+            args = (self.binaries, self.layout, self.state.ports)
+            match component:
+                case "etcd":
+                    server = controlplane.etcd(*args)
+                case "kube-apiserver":
+                    server = controlplane.apiserver(*args)
+                case "kube-controller-manager":
+                    server = controlplane.controller_manager(*args)
+                case "kube-scheduler":
+                    server = controlplane.scheduler(self.binaries, self.layout, self.state.ports.scheduler)
+                case "kwok":
+                    server = kwok_nodes.kwok(*args)
+                case _:
+                    raise WrongRequestError(f"the lab has no {component}; it has {', '.join(self.pids())}")
+            self._servers[component] = server
+        return self._servers[component]
+
+    def _wait_untainted(self, names: list[str], within_s: float = 30.0) -> None:
+        """A node is of use once the controller manager has taken the not-ready taint of its birth away."""
+        deadline = time.monotonic() + within_s
+        query = "jsonpath={range .items[?(@.spec.taints)]}{.metadata.name}{'\\n'}{end}"
+        while tainted := set(self.kubectl("get", "nodes", "-o", query).split()).intersection(names):
+            if time.monotonic() > deadline:
+                raise LabError(f"{', '.join(sorted(tainted))} still tainted after {within_s:.0f} s")
+            time.sleep(0.1)
+
+    def _remember(self, state: State) -> None:
+        self.state = state
+        (self.dir / "lab.json").write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
+
+
+def _start_order(name: str) -> tuple[int, str]:
+    first = ("etcd", "kube-apiserver")
+    return (first.index(name) if name in first else len(first), name)
+
+
+def _refuse_strangers(root: Path) -> None:
+    if root.is_dir() and any(root.iterdir()) and not (root / "lab.json").exists():
+        raise WrongRequestError(f"{root} is not empty and holds no lab; name a new directory with --dir")
+    if root.exists() and not root.is_dir():
+        raise WrongRequestError(f"{root} is not a directory; name another with --dir")
+
+
+def _link(binaries: Binaries, into: Path) -> None:
+    into.mkdir(exist_ok=True)
+    for name, path in binaries.paths.items():
+        link = into / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)

@@ -1,0 +1,62 @@
+"""Nodes and pods that live without kubelets: kwok, driven by stages of our own (`stages/`).
+
+What a kubelet would do is set per pod by annotation: how long it takes to start, to become ready, to end, and whether
+it fails. The defaults are fast, so that a test waits only for what it asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from mooring.lab.binaries import Binaries
+from mooring.lab.controlplane import Layout, Ports
+from mooring.lab.processes import Server
+
+STAGES: Final = Path(__file__).parent / "stages"
+#: As a kubelet's own.
+LEASE_S: Final = 40
+PODS_PER_NODE: Final = 110
+
+START_SECONDS: Final = "lab.mooring.dev/start-seconds"
+READY_SECONDS: Final = "lab.mooring.dev/ready-seconds"
+RUN_SECONDS: Final = "lab.mooring.dev/run-seconds"
+GRACE_SECONDS: Final = "lab.mooring.dev/grace-seconds"
+FAIL: Final = "lab.mooring.dev/fail"
+
+
+def kwok(binaries: Binaries, at: Layout, ports: Ports) -> Server:
+    listens = f"127.0.0.1:{ports.kwok}"
+    return Server(
+        name="kwok",
+        argv=(
+            str(binaries["kwok"]),
+            f"--kubeconfig={at.kubeconfig_of('kwok')}",
+            "--manage-all-nodes=true",
+            "--node-ip=127.0.0.1",
+            f"--node-lease-duration-seconds={LEASE_S}",
+            "--cidr=10.64.0.0/10",
+            f"--server-address={listens}",
+            *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
+        ),
+        ready_url=f"http://{listens}/healthz",
+    )
+
+
+def nodes(
+    names: Iterator[str] | list[str], *, labels: Mapping[str, str] | None = None, cpu: str = "8", memory: str = "32Gi"
+) -> str:
+    """Node objects with this capacity, as YAML for `kubectl create`; the stages make them Ready."""
+    return yaml.safe_dump_all([_node(name, labels or {}, cpu, memory) for name in names], sort_keys=False)
+
+
+def _node(name: str, labels: Mapping[str, str], cpu: str, memory: str) -> dict[str, Any]:
+    room = {"cpu": cpu, "memory": memory, "ephemeral-storage": "100Gi", "pods": str(PODS_PER_NODE)}
+    standard = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": standard | dict(labels)},
+        "status": {"capacity": room, "allocatable": room},
+    }

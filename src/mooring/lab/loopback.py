@@ -1,0 +1,56 @@
+"""Ports on 127.0.0.1 and the question "are you ready?", asked over HTTP."""
+
+import http.client
+import random
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from typing import Final
+
+from mooring.lab.errors import LabError
+
+#: Below the range from which the system picks ports for outgoing connections: a server that is stopped and started
+#: again finds its port free. Above the ports that well-known services take.
+PORTS: Final = range(20000, 32000)
+_TRIES: Final = 500
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on just now, all different."""
+    found: list[int] = []
+    for port in random.sample(PORTS, k=_TRIES):
+        if len(found) == count:
+            break
+        if _is_free(port):
+            found.append(port)
+    if len(found) < count:
+        raise LabError(f"found only {len(found)} of {count} free ports on 127.0.0.1 in {PORTS.start}-{PORTS.stop}")
+    return found
+
+
+def answers(url: str, timeout_s: float = 2.0) -> bool:
+    """Whether a GET is answered with 200. Nobody there, or an error of any kind: no."""
+    # These are our own servers on loopback, and nothing secret is sent: whoever answers is only asked how it feels.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),  # a proxy in the environment knows nothing of our loopback
+        urllib.request.HTTPSHandler(context=context),
+    )
+    try:
+        with opener.open(url, timeout=timeout_s) as response:
+            return bool(response.status == http.HTTPStatus.OK)
+    except (urllib.error.URLError, OSError, http.client.HTTPException):
+        return False
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,75 @@
+"""The real control plane for a test run: started once in a temporary directory, gone afterwards, however the run ends."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.lab.binaries import OPTIONAL, find, release
+from mooring.lab.cluster import Lab
+from mooring.lab.errors import LabError
+
+HERE = Path(__file__).parent
+LOGS = HERE.parent.parent / ".e2e-logs"
+STARTED = pytest.StashKey[Lab]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this directory needs the real control plane."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A running control plane without nodes; see `mooring.lab.cluster.Lab` for what one can do with it."""
+    directory = Path(tempfile.mkdtemp(prefix="mooring-e2e-"))
+    try:
+        running = Lab.up(directory / "lab", find(release()), foreground=True)
+    except LabError as error:
+        _keep_logs(directory / "lab")
+        shutil.rmtree(directory)
+        # Not a skip: whoever asks for these tests wants to know that they did not run.
+        pytest.exit(f"the real control plane cannot be started: {error}", returncode=1)
+    request.config.stash[STARTED] = running
+    try:
+        yield running
+    finally:
+        if request.session.testsfailed or request.session.shouldstop:
+            _keep_logs(running.dir)
+        running.down()
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def pd_server(lab: Lab) -> Path | None:
+    """The real pd-server's program, or None: then the test runs against the sandbox's PD."""
+    return lab.pd_server
+
+
+@pytest.fixture(scope="session")
+def sabakan(lab: Lab) -> Path | None:
+    """The real sabakan's program, or None: then the test runs against the sandbox's sabakan."""
+    return lab.sabakan
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say in one plain line what was stood in for."""
+    running = config.stash.get(STARTED, None)
+    absent = [name for name in OPTIONAL if running is not None and running.binaries.optional(name) is None]
+    if absent:
+        terminalreporter.write_line(
+            f"{' and '.join(absent)}: not in MOORING_BIN_DIR; their tests ran against the sandbox's servers"
+        )
+
+
+def _keep_logs(directory: Path) -> None:
+    if (directory / "logs").is_dir():
+        kept = LOGS / time.strftime("%Y%m%d-%H%M%S")
+        shutil.copytree(directory / "logs", kept)
+        print(f"\nthe servers' logs are in {kept}")

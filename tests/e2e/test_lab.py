@@ -1,0 +1,316 @@
+"""The lab itself: a control plane that behaves like one, on a machine that has none."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mooring.lab.cluster import Lab
+from mooring.lab.errors import LabError
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def nodes(lab: Lab) -> list[str]:
+    return lab.add_nodes(3, prefix="lab-", labels={"test": "lab"})
+
+
+def workload(kind: str, name: str, replicas: int, annotations: dict | None = None, grace: int = 30) -> str:
+    """A Deployment or StatefulSet on the nodes of these tests."""
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}, "annotations": annotations or {}},
+            "spec": pod_spec(grace),
+        },
+    }
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    return yaml.safe_dump({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+def pod(name: str, annotations: dict, grace: int = 30) -> str:
+    meta = {"name": name, "annotations": annotations}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec(grace)})
+
+
+def pod_spec(grace: int) -> dict:
+    return {
+        "nodeSelector": {"test": "lab"},
+        "terminationGracePeriodSeconds": grace,
+        "containers": [{"name": "main", "image": "example.org/main:1"}],
+    }
+
+
+def get(lab: Lab, namespace: str, what: str) -> dict:
+    return json.loads(lab.kubectl("get", what, "-n", namespace, "-o", "json"))
+
+
+def condition(pod: dict, kind: str) -> dict:
+    return next(c for c in pod["status"]["conditions"] if c["type"] == kind)
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def test_server_knows_its_version_and_rbac_is_on(lab: Lab) -> None:
+    """Clients see the version that was asked for, and somebody without rights is refused."""
+    assert json.loads(lab.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"] == lab.state.release.version
+    with pytest.raises(LabError, match="forbidden"):
+        lab.kubectl("get", "pods", "--as", "nobody")
+
+
+def test_nodes_are_ready_and_keep_their_leases(lab: Lab, nodes: list[str]) -> None:
+    """Created nodes become Ready without kubelets and each holds a lease, as the node controller expects."""
+    for name in nodes:
+        node = json.loads(lab.kubectl("get", "node", name, "-o", "json"))
+        assert condition(node, "Ready")["status"] == "True"
+        assert node["status"]["allocatable"]["cpu"] == "8"
+        assert "taints" not in node["spec"]
+        lease = json.loads(lab.kubectl("get", "lease", name, "-n", "kube-node-lease", "-o", "json"))
+        assert lease["spec"]["leaseDurationSeconds"] == 40
+
+
+def test_deployment_of_five_comes_up(lab: Lab, nodes: list[str]) -> None:
+    """Five replicas are scheduled, run, and are Ready with an address and a time of transition each."""
+    namespace = lab.namespace()
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=workload("Deployment", "web", 5))
+    lab.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=30s")
+    pods = get(lab, namespace, "pods")["items"]
+    assert len(pods) == 5
+    assert {p["spec"]["nodeName"] for p in pods} <= set(nodes)
+    assert len({p["status"]["podIP"] for p in pods}) == 5
+    for p in pods:
+        assert condition(p, "Ready")["status"] == "True"
+        assert condition(p, "Ready")["lastTransitionTime"] >= p["metadata"]["creationTimestamp"]
+
+
+def test_start_and_readiness_take_as_long_as_the_pod_asks(lab: Lab, nodes: list[str]) -> None:
+    """A pod with start and ready seconds is Running and Ready that much later, also if it is changed meanwhile."""
+    namespace = lab.namespace()
+    slow = {"lab.mooring.dev/start-seconds": "2", "lab.mooring.dev/ready-seconds": "2"}
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=pod("slow", slow))
+    lab.kubectl("wait", "pod/slow", "-n", namespace, "--for=jsonpath={.status.startTime}", "--timeout=20s")
+    lab.kubectl("label", "pod/slow", "-n", namespace, "touched=once")
+    lab.kubectl("wait", "pod/slow", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+    seen = get(lab, namespace, "pod/slow")
+    accepted = instant(condition(seen, "Initialized")["lastTransitionTime"])
+    running = instant(seen["status"]["containerStatuses"][0]["state"]["running"]["startedAt"])
+    ready = instant(condition(seen, "Ready")["lastTransitionTime"])
+    # Whole seconds are written down, rounded down: 2 may look like 1.
+    assert (running - accepted).total_seconds() >= 1
+    assert (ready - running).total_seconds() >= 1
+    assert (ready - accepted).total_seconds() >= 3
+
+
+def test_grace_is_honoured_up_to_the_pods_own(lab: Lab, nodes: list[str]) -> None:
+    """A deleted pod lingers for its grace seconds; its own grace period is the upper bound; by default it goes at once."""
+    namespace = lab.namespace()
+    for name, seconds, period in (("lingers", "3", 30), ("bounded", "600", 2), ("quick", "0", 30)):
+        annotations = {"lab.mooring.dev/grace-seconds": seconds}
+        lab.kubectl("apply", "-n", namespace, "-f", "-", input=pod(name, annotations, grace=period))
+    lab.kubectl("wait", "pod", "--all", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+    began = time.monotonic()
+    lab.kubectl("delete", "pods", "--all", "-n", namespace, "--wait=false")
+    lab.kubectl("wait", "pod/quick", "-n", namespace, "--for=delete", "--timeout=20s")
+    left = {p["metadata"]["name"] for p in get(lab, namespace, "pods")["items"]}
+    assert {"lingers"} <= left <= {"lingers", "bounded"}
+    lab.kubectl("wait", "pod/bounded", "-n", namespace, "--for=delete", "--timeout=20s")
+    lab.kubectl("wait", "pod/lingers", "-n", namespace, "--for=delete", "--timeout=20s")
+    assert time.monotonic() - began >= 3
+
+
+@pytest.mark.parametrize(
+    ("how", "phase", "state"),
+    [
+        ("start", "Pending", {"waiting": "ImagePullBackOff"}),
+        ("ready", "Running", {"running": None}),
+        ("crash", "Running", {"waiting": "CrashLoopBackOff"}),
+        ("exit", "Failed", {"terminated": "Error"}),
+    ],
+)
+def test_pod_fails_as_asked(lab: Lab, nodes: list[str], how: str, phase: str, state: dict) -> None:
+    """Each kind of failure leaves the status a real kubelet would, and never Ready."""
+    namespace = lab.namespace()
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=pod("bad", {"lab.mooring.dev/fail": how}))
+    (kind, reason), *_ = state.items()
+    waits_for = f"jsonpath={{.status.containerStatuses[0].state.{kind}{'.reason' if reason else ''}}}"
+    lab.kubectl(
+        "wait", "pod/bad", "-n", namespace, f"--for={waits_for}" + (f"={reason}" if reason else ""), "--timeout=20s"
+    )
+    seen = get(lab, namespace, "pod/bad")
+    assert seen["status"]["phase"] == phase
+    assert condition(seen, "Ready")["status"] == "False"
+
+
+def test_failure_can_be_healed(lab: Lab, nodes: list[str]) -> None:
+    """A Ready pod stops being Ready when told to, and is Ready again when the annotation goes."""
+    namespace = lab.namespace()
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=pod("moody", {}))
+    lab.kubectl("wait", "pod/moody", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+    lab.kubectl("annotate", "pod/moody", "-n", namespace, "lab.mooring.dev/fail=ready")
+    lab.kubectl("wait", "pod/moody", "-n", namespace, "--for=condition=Ready=false", "--timeout=20s")
+    lab.kubectl("annotate", "pod/moody", "-n", namespace, "lab.mooring.dev/fail-")
+    lab.kubectl("wait", "pod/moody", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+
+
+def test_node_fails_and_recovers(lab: Lab) -> None:
+    """A node told to fail is NotReady and tainted by the node controller, until it is told otherwise."""
+    (node,) = lab.add_nodes(1, prefix="moody-")
+    lab.kubectl("annotate", "node", node, "lab.mooring.dev/fail=true")
+    lab.kubectl("wait", f"node/{node}", "--for=condition=Ready=false", "--timeout=20s")
+    lab.kubectl(
+        "wait",
+        f"node/{node}",
+        "--for=jsonpath={.spec.taints[?(@.effect=='NoExecute')].key}=node.kubernetes.io/not-ready",
+        "--timeout=20s",
+    )
+    lab.kubectl("annotate", "node", node, "lab.mooring.dev/fail-")
+    lab.kubectl("wait", f"node/{node}", "--for=condition=Ready", "--timeout=20s")
+    lab.kubectl("delete", "node", node)
+
+
+def test_job_completes(lab: Lab, nodes: list[str]) -> None:
+    """A Job's pod runs to success by itself."""
+    namespace = lab.namespace()
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "once"},
+        "spec": {"template": {"spec": pod_spec(30) | {"restartPolicy": "Never"}}},
+    }
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump(job))
+    lab.kubectl("wait", "job/once", "-n", namespace, "--for=condition=Complete", "--timeout=20s")
+
+
+def test_statefulset_rolls_one_by_one(lab: Lab, nodes: list[str]) -> None:
+    """A rolling update replaces every pod, highest ordinal first."""
+    namespace = lab.namespace()
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=workload("StatefulSet", "db", 3))
+    lab.kubectl("rollout", "status", "statefulset/db", "-n", namespace, "--timeout=30s")
+    before = {p["metadata"]["name"]: p for p in get(lab, namespace, "pods")["items"]}
+    changed = workload("StatefulSet", "db", 3, {"version": "2"})
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=changed)
+    lab.kubectl("rollout", "status", "statefulset/db", "-n", namespace, "--timeout=60s")
+    after = {p["metadata"]["name"]: p for p in get(lab, namespace, "pods")["items"]}
+    assert set(after) == {"db-0", "db-1", "db-2"}
+    assert all(after[name]["metadata"]["uid"] != before[name]["metadata"]["uid"] for name in after)
+    born = [after[name]["metadata"]["creationTimestamp"] for name in ("db-2", "db-1", "db-0")]
+    assert born == sorted(born)
+
+
+def test_api_server_survives_a_kill_and_a_compaction(lab: Lab, nodes: list[str]) -> None:
+    """Killed and started again on the same port with its etcd compacted, the API server still has everything."""
+    namespace = lab.namespace()
+    lab.kubectl("create", "configmap", "kept", "-n", namespace)
+    before = lab.pids()["kube-apiserver"]
+    lab.kill("kube-apiserver")
+    assert lab.pids().get("kube-apiserver") is None
+    revision = lab.etcd_compact()
+    lab.start("kube-apiserver")
+    assert lab.pids()["kube-apiserver"] != before
+    assert get(lab, namespace, "configmap/kept")["metadata"]["name"] == "kept"
+    stale = lab.kubectl(
+        "get", "--raw", f"/api/v1/namespaces/{namespace}/configmaps?watch=1&resourceVersion=1&timeoutSeconds=2"
+    )
+    assert json.loads(stale.splitlines()[0])["object"]["code"] == 410, f"compacted at {revision}"
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=workload("Deployment", "after", 1))
+    lab.kubectl("rollout", "status", "deployment/after", "-n", namespace, "--timeout=60s")
+
+
+def test_restarted_kwok_takes_its_nodes_back(lab: Lab, nodes: list[str]) -> None:
+    """A restarted kwok serves pods at once, without waiting for its predecessor's leases to run out."""
+    namespace = lab.namespace()
+    lab.restart("kwok")
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=workload("Deployment", "web", 2))
+    lab.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=25s")
+
+
+def test_scheduler_takes_another_configuration(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+    """kube-scheduler restarts with a configuration of ours, whose profile then places pods; and goes back."""
+    namespace = lab.namespace()
+    config = tmp_path / "scheduler.yaml"
+    profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "ours"}]
+    config.write_text(
+        yaml.safe_dump(
+            {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": profiles}
+        )
+    )
+    document = yaml.safe_load(pod("placed", {}))
+    document["spec"]["schedulerName"] = "ours"
+    lab.scheduler_config(config)
+    try:
+        lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump(document))
+        lab.kubectl("wait", "pod/placed", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+    finally:
+        lab.scheduler_config(None)
+
+
+def mooring(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """The command as a stranger runs it, with a home directory of its own; the built programs are found as usual."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    env = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": str(home / "state")}
+    command = [sys.executable, "-c", "from mooring.cli import main; main()", "lab", *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_up_and_down_as_a_user_would(tmp_path: Path) -> None:
+    """`lab up` prints where things are, kubectl works with it, `lab down` leaves no process and no file behind."""
+    started = mooring("up", "--nodes", "2", "-o", "json", home=tmp_path)
+    assert started.returncode == 0, started.stderr
+    facts = json.loads(started.stdout)
+    try:
+        assert {"kubeconfig", "apiserver", "etcd", "pd", "sabakan", "pids", "bin_dir"} <= set(facts)
+        kubectl = [f"{facts['bin_dir']}/kubectl", "get", "nodes", "-o", "name"]
+        env = {"KUBECONFIG": facts["kubeconfig"], "HOME": str(tmp_path)}
+        seen = subprocess.run(kubectl, env=env, capture_output=True, text=True, check=True).stdout.split()
+        assert seen == ["node/node-0", "node/node-1"]
+
+        again = mooring("up", home=tmp_path)
+        assert again.returncode == 0
+        assert "already up" in again.stderr
+        assert f"export KUBECONFIG={facts['kubeconfig']}" in again.stderr
+        assert mooring("status", home=tmp_path).returncode == 0
+        assert not (tmp_path / ".kube" / "config").exists()
+    finally:
+        ended = mooring("down", home=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [pid for pid in facts["pids"].values() if Path(f"/proc/{pid}").exists() and alive(pid)] == []
+    assert not Path(facts["kubeconfig"]).parent.exists()
+    assert mooring("status", home=tmp_path).returncode == 1
+    assert mooring("down", home=tmp_path).returncode == 0
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
+    """A foreground lab whose owner is killed with -9 takes its servers with it."""
+    script = (
+        "import sys, time, pathlib\n"
+        "from mooring.lab.binaries import find, release\n"
+        "from mooring.lab.cluster import Lab\n"
+        "lab = Lab.up(pathlib.Path(sys.argv[1]), find(release()), foreground=True)\n"
+        "print(*lab.pids().values(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "lab")], stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert len(pids) == 5
+        owner.kill()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() and alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and alive(pid)]
