@@ -1,0 +1,110 @@
+"""`mooring traffic`: play recorded operators through the queue, and come over from PD's old limits."""
+
+import sys
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError
+from mooring.cli.output import Format, Output, note, print_json, print_table
+
+app = App(name="traffic", help="The queue: moves wait in order and pass by cost.")
+
+
+@app.command
+def replay(events: Path, *, config: Annotated[Path | None, Parameter(name="--config")] = None) -> None:
+    """Play a recorded stream of operators through the queue and print what becomes of each.
+
+    One JSON object a line in, one a line out; lines that make no sense are `ignored` with a reason (in words on
+    stderr) and the replay goes on. End a recording with a `state` line to see who waits, and why.
+
+    Example: mooring traffic replay events.jsonl --config limits.yml | grep rejected
+
+    Parameters
+    ----------
+    events
+        A file with one event a line, in time order; `-` reads stdin.
+    config
+        The five settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
+        SchedulerMaxWaitingOperator) as JSON or YAML; null is unlimited, 0 is paused.
+    """
+    from mooring.traffic.config import BadConfig, Settings, parse
+    from mooring.traffic.replay import Replay
+
+    settings = Settings()
+    if config is not None:
+        try:
+            settings = parse(_load(config))
+        except BadConfig as error:
+            raise CommandError(f"{config}: {error}") from error
+    number = 0
+    player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
+    encode = msgspec.json.Encoder().encode
+    with _open(events) as lines:
+        for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
+            for record in player.line(line):
+                sys.stdout.buffer.write(encode(record) + b"\n")
+    sys.stdout.flush()
+
+
+@app.command
+def migrate(old_config: Path, *, output: Output = Format.TABLE) -> None:
+    """Turn PD's old limits into the five settings of the queue, each with its reason.
+
+    Takes what `pd-ctl config show` (or `GET /pd/api/v1/config`) prints. With `-o json` the part under `config` is
+    what `mooring traffic replay --config` takes.
+
+    Example: pd-ctl config show > pd.json && mooring traffic migrate pd.json
+
+    Parameters
+    ----------
+    old_config
+        PD's configuration as JSON; `-` reads stdin.
+    output
+        A table for people, or JSON for scripts.
+    """
+    from mooring.traffic.migrate import BadOldConfig, migrate_config
+
+    try:
+        answer = migrate_config(_load(old_config))
+    except BadOldConfig as error:
+        raise CommandError(f"{old_config}: {error}") from error
+    if output is Format.JSON:
+        print_json(
+            {
+                "config": {setting.name: setting.value for setting in answer.settings},
+                "reasons": {setting.name: setting.why for setting in answer.settings},
+                "dropped": {setting.name: setting.why for setting in answer.dropped},
+            }
+        )
+        return
+    rows = [(s.name, msgspec.json.encode(s.value).decode(), s.why) for s in answer.settings]
+    rows += [(f"({s.name})", msgspec.json.encode(s.value).decode(), s.why) for s in answer.dropped]
+    print_table(("SETTING", "VALUE", "WHY"), rows)
+
+
+def _open(path: Path) -> IO[bytes]:
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}; it must be a file that can be read") from error
+
+
+def _load(path: Path) -> Any:
+    """JSON or YAML, by content: JSON is YAML too."""
+    import yaml
+
+    with _open(path) as file:
+        raw = file.read()
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return yaml.safe_load(raw)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
