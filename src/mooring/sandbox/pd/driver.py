@@ -1,0 +1,305 @@
+"""`SandboxPd`: the sandbox's PD behind `ports.PlacementDriver`, and the strings a test or a scene pulls on it.
+
+pd = SandboxPd(timeline, seed=1)
+for i in range(3):
+    pd.attach(f"demo-tikv-{i}")
+pd.load(regions=60)
+pd.pod_gone("demo-tikv-0"); pd.pod_ready("demo-tikv-0")     what the pods do
+pd.restart(); pd.lose_leader(); pd.go_dark(); pd.slow(8.0)  what befalls PD
+assert pd.interruptions == []                               nobody was deleted with leaders on it
+"""
+
+from collections.abc import Callable, Sequence
+
+from mooring.model.tidb import PdMember, PdOperator, PdView, Region
+from mooring.ports import Conflict, Json, NotFound, Refused, Unanswered
+from mooring.sandbox.chance import SeededChance
+from mooring.sandbox.clock import Timeline, TimelineClock
+from mooring.sandbox.pd import requests
+from mooring.sandbox.pd.server import PdServer
+from mooring.sandbox.pd.settings import PdSettings
+from mooring.sandbox.pd.tikv import Interruption, TikvStore
+
+
+class SandboxPd:
+    def __init__(
+        self,
+        timeline: Timeline,
+        *,
+        seed: int | str = 0,
+        cluster: str = "demo",
+        namespace: str = "default",
+        settings: PdSettings | None = None,
+    ) -> None:
+        self.settings = settings or PdSettings()
+        self.cluster = cluster
+        self.namespace = namespace
+        self.timeline = timeline
+        self._clock = TimelineClock(timeline)
+        self._chance = SeededChance(f"{seed}/pd/{namespace}/{cluster}")
+        self.server = PdServer(timeline, self._chance.fork("server"), self.settings)
+        self.leader = self.settings.members[0]
+        self._started = {name: int(timeline.now()) for name in self.settings.members}
+        #: Why nobody answers now ("" when somebody does).
+        self.away = ""
+        self._away_turn = 0
+        self.latency_s = 0.0
+        self._lost_answers = 0
+        self._lost_requests = 0
+
+    # ── TiKV and its pods ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def interruptions(self) -> list[Interruption]:
+        return self.server.tikv.interruptions
+
+    def attach(
+        self,
+        pod_name: str,
+        store_id: int | None = None,
+        *,
+        address: str = "",
+        labels: dict[str, str] | None = None,
+        ready: bool = True,
+    ) -> int:
+        """A store that lives with this pod. Its address begins with the pod's name, as tidb-operator has it."""
+        if not address:
+            address = f"{pod_name}.{self.cluster}-tikv-peer.{self.namespace}.svc:20160"
+        store = self.server.tikv.add_store(pod_name, address, labels or {}, store_id)
+        if ready:
+            self.server.tikv.start(store)
+        return store.id
+
+    def load(self, regions: int, replicas: int | None = None) -> None:
+        """Regions over the stores attached so far; PD knows them at once and schedules (no start-up to sit through)."""
+        server = self.server
+        server.tikv.load(regions, self.settings.replicas if replicas is None else replicas)
+        server.hear(list(server.tikv.groups))
+        server.coordinator_up = True
+
+    def store_of(self, pod_name: str) -> TikvStore | None:
+        found = [s for s in self.server.tikv.stores.values() if s.pod_name == pod_name]
+        alive = [s for s in found if self.server.asked_state.get(s.id) != "Tombstone"]
+        return max(alive, key=lambda s: s.id) if alive else None
+
+    def pod_gone(self, pod_name: str) -> None:
+        """The pod's process ended: heartbeats stop, and what it led has no leader until an election."""
+        store = self.store_of(pod_name)
+        if store is not None:
+            self.server.tikv.stop(store)
+            for when in (self.settings.disconnected_after_s, self.settings.down_after_s):
+                self.timeline.after(when + self.settings.store_heartbeat_s, self.server.kick)
+
+    def pod_ready(self, pod_name: str) -> None:
+        """The pod runs (again); a pod nobody attached yet brings a new store."""
+        store = self.store_of(pod_name)
+        if store is None:
+            self.attach(pod_name)
+        else:
+            self.server.tikv.start(store)
+        self.server.kick()
+
+    def replace_store(self, pod_name: str) -> int:
+        """The pod lost its disk: its old store is buried, and it registers a new one under the same address."""
+        old = self.store_of(pod_name)
+        if old is None:
+            return self.attach(pod_name)
+        self.server.tikv.stop(old)
+        self.server.asked_state[old.id] = "Tombstone"
+        for group_id in list(self.server.tikv.held[old.id]):
+            self.server.tikv.remove_peer(self.server.tikv.groups[group_id], old.id)
+        return self.attach(pod_name, address=old.address, labels=old.labels)
+
+    # ── What befalls PD ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def restart(self, down_s: float = 3.0) -> None:
+        """A PD of one member (or all at once) restarts: the false zero follows."""
+        self.server.forget()
+        self._go_away("connection refused", down_s, self._back)
+
+    def _back(self) -> None:
+        for name in self._started:
+            self._started[name] = int(self.timeline.now())
+        self.server.begin(leaders_known=False)
+
+    def lose_leader(self) -> None:
+        """The PD leader's process is killed: 500s until another member leads, which has been synced and knows."""
+        others = [m for m in self.settings.members if m != self.leader]
+        if not others:
+            self.restart()
+            return
+        self.server.forget()
+        self._go_away("redirect failed", self.settings.failover_s, lambda: self._take_over(others[0]))
+
+    def _take_over(self, name: str) -> None:
+        self._started[self.leader] = int(self.timeline.now())
+        self.leader = name
+        self.server.begin(leaders_known=True)
+
+    def go_dark(self, seconds: float | None = None) -> None:
+        """Nobody can reach it; it goes on as before. None: until `lighten`."""
+        self._go_away("connection timed out", seconds, lambda: None)
+
+    def lighten(self) -> None:
+        self.away = ""
+        self._away_turn += 1
+
+    def _go_away(self, why: str, seconds: float | None, then: Callable[[], None]) -> None:
+        self.away = why
+        self._away_turn += 1
+        turn = self._away_turn
+
+        def back() -> None:
+            if turn == self._away_turn:
+                self.away = ""
+            then()
+
+        if seconds is not None:
+            self.timeline.after(seconds, back)
+
+    def slow(self, seconds: float) -> None:
+        """Each answer takes this long; beyond a caller's patience it is none."""
+        self.latency_s = seconds
+
+    def lose_answers(self, count: int = 1) -> None:
+        """The next writes are carried out, and their callers never hear of it."""
+        self._lost_answers += count
+
+    def lose_requests(self, count: int = 1) -> None:
+        """The next writes never arrive."""
+        self._lost_requests += count
+
+    # ── ports.PlacementDriver ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def observe(self) -> PdView:
+        await self._reach()
+        return PdView(
+            stores=self.server.stores(),
+            evicting=self._evicting(),
+            region_count=len(self.server.cache),
+            start_timestamp=self.start_timestamp,
+            leader=self.leader,
+            members=self._members(),
+            operators=self._operators(),
+        )
+
+    async def add_evict_leader(self, store_id: int) -> None:
+        await self._reach(write=True)
+        evicting = self._evicting()
+        if evicting is None:
+            raise Unanswered("PD does not list its schedulers yet: nothing was added")
+        if store_id not in evicting:
+            self._said(requests.add_evict_leader(self.server, store_id))
+        self._answer()
+
+    async def remove_evict_leader(self, store_id: int) -> None:
+        await self._reach(write=True)
+        if self._evicting() is None:
+            raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
+        requests.remove_evict_leader(self.server, store_id)
+        self._answer()
+
+    async def regions(self) -> Sequence[Region]:
+        await self._reach()
+        return tuple(self.server.cache[r] for r in sorted(self.server.cache))
+
+    async def operators(self) -> Sequence[PdOperator]:
+        await self._reach()
+        return self._operators()
+
+    async def operator(self, region_id: int) -> PdOperator | None:
+        await self._reach()
+        op = self.server.operators.find(region_id)
+        return None if op is None else op.view()
+
+    async def add_operator(self, body: Json) -> None:
+        await self._reach(write=True)
+        self._said(requests.add_operator(self.server, body))
+        self._answer()
+
+    async def cancel_operator(self, region_id: int) -> None:
+        await self._reach(write=True)
+        self.server.operators.cancel(region_id)
+        self._answer()
+
+    async def pause_scheduler(self, name: str, seconds: int) -> None:
+        await self._reach(write=True)
+        self._said(requests.pause(self.server, name, seconds))
+        self._answer()
+
+    async def schedulers(self, *, paused: bool = False) -> Sequence[str]:
+        await self._reach()
+        names = sorted(self.server.scheduler_names())
+        return tuple(n for n in names if not paused or self.server.is_paused(n))
+
+    async def config(self) -> Json:
+        await self._reach()
+        return requests.schedule_config(self.server)
+
+    async def members(self) -> Sequence[PdMember]:
+        await self._reach()
+        return self._members(healthy=True)
+
+    async def transfer_pd_leader(self, name: str) -> None:
+        await self._reach(write=True)
+        if name not in self.settings.members:
+            raise Unanswered(f"PD: hand PD's leadership to {name}: 500 no such member")
+        if name != self.leader:
+            self.server.forget()
+            self._go_away("redirect failed", self.settings.handover_s, lambda: self._take_over_by_wish(name))
+        self._answer()
+
+    def _take_over_by_wish(self, name: str) -> None:
+        self.leader = name
+        self.server.begin(leaders_known=True)
+
+    async def close(self) -> None:
+        return None
+
+    # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def start_timestamp(self) -> int:
+        return self._started[self.leader]
+
+    def _evicting(self) -> tuple[int, ...] | None:
+        """As the client concludes it: no list and no schedulers at all means that PD cannot say yet."""
+        listed = self.server.evict_list()
+        if listed is None and self.server.scheduler_names():
+            return ()
+        return listed
+
+    def _members(self, *, healthy: bool | None = None) -> tuple[PdMember, ...]:
+        names = sorted(self.settings.members)
+        return tuple(PdMember(n, 1000 + i, (f"http://{n}:2379",), healthy) for i, n in enumerate(names))
+
+    def _operators(self) -> tuple[PdOperator, ...]:
+        running = self.server.operators.running
+        return tuple(running[r].view() for r in sorted(running))
+
+    async def _reach(self, *, write: bool = False) -> None:
+        if self.latency_s:
+            await self._clock.sleep(min(self.latency_s, self.settings.timeout_s))
+        if self.latency_s > self.settings.timeout_s:
+            raise Unanswered(f"PD did not answer within {self.settings.timeout_s:g} s")
+        if self.away:
+            raise Unanswered(f"PD did not answer: {self.away}")
+        if write and self._lost_requests:
+            self._lost_requests -= 1
+            raise Unanswered("PD did not answer: the request was lost")
+
+    def _answer(self) -> None:
+        """A write was carried out; does its caller hear of it?"""
+        if self._lost_answers:
+            self._lost_answers -= 1
+            raise Unanswered("PD did not answer: the answer was lost")
+
+    @staticmethod
+    def _said(said: requests.Said) -> None:
+        if said.status == 200:
+            return
+        if "ErrAddOperator" in said.words:
+            raise Conflict(said.words)
+        if "NotFound]" in said.words or said.status == 404:
+            raise NotFound(said.words)
+        raise Refused(said.words, said.status)

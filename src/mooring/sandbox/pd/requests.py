@@ -1,0 +1,198 @@
+"""What PD says to each request that changes something, in the words of the real one; in process and over HTTP alike."""
+
+import msgspec
+
+from mooring.model.tidb import Region
+from mooring.ports import Json
+from mooring.sandbox.pd import schedulers
+from mooring.sandbox.pd.operators import Operator, Step
+from mooring.sandbox.pd.schedulers import EVICT_LEADER, move_steps, transfer_step
+from mooring.sandbox.pd.server import PdServer
+
+
+class Said(msgspec.Struct, frozen=True):
+    status: int
+    words: str
+
+
+CREATED = Said(200, "The operator is created.")
+
+
+def add_evict_leader(pd: PdServer, store_id: int) -> Said:
+    if store_id not in pd.tikv.stores or pd.asked_state.get(store_id) == "Tombstone":
+        words = f"[PD:core:ErrStoreNotFound]store {store_id} not found"
+        return Said(500, f'"{words}"\n' if pd.evicting else words)
+    first = not pd.evicting
+    pd.evicting[store_id] = None
+    pd.kick()
+    return Said(200, "The scheduler is created." if first else "The scheduler has been applied to the store.")
+
+
+def remove_evict_leader(pd: PdServer, store_id: int) -> bool:
+    """Whether it was there. With the last store the scheduler itself goes."""
+    if store_id not in pd.evicting:
+        return False
+    del pd.evicting[store_id]
+    if not pd.evicting:
+        pd.paused.pop(EVICT_LEADER, None)
+        pd.evict_batch = pd.settings.evict_batch
+    pd.kick()
+    return True
+
+
+def pause(pd: PdServer, name: str, seconds: int) -> Said:
+    if name not in pd.scheduler_names():
+        return Said(404, "[PD:scheduler:ErrSchedulerNotFound]scheduler not found")
+    pd.pause(name, seconds)
+    return Said(200, "Pause or resume the scheduler successfully.")
+
+
+# ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_operator(pd: PdServer, body: Json) -> Said:
+    build = _BUILDERS.get(str(body.get("name", "")))
+    if build is None:
+        return Said(400, "unknown operator" if body.get("name") else "missing operator name")
+    region_id = body.get("source_region_id" if body["name"] == "merge-region" else "region_id")
+    if not isinstance(region_id, int):
+        return Said(400, "missing region id")
+    region, group = pd.cache.get(region_id), pd.tikv.groups.get(region_id)
+    if region is None or group is None:
+        return Said(500, f"[PD:region:ErrRegionNotFound]region {region_id} not found")
+    made = build(pd, region, body)
+    if isinstance(made, Said):
+        return made
+    desc, brief, kinds, steps = made
+    started = pd.operators.start(Operator(desc, brief, group, kinds, steps))
+    return (
+        CREATED if started else Said(500, "[PD:operator:ErrAddOperator]failed to add operator, maybe already have one")
+    )
+
+
+_Made = tuple[str, str, tuple[str, ...], tuple[Step, ...]]
+
+
+def _store(pd: PdServer, body: Json, key: str) -> int | Said:
+    store_id = body.get(key)
+    if not isinstance(store_id, int):
+        return Said(400, f"missing {key.replace('_', ' ')}")
+    if store_id not in pd.tikv.stores:
+        return Said(500, f"[PD:core:ErrStoreNotFound]store {store_id} not found")
+    return store_id
+
+
+def _transfer_leader(_: PdServer, region: Region, body: Json) -> _Made | Said:
+    to = body.get("to_store_id")
+    if not isinstance(to, int):
+        return Said(400, "missing store id to transfer leader to")
+    if not any(p.store_id == to and p.role == "Voter" for p in region.peers):
+        return Said(500, f"region has no voter in store {to}")
+    source = region.leader_store
+    steps = (transfer_step(source, to),)
+    return "admin-transfer-leader", f"transfer leader: store {source} to {to}", ("admin", "leader"), steps
+
+
+def _transfer_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
+    source, to = body.get("from_store_id"), _store(pd, body, "to_store_id")
+    if isinstance(to, Said):
+        return to
+    if not any(p.store_id == source for p in region.peers) or not isinstance(source, int):
+        return Said(500, f"region has no peer in store {source}")
+    if any(p.store_id == to for p in region.peers):
+        return Said(500, f"region already has peer in store {to}")
+    others = [s for s in schedulers.followers(pd, region) if s != source]
+    steps = move_steps(region, source, to, pd.tikv.new_id(), others[0] if others else to)
+    return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", ("admin", "region"), steps
+
+
+def _add_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
+    return _add(pd, region, body, voter=True)
+
+
+def _add_learner(pd: PdServer, region: Region, body: Json) -> _Made | Said:
+    return _add(pd, region, body, voter=False)
+
+
+def _add(pd: PdServer, region: Region, body: Json, *, voter: bool) -> _Made | Said:
+    store = _store(pd, body, "store_id")
+    if isinstance(store, Said):
+        return store
+    if any(p.store_id == store for p in region.peers):
+        return Said(500, f"region already has peer in store {store}")
+    peer = pd.tikv.new_id()
+    steps = [Step("add-learner", f"add learner peer {peer} on store {store}", store=store, peer_id=peer)]
+    if voter:
+        steps.append(Step("promote-learner", f"promote learner peer {peer} on store {store} to voter", store=store))
+    what = "peer" if voter else "learner"
+    return f"admin-add-{what}", f"add {what}: store [{store}]", ("admin", "region"), tuple(steps)
+
+
+def _remove_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
+    store = body.get("store_id")
+    if not any(p.store_id == store for p in region.peers) or not isinstance(store, int):
+        return Said(500, f"region has no peer in store {store}")
+    steps = [Step("remove-peer", f"remove peer on store {store}", store=store)]
+    if region.leader_store == store:
+        others = schedulers.followers(pd, region)
+        if not others:
+            return Said(500, "cannot create operator: target leader is not found")
+        steps.insert(0, transfer_step(store, others[0]))
+    return "admin-remove-peer", f"rm peer: store [{store}]", ("admin", "region"), tuple(steps)
+
+
+def _merge(pd: PdServer, region: Region, body: Json) -> _Made | Said:
+    target = pd.cache.get(int(body.get("target_region_id") or 0))
+    if target is None:
+        return Said(500, f"[PD:region:ErrRegionNotFound]region {body.get('target_region_id')} not found")
+    if region.end_key != target.start_key and target.end_key != region.start_key:
+        return Said(500, "[PD:region:ErrRegionNotAdjacent]two regions are not adjacent")
+    text = f"merge region {region.id} into region {target.id}"
+    steps = (Step("merge", text, other_region=target.id),)
+    return "admin-merge-region", f"merge: region {region.id} to {target.id}", ("admin", "merge"), steps
+
+
+def _split(_: PdServer, region: Region, body: Json) -> _Made | Said:
+    policy = str(body.get("policy", "")).upper()
+    if policy not in ("SCAN", "APPROXIMATE", "USEKEY"):
+        return Said(400, "split policy is invalid")
+    keys = [str(k).upper() for k in body.get("keys") or ()] if policy == "USEKEY" else [_middle(region)]
+    if not all(region.start_key < k and (not region.end_key or k < region.end_key) for k in keys):
+        return Said(500, "split keys are not within the region")
+    steps = (Step("split", f"split region with policy {policy}", keys=tuple(keys)),)
+    brief = f"split: region {region.id} use policy {policy}"
+    return "admin-split-region", brief, ("admin", "split"), steps
+
+
+def _middle(region: Region) -> str:
+    """A key right of the start and left of the end: the start and one byte more."""
+    return (region.start_key or "6B") + "6D"
+
+
+_BUILDERS = {
+    "transfer-leader": _transfer_leader,
+    "transfer-peer": _transfer_peer,
+    "add-peer": _add_peer,
+    "add-learner": _add_learner,
+    "remove-peer": _remove_peer,
+    "merge-region": _merge,
+    "split-region": _split,
+}
+
+
+def schedule_config(pd: PdServer) -> Json:
+    """The keys that somebody here reads; booleans are strings and durations Go's, as in PD."""
+    rate = {"add-peer": 15, "remove-peer": 15}
+    return {
+        "max-store-down-time": "30m0s",
+        "leader-schedule-limit": pd.limits["leader"],
+        "region-schedule-limit": 2048,
+        "replica-schedule-limit": 64,
+        "merge-schedule-limit": 8,
+        "hot-region-schedule-limit": 4,
+        "scheduler-max-waiting-operator": 5,
+        "store-limit": {str(s): rate for s in sorted(pd.tikv.stores)},
+        "enable-joint-consensus": "true",
+        "store-limit-version": "v1",
+        "halt-scheduling": "false",
+    }

@@ -1,0 +1,134 @@
+"""PD's own schedulers: what each wants to move next, given what PD believes.
+
+Each is a function from the server's view to operators not yet started; the server starts them as long as their kind's
+limit allows (softly, as PD does: the limit is looked at before a batch, not within it).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mooring.model.tidb import Region
+from mooring.sandbox.pd.operators import Operator, Step
+
+if TYPE_CHECKING:
+    from mooring.sandbox.pd.server import PdServer
+
+EVICT_LEADER = "evict-leader-scheduler"
+BALANCE_LEADER = "balance-leader-scheduler"
+BALANCE_REGION = "balance-region-scheduler"
+#: Those a PD 8.5 runs by default; the last three move nothing here.
+DEFAULTS = (
+    BALANCE_REGION,
+    BALANCE_LEADER,
+    "balance-hot-region-scheduler",
+    "evict-slow-store-scheduler",
+    "evict-stopping-store-scheduler",
+)
+
+
+def transfer_step(from_store: int, to_store: int) -> Step:
+    return Step("transfer-leader", f"transfer leader from store {from_store} to store {to_store}", store=to_store)
+
+
+def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, next_leader: int) -> tuple[Step, ...]:
+    """A peer from one store to another; the leader steps aside first when it is the one that goes."""
+    steps = [
+        Step("add-learner", f"add learner peer {peer_id} on store {to_store}", store=to_store, peer_id=peer_id),
+        Step("promote-learner", f"promote learner peer {peer_id} on store {to_store} to voter", store=to_store),
+    ]
+    if region.leader_store == from_store:
+        steps.append(transfer_step(from_store, next_leader))
+    steps.append(Step("remove-peer", f"remove peer on store {from_store}", store=from_store))
+    return tuple(steps)
+
+
+def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
+    """Off every listed store, to any follower's store that is Up and not listed itself. All listed: nothing moves."""
+    for store_id in pd.evicting:
+        found = 0
+        for region_id in pd.led_by(store_id):
+            if found >= pd.evict_batch:
+                break
+            region = pd.cache[region_id]
+            targets = [s for s in followers(pd, region) if pd.takes_leaders(s)]
+            group = pd.tikv.groups.get(region_id)
+            if region_id in pd.operators.running or not targets or group is None:
+                continue
+            to = pd.chance.random.choice(targets)
+            among = " ".join(map(str, targets))
+            brief = f"evict leader: from store {store_id} to one in [{among}], or to {to} (for compatibility)"
+            yield Operator(EVICT_LEADER, brief, group, ("leader",), (transfer_step(store_id, to),))
+            found += 1
+
+
+def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
+    """From the store with most leaders to the one with fewest that has a follower there."""
+    counts = {s: pd.leader_counts.get(s, 0) for s in pd.up_stores() if s not in pd.evicting}
+    for _ in range(pd.settings.balance_batch):
+        found = _one_leader(pd, counts)
+        if found is None:
+            return
+        region, source, target = found
+        counts[source] -= 1
+        counts[target] += 1
+        group = pd.tikv.groups[region.id]
+        step = transfer_step(source, target)
+        yield Operator(BALANCE_LEADER, f"transfer leader: store {source} to {target}", group, ("leader",), (step,))
+
+
+def _one_leader(pd: "PdServer", counts: dict[int, int]) -> tuple[Region, int, int] | None:
+    for source in sorted(counts, key=lambda s: (-counts[s], s)):
+        for target in sorted(counts, key=lambda s: (counts[s], s)):
+            if counts[source] - counts[target] <= 2 * pd.settings.tolerance:
+                break
+            for region_id in pd.led_by(source):
+                region = pd.cache[region_id]
+                free = region_id not in pd.operators.running and region_id in pd.tikv.groups
+                if free and target in followers(pd, region):
+                    return region, source, target
+    return None
+
+
+def balance_regions(pd: "PdServer") -> Iterator[Operator]:
+    """Peers from the fullest store to the emptiest; and off stores that are Offline, or Down, until none is left."""
+    up = pd.up_stores()
+    if not up:
+        return
+    counts = {s: pd.region_counts.get(s, 0) for s in up}
+    for source in [s for s in pd.leaving_stores() if pd.region_counts.get(s, 0)]:
+        yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
+    source = max(counts, key=lambda s: (counts[s], s))
+    yield from _moves(pd, source, counts, desc=BALANCE_REGION, kinds=("region",), within=2 * pd.settings.tolerance)
+
+
+def _moves(
+    pd: "PdServer", source: int, counts: dict[int, int], *, desc: str, kinds: tuple[str, ...], within: int
+) -> Iterator[Operator]:
+    if counts.get(source, 10**9) - min(counts.values()) <= within:
+        return
+    for region_id in pd.held_by(source):
+        region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
+        holders = {p.store_id for p in region.peers}
+        targets = [s for s in counts if s not in holders and counts.get(source, 10**9) - counts[s] > within]
+        others = [s for s in followers(pd, region) if s != source and pd.takes_leaders(s)]
+        if group is None or region_id in pd.operators.running or not targets:
+            continue
+        target = min(targets, key=lambda s: (counts[s], s))
+        if region.leader_store == source and not others and target in pd.evicting:
+            continue
+        if pd.operators.count(kinds[0]) >= pd.settings.region_limit:
+            return
+        counts[target] += 1
+        if source in counts:
+            counts[source] -= 1
+        steps = move_steps(region, source, target, pd.tikv.new_id(), others[0] if others else target)
+        yield Operator(desc, f"mv peer: store [{source}] to [{target}]", group, kinds, steps)
+
+
+def followers(pd: "PdServer", region: Region) -> list[int]:
+    """Stores with a voter that could lead: Up, as PD believes."""
+    return [
+        p.store_id
+        for p in region.peers
+        if p.role == "Voter" and p.store_id != region.leader_store and pd.is_up(p.store_id)
+    ]

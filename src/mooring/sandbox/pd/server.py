@@ -1,0 +1,263 @@
+"""PD's mind: what it has heard, what it has stored, and what it does with it.
+
+Two kinds of memory, which is what makes a restart dangerous:
+
+    kept through a restart      stores, regions and their peers, the evict-leader list
+    lost in a restart           who leads each region, running operators, pauses, whether enough is known to schedule
+
+So for a while after a restart every store is Up with its regions and no leader at all, the list of evicted stores is
+not there, and no scheduler runs: the false zero. It ends when the stores have reported and the coordinator has looked.
+
+Heartbeats of stores are not events here: the last one is computed from when the store began to report, so that an idle
+cluster costs nothing.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from mooring.model.tidb import Region, Store
+from mooring.sandbox.chance import SeededChance
+from mooring.sandbox.clock import Timeline, Timer
+from mooring.sandbox.pd import schedulers
+from mooring.sandbox.pd.operators import Operators
+from mooring.sandbox.pd.settings import PdSettings
+from mooring.sandbox.pd.tikv import RaftGroup, Tikv, TikvStore
+
+
+class PdServer:
+    def __init__(self, timeline: Timeline, chance: SeededChance, settings: PdSettings) -> None:
+        self.timeline = timeline
+        self.chance = chance
+        self.settings = settings
+        self.tikv = Tikv(timeline, chance.fork("tikv"), settings)
+        self.tikv.on_change = self._report
+        self.operators = Operators(timeline, chance.fork("operators"), settings, self.tikv)
+        self.operators.on_end = lambda _: self.kick()
+        # Stored.
+        self.cache: dict[int, Region] = {}
+        self.evicting: dict[int, None] = {}
+        self.evict_batch = settings.evict_batch
+        #: Store → Offline or Tombstone; all others are Up as far as people asked.
+        self.asked_state: dict[int, str] = {}
+        self.limits: dict[str, int] = {"leader": settings.leader_limit}
+        #: Scheduler → (paused at, resumes at), wall clock.
+        self.paused: dict[str, tuple[float, float]] = {}
+        # In memory.
+        self.leader_counts: dict[int, int] = {}
+        self.region_counts: dict[int, int] = {}
+        self._led: dict[int, dict[int, None]] = {}
+        self._held: dict[int, dict[int, None]] = {}
+        self._heard = 0
+        self.coordinator_up = False
+        self._life = 0
+        self._listening = True
+        self._collecting: Timer | None = None
+        self._begun_at = timeline.monotonic()
+        self._tick: Timer | None = None
+
+    # ── What it has heard ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, group: RaftGroup) -> None:
+        """The group's leader tells PD, a moment later. A PD that is away hears nothing."""
+        life, group_id = self._life, group.id
+        delay = self.chance.uniform(*self.settings.report_s)
+        self.timeline.after(delay, lambda: self.hear([group_id]) if life == self._life else None)
+
+    def hear(self, group_ids: Iterable[int]) -> None:
+        if not self._listening:
+            return
+        for group_id in group_ids:
+            group, known = self.tikv.groups.get(group_id), self.cache.get(group_id)
+            if group is None:
+                if known is not None:
+                    self._forget(known)
+                continue
+            if not group.leader:
+                continue  # nobody speaks for it
+            if known is not None:
+                self._forget(known)
+            self._learn(group.region())
+        if self.coordinator_up:
+            self.kick()
+        else:
+            self._collect_later()
+
+    def _learn(self, region: Region) -> None:
+        self.cache[region.id] = region
+        for peer in region.peers:
+            self.region_counts[peer.store_id] = self.region_counts.get(peer.store_id, 0) + 1
+            self._held.setdefault(peer.store_id, {})[region.id] = None
+        leader = region.leader_store
+        if leader:
+            self._heard += 1
+            self.leader_counts[leader] = self.leader_counts.get(leader, 0) + 1
+            self._led.setdefault(leader, {})[region.id] = None
+
+    def _forget(self, region: Region) -> None:
+        del self.cache[region.id]
+        for peer in region.peers:
+            self.region_counts[peer.store_id] -= 1
+            self._held[peer.store_id].pop(region.id, None)
+        if region.leader_store:
+            self._heard -= 1
+            self.leader_counts[region.leader_store] -= 1
+            self._led[region.leader_store].pop(region.id, None)
+
+    def led_by(self, store_id: int) -> list[int]:
+        return list(self._led.get(store_id, ()))
+
+    def held_by(self, store_id: int) -> list[int]:
+        return list(self._held.get(store_id, ()))
+
+    # ── Stores ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def last_heartbeat(self, store: TikvStore) -> float:
+        """Monotonic. One at once when it starts, then every interval, each store at its own phase."""
+        end = self.timeline.monotonic() if store.until is None else store.until
+        every = self.settings.store_heartbeat_s
+        phase = (store.id * 0.618034 * every) % every
+        beats = math.floor((end - store.since - phase) / every)
+        return store.since if beats < 0 else store.since + phase + beats * every
+
+    def state_of(self, store: TikvStore) -> str:
+        asked = self.asked_state.get(store.id)
+        if asked is not None:
+            return asked
+        silence = self.timeline.monotonic() - self.last_heartbeat(store)
+        if silence > self.settings.down_after_s:
+            return "Down"
+        return "Disconnected" if silence > self.settings.disconnected_after_s else "Up"
+
+    def is_up(self, store_id: int) -> bool:
+        store = self.tikv.stores.get(store_id)
+        return store is not None and self.state_of(store) == "Up"
+
+    def up_stores(self) -> list[int]:
+        return [s for s in sorted(self.tikv.stores) if self.is_up(s)]
+
+    def leaving_stores(self) -> list[int]:
+        return [s.id for s in self.tikv.stores.values() if self.state_of(s) in ("Offline", "Down")]
+
+    def takes_leaders(self, store_id: int) -> bool:
+        return store_id not in self.evicting and self.is_up(store_id)
+
+    def store(self, store: TikvStore) -> Store:
+        size = self.settings.region_size_mib
+        leaders, regions = self.leader_counts.get(store.id, 0), self.region_counts.get(store.id, 0)
+        capacity = self.settings.capacity_gib << 30
+        age = self.timeline.monotonic() - self.last_heartbeat(store)
+        return Store(
+            id=store.id,
+            address=store.address,
+            state=self.state_of(store),
+            leader_count=leaders,
+            region_count=regions,
+            leader_size_mib=leaders * size,
+            region_size_mib=regions * size,
+            capacity_bytes=capacity,
+            available_bytes=max(0, capacity - (regions * size << 20)),
+            last_heartbeat_at=self.timeline.now() - age,
+            started_at=store.started_at,
+            labels=store.labels,
+        )
+
+    def stores(self) -> tuple[Store, ...]:
+        """Without Tombstones, as PD lists them."""
+        found = (self.tikv.stores[s] for s in sorted(self.tikv.stores))
+        return tuple(self.store(s) for s in found if self.asked_state.get(s.id) != "Tombstone")
+
+    # ── Scheduling ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def scheduler_names(self) -> tuple[str, ...]:
+        if not self.coordinator_up:
+            return ()
+        return (*schedulers.DEFAULTS, schedulers.EVICT_LEADER) if self.evicting else schedulers.DEFAULTS
+
+    def evict_list(self) -> tuple[int, ...] | None:
+        """None: there is no such scheduler now, whether PD is starting or nobody asked for one."""
+        return tuple(sorted(self.evicting)) if self.coordinator_up and self.evicting else None
+
+    def is_paused(self, name: str) -> bool:
+        pause = self.paused.get(name)
+        return pause is not None and pause[1] > self.timeline.now()
+
+    def pause(self, name: str, seconds: int) -> None:
+        now = self.timeline.now()
+        self.paused[name] = (now, now + seconds)
+        if seconds > 0:
+            self.timeline.after(seconds, self.kick)
+        self.kick()
+
+    def kick(self) -> None:
+        """Something changed: look soon what is to be scheduled. Without a change nothing is looked at."""
+        if self._tick is None and self.coordinator_up:
+            self._tick = self.timeline.after(self.settings.schedule_every_s, self._schedule)
+
+    def _schedule(self) -> None:
+        self._tick = None
+        if not self.coordinator_up:
+            return
+        self._bury()
+        for name, propose, kind, limit in (
+            (schedulers.EVICT_LEADER, schedulers.evict_leaders, "leader", self.limits["leader"]),
+            (schedulers.BALANCE_LEADER, schedulers.balance_leaders, "leader", self.limits["leader"]),
+            (schedulers.BALANCE_REGION, schedulers.balance_regions, "region", self.settings.region_limit),
+        ):
+            if self.is_paused(name) or self.operators.count(kind) >= limit:
+                continue
+            for op in list(propose(self)):
+                self.operators.start(op)
+
+    def _bury(self) -> None:
+        """An Offline store with no region left is a Tombstone."""
+        for store_id, asked in list(self.asked_state.items()):
+            if asked == "Offline" and not self.region_counts.get(store_id):
+                self.asked_state[store_id] = "Tombstone"
+
+    # ── Its life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget(self) -> None:
+        """The process ended: what was in memory is gone, and commands to it reach nobody."""
+        self._life += 1
+        self._listening = False
+        self.coordinator_up = False
+        self.operators.forget_all()
+        self.paused.clear()
+
+    def begin(self, *, leaders_known: bool) -> None:
+        """A process takes over. A follower that becomes leader knows the leaders too: they were synced to it."""
+        self._begun_at = self.timeline.monotonic()
+        self._listening = True
+        if not leaders_known:
+            self.cache = {r.id: msgspec.structs.replace(r, leader_store=0) for r in self.cache.values()}
+            self.leader_counts.clear()
+            self._led.clear()
+            self._heard = 0
+        life = self._life
+        for store in self.tikv.stores.values():
+            delay = self.chance.uniform(*self.settings.reconnect_s)
+            self.timeline.after(delay, partial(self._reconnect, store, life))
+        self._collect_later()
+
+    def _reconnect(self, store: TikvStore, life: int) -> None:
+        if life == self._life and store.alive:
+            self.hear(list(self.tikv.led[store.id]))
+
+    def _collect_later(self) -> None:
+        if self._collecting is None:
+            self._collecting = self.timeline.after(self.settings.collect_every_s, self._collect)
+
+    def _collect(self) -> None:
+        self._collecting = None
+        if not self._listening or not self.cache:
+            return
+        waited = self.timeline.monotonic() - self._begun_at
+        enough = self.settings.collect_share * len(self.cache)
+        if self._heard >= enough or waited >= self.settings.collect_at_most_s:
+            self.coordinator_up = True
+            self.kick()
+        else:
+            self._collect_later()
