@@ -166,7 +166,7 @@ def _service_spec(spec: Json) -> Json:
 
 
 def _namespace(obj: Json) -> Json:
-    metadata, name = obj["metadata"], obj["metadata"]["name"]
+    metadata, name = obj["metadata"], obj["metadata"].get("name", "")
     labels = metadata.get("labels") or {}
     if labels.get("kubernetes.io/metadata.name") != name:
         obj = {**obj, "metadata": {**metadata, "labels": {**labels, "kubernetes.io/metadata.name": name}}}

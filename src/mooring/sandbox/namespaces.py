@@ -1,0 +1,43 @@
+"""Namespaces: there are four from the start, and one that is deleted takes everything in it along, then goes itself."""
+
+from typing import Final
+
+from mooring.model.kinds import RESOURCES, Kind
+from mooring.ports import Json, Refused
+from mooring.sandbox.rules import check_preconditions
+from mooring.sandbox.store import ObjectStore
+
+SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_LOOK_AGAIN_S: Final = 1.0
+
+
+def delete_namespace(store: ObjectStore, name: str, *, uid: str = "", resource_version: str = "") -> None:
+    current = store.get(Kind.NAMESPACE, "", name)
+    check_preconditions(Kind.NAMESPACE, current, uid, resource_version)
+    if name in SYSTEM_NAMESPACES:
+        raise Refused(f'namespaces "{name}" is forbidden: this namespace may not be deleted', 403)
+    if current["metadata"].get("deletionTimestamp"):
+        return
+
+    def terminating(obj: Json) -> Json:
+        obj["metadata"].update(deletionTimestamp=store.timeline.stamp(), deletionGracePeriodSeconds=0)
+        return {**obj, "status": {"phase": "Terminating"}}
+
+    store.mutate(Kind.NAMESPACE, "", name, terminating)
+    store.timeline.soon(lambda: _empty(store, name))
+
+
+def _empty(store: ObjectStore, name: str) -> None:
+    """Pods need their grace, finalizers their owners: look again until nothing is left."""
+    left = False
+    for kind in Kind:
+        if not RESOURCES[kind].namespaced:
+            continue
+        for obj in store.list(kind, name):
+            if not obj["metadata"].get("deletionTimestamp"):
+                store.delete(kind, name, obj["metadata"]["name"])
+            left = True
+    if left:
+        store.timeline.after(_LOOK_AGAIN_S, lambda: _empty(store, name))
+    else:
+        store.remove(Kind.NAMESPACE, "", name)
