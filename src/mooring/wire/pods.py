@@ -61,7 +61,8 @@ def pod(wire: WirePod) -> Pod:
         deletion_at=epoch(meta.deletion_timestamp),
         schedulable=schedulable,
         claims=_claims(meta, spec) if spec.volumes else (),
-        annotations=sharing.labels(few) if few else NO_LABELS,
+        # Their values (slots, tokens) are the pod's own: a shared table would fill up with them.
+        annotations={sharing.text(k): v for k, v in few.items()} if few else NO_LABELS,
         is_mirror=annotations is not None and MIRROR in annotations,
         nominated_node=sharing.text(nominated) if nominated else "",
     )

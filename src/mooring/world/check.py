@@ -4,7 +4,7 @@ Deliberately written without the code that keeps the indexes: a mistake there mu
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mooring.model.cluster import Pod
@@ -12,8 +12,6 @@ from mooring.world.indexes import COMPONENT, INSTANCE, TIDB_COMPONENTS
 
 if TYPE_CHECKING:
     from mooring.world.world import World
-
-Groups = Mapping[Any, Mapping[str, Any]]
 
 
 def differences(world: "World") -> list[str]:
@@ -28,23 +26,19 @@ def differences(world: "World") -> list[str]:
             found.append(f"{what}: kept {_only(kept, rebuilt)}, rebuilt {_only(rebuilt, kept)}")
 
     for kind, table in world._tables.items():  # noqa: SLF001
-        rows = {(ns, name): row for ns, named in table._rows.items() for name, row in named.items()}  # noqa: SLF001
-        compare(f"{kind} by name", rows, {(row.key.namespace, row.key.name): row for row in table})
-        compare(f"{kind} by uid", table._by_uid, {row.uid: row for row in rows.values()})  # noqa: SLF001
-        compare(f"{kind} namespaces", [ns for ns, named in table._rows.items() if not named], [])  # noqa: SLF001
-    compare("pods by node", pod_indexes.by_node.groups, _groups((p.node, p.uid, p) for p in pods if p.node))
-    compare("pods by owner", pod_indexes.by_owner.groups, _groups((p.owner.uid, p.uid, p) for p in pods if p.owner))
-    compare("pods by TiDB component", pod_indexes.by_member.groups, _members(pods))
+        names = {(ns, name): uid for ns, named in table._names.items() for name, uid in named.items()}  # noqa: SLF001
+        compare(f"{kind} by name", names, {(row.key.namespace, row.key.name): row.uid for row in table})
+        compare(f"{kind} by uid", table._rows, {row.uid: row for row in table})  # noqa: SLF001
+        compare(f"{kind} namespaces", [ns for ns, named in table._names.items() if not named], [])  # noqa: SLF001
+    compare("pods by node", pod_indexes.by_node, _groups((p.node, p.uid) for p in pods if p.node))
+    compare("pods by owner", pod_indexes.by_owner, _groups((p.owner.uid, p.uid) for p in pods if p.owner))
+    compare("pods by TiDB component", pod_indexes.by_member, _members(pods))
     compare("node usage", pod_indexes.used, _usage(pods))
     classes = {n.name: world.rules.class_of(n.labels) for n in nodes}
     compare("node classes", node_indexes.class_of, classes)
-    compare("nodes by class", node_indexes.by_class.groups, _groups((classes[n.name], n.name, n) for n in nodes))
-    compare(
-        "nodes by taint", node_indexes.by_taint.groups, _groups((t.key, n.name, n) for n in nodes for t in n.taints)
-    )
-    compare(
-        "ReplicaSets by Deployment", by_deployment.groups, _groups((r.owner.uid, r.uid, r) for r in sets if r.owner)
-    )
+    compare("nodes by class", node_indexes.by_class, _groups((classes[n.name], n.uid) for n in nodes))
+    compare("nodes by taint", node_indexes.by_taint, _groups((t.key, n.uid) for n in nodes for t in n.taints))
+    compare("ReplicaSets by Deployment", by_deployment, _groups((r.owner.uid, r.uid) for r in sets if r.owner))
     for assumption in world.assumptions():
         pod = world.pod_by_uid(assumption.pod_uid)
         if pod is not None and assumption.shown_by(pod):
@@ -52,16 +46,16 @@ def differences(world: "World") -> list[str]:
     return found
 
 
-def _groups(rows: Iterable[tuple[Any, str, Any]]) -> Groups:
-    made: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-    for group, row_id, row in rows:
-        made[group][row_id] = row
+def _groups(pairs: Iterable[tuple[Any, str]]) -> dict[Any, dict[str, None]]:
+    made: defaultdict[Any, dict[str, None]] = defaultdict(dict)
+    for group, uid in pairs:
+        made[group][uid] = None
     return dict(made)
 
 
-def _members(pods: list[Pod]) -> Groups:
+def _members(pods: list[Pod]) -> dict[Any, dict[str, None]]:
     return _groups(
-        ((p.namespace, p.labels[INSTANCE], p.labels[COMPONENT]), p.uid, p)
+        ((p.namespace, p.labels[INSTANCE], p.labels[COMPONENT]), p.uid)
         for p in pods
         if INSTANCE in p.labels and p.labels.get(COMPONENT) in TIDB_COMPONENTS
     )

@@ -1,18 +1,16 @@
 """The ways into the world: pods by node, owner and TiDB component; nodes by class and taint; ReplicaSets by Deployment.
 
-Each index is a dict of small dicts (uid or name → row), changed by exactly what an event changes. Small dicts rather
-than sets: they are half the size, and lead straight to the row. Empty ones are removed, so an index never grows with
-what has been.
+Each index holds uids and changes by exactly what an event changes. The groups are small dicts rather than sets: half
+the size, and in a stable order. Empty ones are removed, so an index never grows with what has been.
 """
 
-from collections.abc import Hashable
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Hashable, Iterable
+from typing import Final, TypeVar
 
 from mooring.model.capacity import CapacityRules, NodeClass
 from mooring.model.cluster import Node, Pod, ReplicaSet
 
 G = TypeVar("G", bound=Hashable)
-T = TypeVar("T", bound=Any)
 
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -33,48 +31,47 @@ def member_of(pod: Pod) -> Member | None:
     return None if instance is None else (pod.namespace, instance, component)
 
 
-class Grouped(Generic[G, T]):
-    """group → id → row."""
+class Groups(dict[G, dict[str, None]]):
+    """group → uids. A plain dict of dicts with two manners: no empty groups, and no complaint about unknown ones."""
 
-    __slots__ = ("groups",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self.groups: dict[G, dict[str, T]] = {}
+    def add(self, group: G, uid: str) -> None:
+        uids = self.get(group)
+        if uids is None:
+            uids = self[group] = {}
+        uids[uid] = None
 
-    def add(self, group: G, row_id: str, row: T) -> None:
-        rows = self.groups.get(group)
-        if rows is None:
-            rows = self.groups[group] = {}
-        rows[row_id] = row
+    def remove(self, group: G, uid: str) -> None:
+        uids = self[group]
+        del uids[uid]
+        if not uids:
+            del self[group]
 
-    def remove(self, group: G, row_id: str) -> None:
-        rows = self.groups[group]
-        del rows[row_id]
-        if not rows:
-            del self.groups[group]
-
-    def of(self, group: G) -> tuple[T, ...]:
-        rows = self.groups.get(group)
-        return () if rows is None else tuple(rows.values())
+    def of(self, group: G) -> Iterable[str]:
+        return self.get(group, ())
 
 
 class PodIndexes:
     __slots__ = ("by_member", "by_node", "by_owner", "used")
 
     def __init__(self) -> None:
-        self.by_node: Grouped[str, Pod] = Grouped()
-        self.by_owner: Grouped[str, Pod] = Grouped()
-        self.by_member: Grouped[Member, Pod] = Grouped()
+        self.by_node: Groups[str] = Groups()
+        self.by_owner: Groups[str] = Groups()
+        self.by_member: Groups[Member] = Groups()
         #: node → [milli-CPU, bytes, pods] requested
         self.used: dict[str, list[int]] = {}
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        """Take `old` out, put `new` in; when both stand in the same places, only the rows are exchanged."""
-        if old is not None and new is not None:
-            same_owner = old.owner is new.owner or old.owner == new.owner
-            if same_owner and old.node == new.node and old.shape is new.shape and old.terminal == new.terminal:
-                self._put(new)
-                return
+        if (
+            old is not None
+            and new is not None
+            and old.shape is new.shape
+            and old.owner is new.owner
+            and old.node == new.node
+            and old.terminal == new.terminal
+        ):
+            return  # by far the most: a status changed, and the pod stands where it stood
         if old is not None:
             self._take(old)
             self._count(old, -1)
@@ -83,14 +80,13 @@ class PodIndexes:
             self._count(new, 1)
 
     def _put(self, pod: Pod) -> None:
-        uid = pod.uid
         if pod.node:
-            self.by_node.add(pod.node, uid, pod)
+            self.by_node.add(pod.node, pod.uid)
         if pod.owner is not None:
-            self.by_owner.add(pod.owner.uid, uid, pod)
+            self.by_owner.add(pod.owner.uid, pod.uid)
         member = member_of(pod)
         if member is not None:
-            self.by_member.add(member, uid, pod)
+            self.by_member.add(member, pod.uid)
 
     def _take(self, pod: Pod) -> None:
         if pod.node:
@@ -119,31 +115,34 @@ class NodeIndexes:
 
     def __init__(self, rules: CapacityRules) -> None:
         self._rules = rules
-        self.by_class: Grouped[NodeClass, Node] = Grouped()
-        self.by_taint: Grouped[str, Node] = Grouped()
+        self.by_class: Groups[NodeClass] = Groups()
+        self.by_taint: Groups[str] = Groups()
+        #: node's name → class
         self.class_of: dict[str, NodeClass] = {}
 
     def change(self, old: Node | None, new: Node | None) -> None:
+        if old is not None and new is not None and old.labels is new.labels and old.taints == new.taints:
+            return
         if old is not None:
-            self.by_class.remove(self.class_of.pop(old.name), old.name)
+            self.by_class.remove(self.class_of.pop(old.name), old.uid)
             for key in {t.key for t in old.taints}:
-                self.by_taint.remove(key, old.name)
+                self.by_taint.remove(key, old.uid)
         if new is not None:
             node_class = self._rules.class_of(new.labels)
             self.class_of[new.name] = node_class
-            self.by_class.add(node_class, new.name, new)
+            self.by_class.add(node_class, new.uid)
             for key in {t.key for t in new.taints}:
-                self.by_taint.add(key, new.name, new)
+                self.by_taint.add(key, new.uid)
 
 
 class ReplicaSetIndexes:
     __slots__ = ("by_deployment",)
 
     def __init__(self) -> None:
-        self.by_deployment: Grouped[str, ReplicaSet] = Grouped()
+        self.by_deployment: Groups[str] = Groups()
 
     def change(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         if old is not None and old.owner is not None:
             self.by_deployment.remove(old.owner.uid, old.uid)
         if new is not None and new.owner is not None:
-            self.by_deployment.add(new.owner.uid, new.uid, new)
+            self.by_deployment.add(new.owner.uid, new.uid)

@@ -122,6 +122,10 @@ class WorldRead(Protocol):
 
     def pd_observed_at(self, cluster: Key) -> float | None: ...
 
+    def pd_lost(self, cluster: Key) -> str:
+        """What PD said instead of an answer, the last time; "" while it answers."""
+        ...
+
     def machines(self) -> tuple[Machine, ...]: ...
 
     def machines_observed_at(self) -> float | None:

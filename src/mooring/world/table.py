@@ -19,6 +19,8 @@ from mooring.model.cluster import Key
 T = TypeVar("T", bound=Any)
 
 _REMEMBERED_GONE: Final = 4096
+_NO_NAMES: Final[dict[str, str]] = {}
+_set: Final = msgspec.structs.force_setattr
 
 
 def older(version: str, than: str) -> bool:
@@ -30,11 +32,17 @@ def older(version: str, than: str) -> bool:
 
 
 class Table(Generic[T]):
-    __slots__ = ("_by_uid", "_gone", "_gone_before", "_rows", "synced")
+    """uid → row, and name → uid.
+
+    A row is stored in one place only: everything else (names, indexes) holds uids. So an event that moves nothing, and
+    most do not, is one lookup and one store; and dicts of strings are nothing for the garbage collector to walk.
+    """
+
+    __slots__ = ("_gone", "_gone_before", "_names", "_rows", "synced")
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, T]] = {}
-        self._by_uid: dict[str, T] = {}
+        self._rows: dict[str, T] = {}
+        self._names: dict[str, dict[str, str]] = {}
         # Two generations, so that forgetting costs nothing and memory stays bounded.
         self._gone: set[str] = set()
         self._gone_before: set[str] = set()
@@ -44,62 +52,67 @@ class Table(Generic[T]):
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, key: Key) -> T | None:
-        rows = self._rows.get(key.namespace)
-        return None if rows is None else rows.get(key.name)
+        uid = self._names.get(key.namespace, _NO_NAMES).get(key.name)
+        return None if uid is None else self._rows[uid]
 
     def named(self, name: str) -> T | None:
         """Of a cluster-scoped kind."""
-        rows = self._rows.get("")
-        return None if rows is None else rows.get(name)
+        uid = self._names.get("", _NO_NAMES).get(name)
+        return None if uid is None else self._rows[uid]
 
     def by_uid(self, uid: str) -> T | None:
-        return self._by_uid.get(uid)
+        return self._rows.get(uid)
 
-    def within(self, namespace: str) -> Iterable[T]:
-        rows = self._rows.get(namespace)
-        return () if rows is None else rows.values()
+    def rows(self, uids: Iterable[str]) -> tuple[T, ...]:
+        rows = self._rows
+        return tuple([rows[uid] for uid in uids])
+
+    def within(self, namespace: str) -> tuple[T, ...]:
+        return self.rows(self._names.get(namespace, _NO_NAMES).values())
 
     def values(self) -> ValuesView[T]:
-        return self._by_uid.values()
+        return self._rows.values()
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._by_uid.values())
+        return iter(self._rows.values())
 
     def __len__(self) -> int:
-        return len(self._by_uid)
+        return len(self._rows)
 
     # ── judging ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_news(self, old: T | None, new: T) -> bool:
-        """Whether an event that brings `new`, where `old` is stored under its name, says anything new."""
-        if old is not None and old.uid == new.uid:
-            return bool(old.resource_version != new.resource_version or not new.resource_version) and not older(
-                new.resource_version, old.resource_version
-            )
-        return new.uid not in self._gone and new.uid not in self._gone_before
+        """Whether an event that brings `new`, where `old` is stored under its uid, says anything new."""
+        if old is None:
+            return new.uid not in self._gone and new.uid not in self._gone_before
+        version, known = new.resource_version, old.resource_version
+        return not version or (version != known and not older(version, known))
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, key: Key, old: T | None, new: T) -> None:
-        """Store `new` in place of `old` (same name, same uid) or as a new row."""
-        if old is not None:
-            # The keys of our dicts are the old row's strings. Handing them on keeps one copy of each instead of two;
+    def put(self, old: T | None, new: T) -> None:
+        """Store `new` in place of `old` (the same uid), or as a row of its own."""
+        if old is None:
+            key = new.key
+            names = self._names.get(key.namespace)
+            if names is None:
+                names = self._names[key.namespace] = {}
+            names[new.name] = new.uid
+        else:
+            # Names and indexes hold the old row's strings. Handing them on keeps one copy of each instead of two;
             # they are equal, so nobody can tell.
-            msgspec.structs.force_setattr(new, "uid", old.uid)
-            msgspec.structs.force_setattr(new, "name", old.name)
-        rows = self._rows.get(key.namespace)
-        if rows is None:
-            rows = self._rows[key.namespace] = {}
-        rows[new.name] = new
-        self._by_uid[new.uid] = new
+            _set(new, "uid", old.uid)
+            _set(new, "name", old.name)
+        self._rows[new.uid] = new
 
-    def drop(self, key: Key, old: T, *, for_good: bool) -> None:
+    def drop(self, old: T, *, for_good: bool) -> None:
         """Remove `old`. `for_good`: it was seen to go, rather than missing from a list that may have been behind."""
-        rows = self._rows[key.namespace]
-        del rows[key.name]
-        if not rows:
-            del self._rows[key.namespace]
-        del self._by_uid[old.uid]
+        key = old.key
+        names = self._names[key.namespace]
+        del names[key.name]
+        if not names:
+            del self._names[key.namespace]
+        del self._rows[old.uid]
         if for_good:
             self.bury(old.uid)
 
@@ -113,7 +126,7 @@ class Table(Generic[T]):
 
     def missing_from(self, uids: set[str]) -> list[T]:
         """What a list with these uids says is gone."""
-        return [row for uid, row in self._by_uid.items() if uid not in uids]
+        return [row for uid, row in self._rows.items() if uid not in uids]
 
     def listed(self) -> None:
         """A list overrules what was remembered as gone."""

@@ -55,6 +55,8 @@ class World:
         self._replica_set_indexes = ReplicaSetIndexes()
         self._assumed = Assumptions()
         self._pd: dict[Key, tuple[PdView, float]] = {}
+        #: Clusters whose PD did not answer the last time, and what was said instead.
+        self._pd_lost: dict[Key, str] = {}
         self._machines: tuple[Machine, ...] = ()
         self._machines_at: float | None = None
 
@@ -62,15 +64,16 @@ class World:
 
     def apply(self, event: KubeEvent) -> list[Change]:
         """Take an event in; say what it changed. What is late or already known changes nothing."""
+        changes: list[Change] = []
         match event:
-            case Seen(kind, obj):
-                changes: list[Change] = []
-                self._see(kind, obj, changes, truth=False)
-                return changes
+            case Seen():
+                self._see(event.kind, event.object, changes, truth=False)
             case Gone():
-                return self._go(event)
+                self._go(event, changes)
             case Listed():
-                return [change for part in self.relist(event) for change in part]
+                for part in self.relist(event):
+                    changes += part
+        return changes
 
     def relist(self, event: Listed, step: int = 1000) -> Iterator[list[Change]]:
         """`apply` of a list in parts of about `step` objects, for a loop that has other things to do in between.
@@ -79,48 +82,48 @@ class World:
         """
         table = self._tables[event.kind]
         table.listed()
-        changes: list[Change] = []
-        for old in table.missing_from({obj.uid for obj in event.objects}):
-            self._remove(event.kind, old.key, old, changes, for_good=False)
+        gone = table.missing_from({obj.uid for obj in event.objects})
+        for start in range(0, len(gone), step):
+            changes: list[Change] = []
+            for old in gone[start : start + step]:
+                self._remove(event.kind, old, changes, for_good=False)
+            yield changes
         for start in range(0, len(event.objects), step):
+            changes = []
             for obj in event.objects[start : start + step]:
                 self._see(event.kind, obj, changes, truth=True)
             yield changes
-            changes = []
-        if changes:
-            yield changes
 
     def _see(self, kind: Kind, new: Object, changes: list[Change], *, truth: bool) -> None:
-        assert new.uid, f"{kind} {new.key} has no uid: it did not come from an API server"
         table = self._tables[kind]
-        key = new.key
-        old = table.get(key)
+        old = table.by_uid(new.uid)
         if truth:
-            if old is not None and old.uid == new.uid and old.resource_version == new.resource_version != "":
+            if old is not None and old.resource_version == new.resource_version != "":
                 return
         elif not table.is_news(old, new):
             return
-        if old is not None and old.uid != new.uid:
-            self._remove(kind, key, old, changes, for_good=True)
-            old = None
-        table.put(key, old, new)
+        key = new.key
+        if old is None:
+            assert new.uid, f"{kind} {key} has no uid: it did not come from an API server"
+            namesake = table.get(key)
+            if namesake is not None:
+                self._remove(kind, namesake, changes, for_good=True)
+        table.put(old, new)
         self._index(kind, old, new)
         changes.append(Change(kind, key, old, new))
 
-    def _go(self, event: Gone) -> list[Change]:
+    def _go(self, event: Gone, changes: list[Change]) -> None:
         table = self._tables[event.kind]
-        old = table.get(event.key)
-        if old is None or (event.uid and event.uid != old.uid):
+        old = table.by_uid(event.uid) if event.uid else table.get(event.key)
+        if old is None:
             table.bury(event.uid)
-            return []
-        changes: list[Change] = []
-        self._remove(event.kind, event.key, old, changes, for_good=True)
-        return changes
+        else:
+            self._remove(event.kind, old, changes, for_good=True)
 
-    def _remove(self, kind: Kind, key: Key, old: Any, changes: list[Change], *, for_good: bool) -> None:
-        self._tables[kind].drop(key, old, for_good=for_good)
+    def _remove(self, kind: Kind, old: Any, changes: list[Change], *, for_good: bool) -> None:
+        self._tables[kind].drop(old, for_good=for_good)
         self._index(kind, old, None)
-        changes.append(Change(kind, key, old, None))
+        changes.append(Change(kind, old.key, old, None))
 
     def _index(self, kind: Kind, old: Any, new: Any) -> None:
         match kind:
@@ -141,10 +144,15 @@ class World:
 
     def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
         """A look at a cluster's PD; None forgets it. Silence is no reason to forget: the last look carries its date."""
+        self._pd_lost.pop(cluster, None)
         if view is None:
             self._pd.pop(cluster, None)
         else:
             self._pd[cluster] = (view, observed_at)
+
+    def note_pd_lost(self, cluster: Key, detail: str) -> None:
+        """PD did not answer. What was seen last stays, with its date."""
+        self._pd_lost[cluster] = detail
 
     def note_machines(self, machines: Sequence[Machine], observed_at: float) -> None:
         self._machines, self._machines_at = tuple(machines), observed_at
@@ -203,20 +211,21 @@ class World:
         return self._pods.by_uid(uid)
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
-        return self._pod_indexes.by_node.of(node)
+        return self._pods.rows(self._pod_indexes.by_node.of(node))
 
     def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
-        return self._pod_indexes.by_owner.of(uid)
+        return self._pods.rows(self._pod_indexes.by_owner.of(uid))
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         by_owner = self._pod_indexes.by_owner
         if workload.kind == Kind.STATEFUL_SET:
-            return by_owner.of(workload.uid)
+            return self._pods.rows(by_owner.of(workload.uid))
         sets = self._replica_set_indexes.by_deployment.of(workload.uid)
-        return tuple(pod for replica_set in sets for pod in by_owner.of(replica_set.uid))
+        return self._pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
-        return self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component))
+        member = (cluster.namespace, cluster.name, component)
+        return self._pods.rows(self._pod_indexes.by_member.of(member))
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,10 +239,10 @@ class World:
         return self._node_indexes.class_of.get(name, NodeClass.UNKNOWN)
 
     def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]:
-        return self._node_indexes.by_class.of(node_class)
+        return self._nodes.rows(self._node_indexes.by_class.of(node_class))
 
     def nodes_with_taint(self, key: str) -> tuple[Node, ...]:
-        return self._node_indexes.by_taint.of(key)
+        return self._nodes.rows(self._node_indexes.by_taint.of(key))
 
     def usage(self, node: str) -> Usage:
         cpu, memory, count = self._pod_indexes.used.get(node, (0, 0, 0))
@@ -278,12 +287,12 @@ class World:
         return self._replica_sets.by_uid(uid)
 
     def replica_sets_of(self, deployment_uid: str) -> tuple[ReplicaSet, ...]:
-        return self._replica_set_indexes.by_deployment.of(deployment_uid)
+        return self._replica_sets.rows(self._replica_set_indexes.by_deployment.of(deployment_uid))
 
     # ── budgets, volumes, ConfigMaps ──────────────────────────────────────────────────────────────────────────────
 
     def pdbs_in(self, namespace: str) -> tuple[Pdb, ...]:
-        return tuple(self._pdbs.within(namespace))
+        return self._pdbs.within(namespace)
 
     def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
         labels = pod.labels
@@ -325,6 +334,9 @@ class World:
     def pd_observed_at(self, cluster: Key) -> float | None:
         found = self._pd.get(cluster)
         return None if found is None else found[1]
+
+    def pd_lost(self, cluster: Key) -> str:
+        return self._pd_lost.get(cluster, "")
 
     def machines(self) -> tuple[Machine, ...]:
         return self._machines
