@@ -1,0 +1,179 @@
+"""The embedded cluster, assembled: store, scheduler, controllers, kubelets and cloud on one timeline.
+
+    cluster = Cluster(seed=7)
+    cluster.add_nodes(3)
+    cluster.deployment("shop", "web", 5)
+    cluster.run_until_stable()
+    assert cluster.ready("shop", "web") == 5
+
+Nothing here sleeps: `run_for` moves virtual time. Two clusters with one seed and one script write the same event log,
+byte for byte. `pd` and `sabakan` are places for the placement drivers and the machine registry of a scene.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mooring.model.kinds import Kind
+from mooring.ports import Json
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.controllers import manifests, podstate
+from mooring.sandbox.controllers.deployment import Deployments
+from mooring.sandbox.controllers.eventlog import EventLog
+from mooring.sandbox.controllers.ownership import Orphans, controller_of
+from mooring.sandbox.controllers.podwrites import Send, send_to
+from mooring.sandbox.controllers.replicaset import ReplicaSets
+from mooring.sandbox.controllers.statefulset import StatefulSets
+from mooring.sandbox.kubelet import Kubelets, Pace
+from mooring.sandbox.nodes import node_object
+from mooring.sandbox.scheduler.scheduler import Scheduler
+from mooring.sandbox.scheduler.selection import Profile
+from mooring.sandbox.store import ObjectStore
+
+WORKLOADS = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET, Kind.DAEMON_SET)
+
+
+class Cluster:
+    def __init__(
+        self,
+        seed: int = 0,
+        timeline: Timeline | None = None,
+        *,
+        profiles: tuple[Profile, ...] = (Profile(), Profile("tidb-scheduler", 100)),
+        pace: Pace | None = None,
+        log: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.timeline = timeline or Timeline()
+        self.store = ObjectStore(self.timeline, seed)
+        self.log = EventLog(self.store) if log else None
+        send: Send = send_to(self.store)
+        orphans = Orphans(self.store)
+        self.deployments = Deployments(self.timeline, self.store)
+        self.replica_sets = ReplicaSets(self.timeline, self.store, orphans, send)
+        self.stateful_sets = StatefulSets(self.timeline, self.store, orphans, send)
+        self.scheduler = Scheduler(self.timeline, self.store, profiles=profiles)
+        self.kubelets = Kubelets(self.timeline, self.store, pace)
+        #: Placement drivers by (namespace, cluster), and the machine registry, when a scene has them.
+        self.pd: dict[tuple[str, str], Any] = {}
+        self.sabakan: Any = None
+        self._nodes_made = 0
+
+    # ── building ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_node(self, name: str, **how: Any) -> Json:
+        """See `nodes.node_object` for what can be said: capacity, rack, zone, cpu, memory, pods, labels, taints."""
+        obj = node_object(name, self._nodes_made, self.timeline.now(), **how)
+        self._nodes_made += 1
+        return self.store.create(Kind.NODE, obj)
+
+    def add_nodes(self, count: int, prefix: str = "node-", **how: Any) -> list[str]:
+        width = len(str(count - 1))
+        names = [f"{prefix}{i:0{width}d}" for i in range(count)]
+        for name in names:
+            self.add_node(name, **how)
+        return names
+
+    def deployment(
+        self, namespace: str, name: str, replicas: int, *, template: Json | None = None, **spec: Any
+    ) -> Json:
+        template = template or manifests.pod_template({"app": name})
+        return self.store.create(Kind.DEPLOYMENT, manifests.deployment(namespace, name, replicas, template, **spec))
+
+    def stateful_set(
+        self, namespace: str, name: str, replicas: int, *, template: Json | None = None, **spec: Any
+    ) -> Json:
+        template = template or manifests.pod_template({"app": name})
+        return self.store.create(Kind.STATEFUL_SET, manifests.stateful_set(namespace, name, replicas, template, **spec))
+
+    def change(self, kind: Kind, namespace: str, name: str, fn: Callable[[Json], Json]) -> Json:
+        """What a user does with `kubectl edit`: read, change, write."""
+        return self.store.update(kind, fn(self.store.get(kind, namespace, name)))
+
+    def scale(self, kind: Kind, namespace: str, name: str, replicas: int) -> None:
+        self.change(kind, namespace, name, lambda obj: podstate.with_spec(obj, replicas=replicas))
+
+    def set_image(self, kind: Kind, namespace: str, name: str, image: str) -> None:
+        """A new template: a rolling update begins."""
+
+        def renewed(obj: Json) -> Json:
+            template = obj["spec"]["template"]
+            containers = [{**one, "image": image} for one in template["spec"]["containers"]]
+            return podstate.with_spec(
+                obj, template={**template, "spec": {**template["spec"], "containers": containers}}
+            )
+
+        self.change(kind, namespace, name, renewed)
+
+    def annotate(self, kind: Kind, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        """None removes an annotation."""
+        self.store.patch(kind, namespace, name, {"metadata": {"annotations": dict(annotations)}})
+
+    def cordon(self, node: str, *, on: bool = True) -> None:
+        self.change(Kind.NODE, "", node, lambda obj: podstate.with_spec(obj, unschedulable=on))
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run_for(self, seconds: float) -> None:
+        self.timeline.run_for(seconds)
+
+    def run_until(self, holds: Callable[[], bool], limit_s: float = 600.0) -> bool:
+        """True: it held in time."""
+        return self.timeline.run_while(lambda: not holds(), limit_s)
+
+    def run_until_stable(self, limit_s: float = 600.0) -> bool:
+        """Until every workload has what it wants and nothing leaves or starts; False when that takes too long."""
+        return self.run_until(self.stable, limit_s)
+
+    def stable(self) -> bool:
+        for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET):
+            for obj in self.store.list(kind):
+                if not _settled(kind, obj):
+                    return False
+        return not any(
+            podstate.terminating(pod) or (podstate.active(pod) and not podstate.ready(pod))
+            for pod in self.store.list(Kind.POD)
+        )
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def workload(self, namespace: str, name: str) -> Json:
+        for kind in WORKLOADS:
+            obj = self.store.find(kind, namespace, name)
+            if obj is not None:
+                return obj
+        raise LookupError(f"no workload {namespace}/{name}")
+
+    def pods(self, namespace: str, workload: str) -> list[Json]:
+        """Pods of a workload, those of a Deployment through its ReplicaSets, by name."""
+        owner = self.workload(namespace, workload)
+        if owner["kind"] != "Deployment":
+            return self.store.pods_of(owner["metadata"]["uid"])
+        found: list[Json] = []
+        for one in self.store.list(Kind.REPLICA_SET, namespace):
+            reference = controller_of(one)
+            if reference is not None and reference["uid"] == owner["metadata"]["uid"]:
+                found.extend(self.store.pods_of(one["metadata"]["uid"]))
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def nodes_of(self, namespace: str, workload: str) -> dict[str, str]:
+        """Pod → node, of active pods."""
+        return {
+            pod["metadata"]["name"]: podstate.node_of(pod)
+            for pod in self.pods(namespace, workload)
+            if podstate.active(pod)
+        }
+
+    def ready(self, namespace: str, workload: str) -> int:
+        return sum(podstate.ready(pod) and podstate.active(pod) for pod in self.pods(namespace, workload))
+
+
+def _settled(kind: Kind, obj: Json) -> bool:
+    status, wanted = obj.get("status") or {}, int(obj["spec"].get("replicas", 1))
+    if status.get("observedGeneration") != obj["metadata"].get("generation"):
+        return False
+    counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")]
+    if kind is Kind.STATEFUL_SET:
+        partition = ((obj["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}).get("partition", 0)
+        if partition or (obj["spec"].get("updateStrategy") or {}).get("type") == "OnDelete":
+            counts.pop()
+    return all(count == wanted for count in counts)

@@ -1,0 +1,164 @@
+"""ReplicaSet: as many active pods as wanted, created in doubling waves, removed in Kubernetes' order."""
+
+from collections import Counter
+from typing import Final
+
+from mooring.model.kinds import Kind
+from mooring.ports import Conflict, Json, NotFound, PortError
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.controllers.ownership import Orphans, claim_pods, controller_of
+from mooring.sandbox.controllers.podstate import key_of, labels_of, with_condition, with_status
+from mooring.sandbox.controllers.podwrites import Send, Waves
+from mooring.sandbox.controllers.queue import Key, WorkQueue
+from mooring.sandbox.controllers.template import owner_reference, pod_from
+from mooring.sandbox.controllers.victims import rank
+from mooring.sandbox.labels import selects
+from mooring.sandbox.store import ObjectStore
+
+#: At most so many creations or deletions in one pass.
+BURST: Final = 500
+
+
+class ReplicaSets:
+    def __init__(
+        self,
+        timeline: Timeline,
+        store: ObjectStore,
+        orphans: Orphans,
+        send: Send,
+        *,
+        latency_s: float = 0.01,
+        call_s: float = 0.005,
+    ) -> None:
+        self._timeline = timeline
+        self._store = store
+        self._orphans = orphans
+        self._send = send
+        self._call_s = call_s
+        self._creating: set[str] = set()
+        self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s, forgets=False)
+        store.subscribe(Kind.REPLICA_SET, self._on_set)
+        store.subscribe(Kind.POD, self._on_pod)
+        orphans.on_orphan(self._on_orphan)
+
+    def _on_set(self, _type: str, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        if obj is not None:
+            self.queue.add(key_of(obj))
+
+    def _on_pod(self, _type: str, old: Json | None, new: Json | None) -> None:
+        pod = new or old
+        if pod is None:
+            return
+        reference = controller_of(pod)
+        if reference is not None and reference["kind"] == "ReplicaSet":
+            self.queue.add((pod["metadata"]["namespace"], reference["name"]))
+        if old is not None and new is not None and old is not pod:
+            before = controller_of(old)
+            if before is not None and before["kind"] == "ReplicaSet" and before != reference:
+                self.queue.add((pod["metadata"]["namespace"], before["name"]))
+
+    def _on_orphan(self, pod: Json) -> None:
+        labels = labels_of(pod)
+        if labels:
+            for obj in self._store.list(Kind.REPLICA_SET, pod["metadata"]["namespace"]):
+                if selects(obj["spec"].get("selector"), labels):
+                    self.queue.add(key_of(obj))
+
+    def _sync(self, key: Key) -> float | None:
+        obj = self._store.find(Kind.REPLICA_SET, *key)
+        if obj is None:
+            return None
+        uid = obj["metadata"]["uid"]
+        if uid in self._creating:
+            return None  # the wave's end looks again
+        pods = claim_pods(self._store, self._orphans, obj, "apps/v1", "ReplicaSet")
+        active = [pod for pod in pods if podstate.active(pod)]
+        if not podstate.terminating(obj):
+            missing = int(obj["spec"].get("replicas", 1)) - len(active)
+            if missing > 0:
+                self._create(key, obj, min(missing, BURST))
+            elif missing < 0:
+                self._remove(obj, active, min(-missing, BURST))
+            if missing <= 0:
+                self.queue.forget(key)
+        return self._write_status(obj, [pod for pod in active if not podstate.terminating(pod)])
+
+    # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _create(self, key: Key, obj: Json, count: int) -> None:
+        uid = obj["metadata"]["uid"]
+        reference = owner_reference(obj, "apps/v1", "ReplicaSet")
+        pod = pod_from(obj["spec"]["template"], key[0], reference)
+        pod["metadata"]["generateName"] = f"{key[1]}-"
+        self._creating.add(uid)
+
+        def done(error: PortError | None) -> None:
+            self._creating.discard(uid)
+            self._set_failure(key, error)
+            if error is None:
+                self.queue.add(key)
+            else:
+                self.queue.retry(key)
+
+        Waves(self._timeline, self._send, [pod] * count, done, call_s=self._call_s).start()
+
+    def _remove(self, obj: Json, active: list[Json], count: int) -> None:
+        on_node = Counter(podstate.node_of(pod) for pod in self._related(obj, active))
+        for pod in rank(active, on_node, self._timeline.now())[:count]:
+            meta = pod["metadata"]
+            try:
+                self._store.delete(Kind.POD, meta["namespace"], meta["name"], uid=meta["uid"])
+            except (NotFound, Conflict):
+                continue
+
+    def _related(self, obj: Json, active: list[Json]) -> list[Json]:
+        """Active pods of every ReplicaSet with the same owner: a Deployment's revisions are spread together."""
+        owner = controller_of(obj)
+        if owner is None:
+            return active
+        pods: list[Json] = []
+        for other in self._store.list(Kind.REPLICA_SET, obj["metadata"]["namespace"]):
+            reference = controller_of(other)
+            if reference is not None and reference["uid"] == owner["uid"]:
+                pods.extend(p for p in self._store.pods_of(other["metadata"]["uid"]) if podstate.active(p))
+        return pods
+
+    # ── status ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_status(self, obj: Json, active: list[Json]) -> float | None:
+        now = self._timeline.now()
+        min_ready_s = int(obj["spec"].get("minReadySeconds", 0))
+        ready = [pod for pod in active if podstate.ready(pod)]
+        available = [pod for pod in ready if podstate.available(pod, min_ready_s, now)]
+        old = obj.get("status") or {}
+        fresh = {
+            "replicas": len(active),
+            "fullyLabeledReplicas": len(active),
+            "readyReplicas": len(ready),
+            "availableReplicas": len(available),
+            "observedGeneration": obj["metadata"].get("generation", 1),
+        }
+        if any(old.get(name) != value for name, value in fresh.items()):
+            self._change_status(key_of(obj), lambda current: with_status(current, **fresh))
+        if len(available) < len(ready):
+            return float(min_ready_s)
+        return None
+
+    def _set_failure(self, key: Key, error: PortError | None) -> None:
+        """The condition ReplicaFailure: a quota's or a webhook's refusal is visible on the ReplicaSet."""
+
+        def change(current: Json) -> Json | None:
+            conditions = (current.get("status") or {}).get("conditions") or []
+            if error is None:
+                kept = [item for item in conditions if item["type"] != "ReplicaFailure"]
+                return with_status(current, conditions=kept) if len(kept) < len(conditions) else None
+            item = podstate.make_condition("ReplicaFailure", "True", self._timeline.now(), "FailedCreate", str(error))
+            updated = with_condition(conditions, item)
+            return with_status(current, conditions=updated) if updated != conditions else None
+
+        self._change_status(key, change)
+
+    def _change_status(self, key: Key, change: podstate.Change) -> None:
+        self._store.mutate(Kind.REPLICA_SET, *key, change)

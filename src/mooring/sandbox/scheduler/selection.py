@@ -1,0 +1,194 @@
+"""One scheduling attempt: which node, or why none."""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from mooring.ports import Json
+from mooring.sandbox.controllers.podstate import labels_of
+from mooring.sandbox.scheduler import constraints
+from mooring.sandbox.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses
+from mooring.sandbox.scheduler.constraints import Out
+from mooring.sandbox.scheduler.extenders import Extender, ExtenderError, run_filter, run_prioritize
+from mooring.sandbox.scheduler.needs import Needs, pinned_to
+from mooring.sandbox.scheduler.snapshot import PodUse, Snapshot
+from mooring.sandbox.store import ObjectStore
+
+MIN_NODES: Final = 100
+MIN_PERCENT: Final = 5
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """One `schedulerName`. `percentage_of_nodes_to_score` 0: as kube-scheduler computes it, 100: all."""
+
+    name: str = "default-scheduler"
+    percentage_of_nodes_to_score: int = 0
+    extenders: tuple[Extender, ...] = ()
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    message: str
+    #: Nodes where preemption cannot help.
+    hopeless: Out
+
+
+def nodes_to_find(nodes: int, percentage: int) -> int:
+    """How many feasible nodes are enough: 50 % − nodes/125, at least 5 %, at least 100 nodes."""
+    if nodes < MIN_NODES or percentage >= 100:
+        return nodes
+    share = percentage or max(MIN_PERCENT, 50 - nodes // 125)
+    return max(MIN_NODES, nodes * share // 100)
+
+
+class Selection:
+    def __init__(
+        self,
+        store: ObjectStore,
+        snapshot: Snapshot,
+        tables: ClassTables,
+        nominated: dict[str, dict[str, PodUse]],
+    ) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._tables = tables
+        self._nominated = nominated
+        self._start = 0
+
+    def choose(self, profile: Profile, pod: Json, use: PodUse) -> str | Unfit:
+        snapshot, needs = self._snapshot, use.needs
+        out = self._out(pod, use)
+        if isinstance(out, str):
+            return Unfit(out, {})
+        pinned = pinned_to(needs)
+        if pinned is not None:
+            scores = {snapshot.nodes[n].index: self._direct(n, needs) for n in pinned if n in snapshot.nodes}
+            feasible = [i for i, score in sorted(scores.items()) if score != NEVER and i not in out]
+            return self._finish(profile, pod, use, feasible, scores, out)
+        table = self._tables.of(needs).catch_up()
+        promised_here = (pod.get("status") or {}).get("nominatedNodeName")
+        if promised_here in snapshot.nodes:
+            index = snapshot.nodes[promised_here].index
+            if table[index] != NEVER and index not in out:
+                return self._finish(profile, pod, use, [index], {index: table[index]}, out)
+        if out:
+            table = table.copy()
+            for index in out:
+                table[index] = NEVER
+        return self._sampled(profile, pod, use, table, out)
+
+    def _out(self, pod: Json, use: PodUse) -> Out | str:
+        namespace, labels, needs = use.key[0], use.labels, use.needs
+        out: Out = {}
+        if pod["spec"].get("volumes"):
+            found = constraints.volumes(self._store, self._snapshot, pod)
+            if isinstance(found, str):
+                return found
+            out.update(found)
+        if needs.anti or needs.affine or self._snapshot.anti:
+            out.update(constraints.pod_affinity(self._snapshot, namespace, labels, needs))
+        if needs.spread:
+            out.update(constraints.spread(self._snapshot, namespace, labels, needs))
+        if self._nominated:
+            out.update(constraints.promised(self._snapshot, self._nominated, use.uid, needs))
+        return out
+
+    def _direct(self, name: str, needs: Needs) -> int:
+        node = self._snapshot.nodes[name]
+        return NEVER if refuses(node, needs) or lacks(node, needs) else load_score(node, needs)
+
+    def _sampled(self, profile: Profile, pod: Json, use: PodUse, table: list[int], out: Out) -> str | Unfit:
+        count = len(table)
+        if not count:
+            return Unfit("no nodes available to schedule pods", {})
+        wanted = nodes_to_find(count, profile.percentage_of_nodes_to_score)
+        start = self._start % count
+        near = table[start:] + table[:start] if start else table.copy()
+        taken = wanted
+        while taken < count:
+            found = taken - near[:taken].count(NEVER)
+            if found >= wanted:
+                break
+            taken = min(count, taken + wanted - found)
+        taken = min(taken, count)
+        del near[taken:]
+        self._start = (start + taken) % count
+        needs = use.needs
+        plain = not (profile.extenders or needs.spread or needs.anti_preferred or needs.affine_preferred)
+        if plain and max(near) != NEVER:
+            best = self._quick(near, start, count, use)
+            if best is not None:
+                return self._snapshot.order[best].name
+        feasible = sorted((start + at) % count for at, score in enumerate(near) if score != NEVER)
+        return self._finish(profile, pod, use, feasible, table, out)
+
+    def _quick(self, near: list[int], start: int, count: int, use: PodUse) -> int | None:
+        """The best of the sample when only siblings have to be weighed besides the table."""
+        feasible = len(near) - near.count(NEVER)
+        penalties = constraints.sibling_penalties(self._snapshot, use.owner_uid, feasible)
+        if penalties is None or len(penalties) >= feasible:
+            return None
+        for index, penalty in penalties.items():
+            at = (index - start) % count
+            if at < len(near) and near[at] != NEVER:
+                near[at] = max(0, near[at] - penalty)
+        return (start + near.index(max(near))) % count
+
+    def _finish(
+        self,
+        profile: Profile,
+        pod: Json,
+        use: PodUse,
+        feasible: list[int],
+        scores: list[int] | dict[int, int],
+        out: Out,
+    ) -> str | Unfit:
+        """Extenders, then points, for a list of candidates in the order of their names."""
+        nodes = self._snapshot.order
+        refused: dict[str, str] = {}
+        hopeless: Out = {i: why for i, why in out.items() if "volume" in why}
+        for extender in profile.extenders:
+            if not feasible:
+                break
+            names = [nodes[i].name for i in feasible]
+            try:
+                left, failed, failed_for_good = run_filter(extender, pod, names, self._snapshot)
+            except ExtenderError:
+                if extender.ignorable:
+                    continue
+                raise
+            refused.update(failed)
+            refused.update(failed_for_good)
+            kept = set(left)
+            hopeless.update({i: failed_for_good[nodes[i].name] for i in feasible if nodes[i].name in failed_for_good})
+            feasible = [i for i in feasible if nodes[i].name in kept]
+        if not feasible:
+            return Unfit(self._explain(use.needs, out, refused), hopeless)
+        if len(feasible) == 1:
+            return nodes[feasible[0]].name
+        total = {i: scores[i] for i in feasible}
+        for index, more in constraints.points(
+            self._snapshot, use.key[0], labels_of(pod), use.needs, use.owner_uid, feasible
+        ).items():
+            total[index] += more
+        names = [nodes[i].name for i in feasible]
+        for extender in profile.extenders:
+            for name, more in run_prioritize(extender, pod, names, self._snapshot).items():
+                if name in self._snapshot.nodes and self._snapshot.nodes[name].index in total:
+                    total[self._snapshot.nodes[name].index] += more
+        return nodes[max(feasible, key=lambda i: (total[i], -i))].name
+
+    def _explain(self, needs: Needs, out: Out, refused: dict[str, str]) -> str:
+        """kube-scheduler's sentence: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."""
+        reasons: Counter[str] = Counter()
+        for node in self._snapshot.order:
+            why = (
+                refuses(node, needs)
+                or lacks(node, needs)
+                or out.get(node.index)
+                or refused.get(node.name)
+                or "node(s) were refused by an extender"
+            )
+            reasons[why] += 1
+        listed = ", ".join(f"{n} {why}" for why, n in sorted(reasons.items(), key=lambda item: item[0]))
+        return f"0/{len(self._snapshot.order)} nodes are available: {listed}."

@@ -1,0 +1,243 @@
+"""What the scheduler knows of nodes and of the pods on them, kept up to date change by change.
+
+Nodes have an index in the order of their names. Every change of a node's load or face is written into a log, so that
+a table computed for a class of pods (`classes.py`) catches up by looking at the nodes that changed, not at all.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from mooring.model.cluster import Taint
+from mooring.ports import Json
+from mooring.sandbox.labels import selects
+from mooring.sandbox.scheduler.needs import Needs, PodTerm
+from mooring.sandbox.scheduler.quantity import milli, whole
+
+PodKey = tuple[str, str]
+
+
+class PodUse(msgspec.Struct, frozen=True):
+    """A pod that occupies a node, bound or assumed."""
+
+    key: PodKey
+    uid: str
+    node: str
+    needs: Needs
+    labels: dict[str, str]
+    owner_uid: str
+    started_at: float = 0.0
+
+
+class NodeState:
+    __slots__ = (
+        "cpu",
+        "index",
+        "labels",
+        "memory",
+        "name",
+        "obj",
+        "others",
+        "pods",
+        "pods_limit",
+        "score_cpu",
+        "score_memory",
+        "taints",
+        "unschedulable",
+        "used_cpu",
+        "used_memory",
+        "used_others",
+        "version",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.index = 0
+        self.version = 0
+        self.pods: dict[PodKey, PodUse] = {}
+        self.used_cpu = self.used_memory = self.score_cpu = self.score_memory = 0
+        self.used_others: dict[str, int] = {}
+
+    def read(self, obj: Json) -> None:
+        status, spec = obj.get("status") or {}, obj.get("spec") or {}
+        room = status.get("allocatable") or status.get("capacity") or {}
+        self.obj = obj
+        self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
+        self.taints = tuple(Taint(t["key"], t["effect"], t.get("value", "")) for t in spec.get("taints") or ())
+        self.unschedulable = bool(spec.get("unschedulable"))
+        self.cpu = milli(room.get("cpu", "0"))
+        self.memory = whole(room.get("memory", "0"))
+        self.pods_limit = whole(room.get("pods", "110"))
+        self.others = {k: whole(v) for k, v in room.items() if k not in {"cpu", "memory", "pods"}}
+        self.version += 1
+
+    def fits(self, needs: Needs, *, without: Iterable[PodUse] = (), plus: Iterable[PodUse] = ()) -> bool:
+        """Room for one more such pod, imagining some pods gone and others there."""
+        cpu, memory, count = self.used_cpu, self.used_memory, len(self.pods)
+        others = self.used_others
+        for sign, pods in ((-1, without), (1, plus)):
+            for pod in pods:
+                cpu += sign * pod.needs.cpu_milli
+                memory += sign * pod.needs.memory
+                count += sign
+                if pod.needs.others:
+                    others = dict(others)
+                    for name, value in pod.needs.others:
+                        others[name] = others.get(name, 0) + sign * value
+        return (
+            count < self.pods_limit
+            and (not needs.cpu_milli or cpu + needs.cpu_milli <= self.cpu)
+            and (not needs.memory or memory + needs.memory <= self.memory)
+            and all(others.get(name, 0) + value <= self.others.get(name, 0) for name, value in needs.others)
+        )
+
+
+class MatchCount:
+    """How many pods per node match a selector in some namespaces: kept up while the scheduler lives."""
+
+    __slots__ = ("by_node", "namespaces", "selector")
+
+    def __init__(self, namespaces: tuple[str, ...], selector: Json | None) -> None:
+        self.namespaces = namespaces
+        self.selector = selector
+        self.by_node: dict[str, int] = {}
+
+    def note(self, pod: PodUse, sign: int) -> None:
+        if pod.key[0] in self.namespaces and selects(self.selector, pod.labels):
+            left = self.by_node.get(pod.node, 0) + sign
+            if left:
+                self.by_node[pod.node] = left
+            else:
+                self.by_node.pop(pod.node, None)
+
+
+class Snapshot:
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeState] = {}
+        self.order: list[NodeState] = []
+        #: Grows when nodes come or go: indexes are new.
+        self.generation = 0
+        #: Indexes of nodes that changed; `base` is how many entries were dropped from the front.
+        self.log: list[int] = []
+        self.log_base = 0
+        self.pods: dict[PodKey, PodUse] = {}
+        self.by_owner: dict[str, dict[str, int]] = {}
+        self.counts: dict[tuple[tuple[str, ...], bytes], MatchCount] = {}
+        #: Anti-affinity terms of pods that are placed, each with the nodes where such pods are.
+        self.anti: dict[tuple[tuple[str, ...], bytes, str], tuple[PodTerm, dict[str, int]]] = {}
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_node(self, obj: Json) -> bool:
+        """True when something that placement reads has changed."""
+        name = obj["metadata"]["name"]
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = NodeState(name)
+            node.read(obj)
+            for pod in self.pods.values():
+                if pod.node == name:
+                    self._load(node, pod, 1)
+            self._renumber()
+            return True
+        before = (node.labels, node.taints, node.unschedulable, node.cpu, node.memory, node.pods_limit, node.others)
+        version = node.version
+        node.read(obj)
+        if before == (
+            node.labels,
+            node.taints,
+            node.unschedulable,
+            node.cpu,
+            node.memory,
+            node.pods_limit,
+            node.others,
+        ):
+            node.version = version
+            return False
+        self._changed(node.index)
+        return True
+
+    def drop_node(self, name: str) -> None:
+        if self.nodes.pop(name, None) is not None:
+            self._renumber()
+
+    def _renumber(self) -> None:
+        self.order = [self.nodes[name] for name in sorted(self.nodes)]
+        for index, node in enumerate(self.order):
+            node.index = index
+        self.generation += 1
+        self.log_base += len(self.log)
+        self.log = []
+
+    def _changed(self, index: int) -> None:
+        if len(self.log) > 4 * len(self.order) + 4096:
+            self.log_base += len(self.log)
+            self.log = []
+        self.log.append(index)
+
+    # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def place(self, pod: PodUse) -> None:
+        known = self.pods.get(pod.key)
+        if known is not None:
+            if known.uid == pod.uid and known.node == pod.node and known.labels is pod.labels:
+                return
+            self.take_away(pod.key)
+        self.pods[pod.key] = pod
+        self._note(pod, 1)
+
+    def take_away(self, key: PodKey) -> PodUse | None:
+        pod = self.pods.pop(key, None)
+        if pod is not None:
+            self._note(pod, -1)
+        return pod
+
+    def _note(self, pod: PodUse, sign: int) -> None:
+        node = self.nodes.get(pod.node)
+        if node is not None:
+            self._load(node, pod, sign)
+            self._changed(node.index)
+        if pod.owner_uid:
+            on = self.by_owner.setdefault(pod.owner_uid, {})
+            left = on.get(pod.node, 0) + sign
+            if left:
+                on[pod.node] = left
+            else:
+                on.pop(pod.node, None)
+                if not on:
+                    del self.by_owner[pod.owner_uid]
+        for count in self.counts.values():
+            count.note(pod, sign)
+        for term in pod.needs.anti:
+            namespaces = term.namespaces or (pod.key[0],)
+            entry = self.anti.setdefault((namespaces, _selector_key(term.selector), term.topology_key), (term, {}))
+            entry[1][pod.node] = entry[1].get(pod.node, 0) + sign
+            if not entry[1][pod.node]:
+                del entry[1][pod.node]
+
+    @staticmethod
+    def _load(node: NodeState, pod: PodUse, sign: int) -> None:
+        needs = pod.needs
+        if sign > 0:
+            node.pods[pod.key] = pod
+        else:
+            node.pods.pop(pod.key, None)
+        node.used_cpu += sign * needs.cpu_milli
+        node.used_memory += sign * needs.memory
+        node.score_cpu += sign * needs.score_cpu_milli
+        node.score_memory += sign * needs.score_memory
+        for name, value in needs.others:
+            node.used_others[name] = node.used_others.get(name, 0) + sign * value
+
+    def count(self, namespaces: tuple[str, ...], selector: Json | None) -> MatchCount:
+        key = (namespaces, _selector_key(selector))
+        found = self.counts.get(key)
+        if found is None:
+            found = self.counts[key] = MatchCount(namespaces, selector)
+            for pod in self.pods.values():
+                found.note(pod, 1)
+        return found
+
+
+def _selector_key(selector: Json | None) -> bytes:
+    return msgspec.json.encode(selector, order="deterministic")
