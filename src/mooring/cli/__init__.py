@@ -15,6 +15,7 @@ from mooring.cli.exits import CommandError, Exit
 
 #: name → where its app (or function) lives. A group appears here when its capability lands.
 GROUPS: Final[dict[str, str]] = {
+    "fleet": "mooring.cli.fleet:app",
     "lab": "mooring.cli.lab:app",
     "traffic": "mooring.cli.traffic:app",
 }

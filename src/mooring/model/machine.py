@@ -32,3 +32,6 @@ class Machine(msgspec.Struct, frozen=True, gc=False):
     #: When the current state began.
     state_since: float = 0.0
     bmc_address: str = ""
+    #: The same dates as text: RFC 3339, whole seconds, in the zone they came in. "": written from the numbers, in UTC.
+    register_date: str = ""
+    retire_date: str = ""

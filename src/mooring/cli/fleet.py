@@ -1,0 +1,222 @@
+"""`mooring fleet`: which machines make up the cluster, and why."""
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import note, print_json, print_table
+from mooring.fleet.constraints import Constraints, parse_constraints
+from mooring.fleet.current import Current, parse_cluster, parse_node_taints
+from mooring.fleet.decide import decide, write_cluster
+from mooring.fleet.diff import Difference, differences
+from mooring.fleet.document import decode_document, encode_yaml
+from mooring.fleet.plan import Action, ClusterPlan, FleetView, WhenShort
+from mooring.fleet.problem import INVALID_INPUT, ErrorCode, PlanError
+from mooring.fleet.template import Template, parse_template
+from mooring.model.machine import Machine
+from mooring.sabakan.parse import InvalidMachines, parse_date, parse_machines
+
+T = TypeVar("T")
+
+app = App(
+    name="fleet", help="Which machines make up the cluster: planned from a template, constraints and the registry."
+)
+
+
+class PlanFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class _Invalid(Exception):  # noqa: N818
+    def __init__(self, error: PlanError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+@app.command
+def plan(
+    *,
+    template: Path,
+    machines: Path,
+    constraints: Path | None = None,
+    cluster: Path | None = None,
+    nodes: Path | None = None,
+    regenerate: Annotated[bool, Parameter(negative="")] = False,
+    now: str | None = None,
+    wait_retired: float = 300.0,
+    when_short: WhenShort = WhenShort.FAIL,
+    yes_remove: Annotated[bool, Parameter(negative="")] = False,
+    diff: Annotated[bool, Parameter(negative="")] = False,
+    output: Annotated[PlanFormat, Parameter(name=["--output", "-o"])] = PlanFormat.TABLE,
+) -> None:
+    """Show what the cluster should become, what changes, and why each machine was chosen. Changes nothing.
+
+    Without --cluster it is the first generation, with it the one action that is due now.
+
+    Example:
+
+        mooring fleet plan --template template.yml --machines machines.json --cluster cluster.yml -o table
+
+    Parameters
+    ----------
+    template
+        cluster.yml with one control-plane node and at least one worker node, without addresses.
+    machines
+        What sabakan answers to searchMachines, or the bare list of machines.
+    constraints
+        control-plane-count (1), minimum-workers (1), maximum-workers (0: none), as JSON or YAML.
+    cluster
+        The cluster.yml in use.
+    nodes
+        `kubectl get nodes -o json`: taints of live nodes, for the control plane.
+    regenerate
+        The template has changed: keep the nodes, write them anew.
+    now
+        Plan as of this moment (RFC 3339), e.g. 2026-04-01T00:00:00Z.
+    wait_retired
+        Seconds a worker stays RETIRED before it is removed.
+    when_short
+        Constraints that cannot be met: fail and change nothing, or proceed with what can be done.
+    yes_remove
+        Let more than half of the workers go at once.
+    diff
+        Show what differs from the current cluster, field by field.
+    output
+        table for people, json or yaml for scripts.
+    """
+    moment = _moment(now)
+    try:
+        view = FleetView(
+            template=_template(template),
+            constraints=_constraints(constraints),
+            machines=_machines(machines, moment),
+            current=_current(cluster),
+            node_taints=_node_taints(nodes),
+            now=moment,
+            wait_retired_s=wait_retired,
+            when_short=when_short,
+            yes_remove=yes_remove,
+            regenerate=regenerate,
+        )
+    except _Invalid as problem:
+        _print(None, ClusterPlan(Action.NONE, error=problem.error), None, output)
+        raise CommandError(problem.error.message, Exit.USAGE) from None
+    result = decide(view)
+    for remark in result.notes:
+        note(f"note: {remark}")
+    document = write_cluster(view, result)
+    found = differences(view.current, document) if diff and document is not None else None
+    _print(document, result, found, output)
+    if result.error is not None:
+        code = Exit.USAGE if result.error.code in INVALID_INPUT else Exit.REFUSED
+        raise CommandError(f"{result.error.code.value}: {result.error.message}", code)
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read(path: Path, code: ErrorCode) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _Invalid(PlanError(code, f"{path}: cannot be read: {error.strerror}")) from None
+
+
+def _document(path: Path, code: ErrorCode) -> Any:
+    document = decode_document(_read(path, code), str(path), code)
+    return _good(document)
+
+
+def _good(value: T | PlanError) -> T:
+    if isinstance(value, PlanError):
+        raise _Invalid(value)
+    return value
+
+
+def _template(path: Path) -> Template:
+    return _good(parse_template(_document(path, ErrorCode.INVALID_TEMPLATE), str(path)))
+
+
+def _constraints(path: Path | None) -> Constraints:
+    if path is None:
+        return Constraints()
+    return _good(parse_constraints(_document(path, ErrorCode.INVALID_CONSTRAINTS), str(path)))
+
+
+def _current(path: Path | None) -> Current | None:
+    if path is None:
+        return None
+    return _good(parse_cluster(_document(path, ErrorCode.INVALID_CLUSTER), str(path)))
+
+
+def _node_taints(path: Path | None) -> dict[str, tuple[str, ...]]:
+    if path is None:
+        return {}
+    return _good(parse_node_taints(_document(path, ErrorCode.INVALID_NODES), str(path)))
+
+
+def _machines(path: Path, received_at: float) -> list[Machine]:
+    try:
+        return parse_machines(_read(path, ErrorCode.INVALID_MACHINES), received_at)
+    except InvalidMachines as error:
+        raise _Invalid(PlanError(ErrorCode.INVALID_MACHINES, f"{path}: {error}")) from None
+
+
+def _moment(text: str | None) -> float:
+    if text is None:
+        return time.time()
+    found = parse_date(text)
+    if found is None:
+        raise CommandError(f"--now: {text!r} is no RFC 3339 date such as 2026-04-01T00:00:00Z")
+    return found[0]
+
+
+# ── printing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _print(
+    document: dict[str, Any] | None, result: ClusterPlan, found: list[Difference] | None, output: PlanFormat
+) -> None:
+    if output is PlanFormat.TABLE:
+        _print_table(result, found)
+        return
+    whole: dict[str, Any] = {
+        "action": result.action,
+        "cluster": document,
+        "changes": result.changes,
+        "unmet": result.unmet,
+        "error": result.error,
+    }
+    if found is not None:
+        whole["diff"] = found
+    if output is PlanFormat.JSON:
+        print_json(whole)
+    else:
+        sys.stdout.write(encode_yaml(msgspec.to_builtins(whole)))
+
+
+def _print_table(result: ClusterPlan, found: list[Difference] | None) -> None:
+    if result.error is not None:
+        return
+    planes, workers = len(result.control_planes), len(result.workers)
+    note(f"{result.action.value}: {planes} control planes, {workers} workers, {len(result.changes)} changes")
+    for short in result.unmet:
+        note(f"unmet: {short.constraint} wants {short.wanted}, has {short.have}")
+    if found is not None:
+        for difference in found:
+            print(difference.line())
+        return
+    rack_role = {s.address: (str(s.machine.rack), s.machine.role) for s in result.seats if s.machine is not None}
+    rows = [(c.change.value, c.address, c.serial, *rack_role.get(c.address, ("", "")), c.why) for c in result.changes]
+    if rows:
+        print_table(["CHANGE", "ADDRESS", "SERIAL", "RACK", "ROLE", "WHY"], rows)
+    else:
+        note("nothing to do")

@@ -1,0 +1,125 @@
+"""The decider: one look at template, constraints, machines and the current cluster → one plan. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mooring.fleet import generate
+from mooring.fleet.current import Member
+from mooring.fleet.draft import Draft, verb_of
+from mooring.fleet.labels import Renderer
+from mooring.fleet.plan import Action, Change, ClusterPlan, FleetView, Seat, Verb
+from mooring.fleet.taints import wanted_state_taint
+from mooring.fleet.template import Template
+from mooring.fleet.update import update
+
+
+def decide(view: FleetView) -> ClusterPlan:
+    """First generation without a current cluster, else the one action that is due (or the new template's turn)."""
+    draft = Draft(view)
+    if view.current is None:
+        action, error = Action.GENERATE, generate.fill(draft)
+    elif view.regenerate:
+        action, error = Action.REGENERATE, generate.regenerate(draft)
+    else:
+        action, error = update(draft)
+    if error is not None:
+        return ClusterPlan(action, unmet=generate.unmet(draft), error=error, notes=tuple(draft.notes))
+    return _finish(draft, action)
+
+
+def _finish(draft: Draft, action: Action) -> ClusterPlan:
+    seats = tuple(
+        [_seat(draft, address, control_plane=True) for address in draft.control_planes]
+        + [_seat(draft, address, control_plane=False) for address in draft.workers]
+    )
+    unmet, notes = generate.unmet(draft), tuple(draft.notes)
+    if action is Action.NONE:
+        return ClusterPlan(action, seats, unmet=unmet, notes=notes)
+    nodes = None
+    if draft.view.current is not None and draft.view.current.document is not None:
+        nodes = write_nodes(draft.view.template, seats)
+    return ClusterPlan(action, seats, tuple(_changes(draft, seats, nodes)), unmet, None, notes, nodes)
+
+
+def _seat(draft: Draft, address: str, *, control_plane: bool) -> Seat:
+    machine = draft.machines.get(address)
+    kept = draft.members[address].node if machine is None else None
+    return Seat(address, control_plane, machine, kept)
+
+
+def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:
+    """Moves in the order they were decided, then what is only written anew."""
+    moved = []
+    for address, said in draft.said.items():
+        verb = verb_of(draft, address)
+        if verb is not None:
+            moved.append(Change(address, _serial(draft, address), verb, "; ".join(said)))
+    rewritten = []
+    for index, seat in enumerate(seats):
+        member = draft.members.get(seat.address)
+        if member is None or seat.machine is None or member.control_plane != seat.control_plane:
+            continue
+        node = nodes[index] if nodes is not None else None
+        change = _rewritten(member, seat, node)
+        if change is not None:
+            rewritten.append(change)
+    return moved + rewritten
+
+
+def _serial(draft: Draft, address: str) -> str:
+    machine = draft.machines.get(address)
+    return machine.serial if machine is not None else draft.members[address].serial
+
+
+def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None) -> Change | None:
+    machine = seat.machine
+    assert machine is not None
+    wanted = wanted_state_taint(machine.state)
+    if wanted != member.state_taint:
+        verb = Verb.UNTAINT if wanted is None else Verb.TAINT
+        return Change(seat.address, machine.serial, verb, f"its machine is {machine.state.value}")
+    if node is None or member.node is None:
+        return None
+    differ = [f for f in _COMPARED if (node.get(f) or None) != (member.node.get(f) or None)]
+    if not differ:
+        return None
+    return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written anew")
+
+
+_COMPARED = ("user", "labels", "annotations", "taints")
+
+
+def write_nodes(template: Template, seats: tuple[Seat, ...]) -> tuple[Mapping[str, Any], ...]:
+    renderer = Renderer(template)
+    return tuple(
+        renderer.node(s.machine, control_plane=s.control_plane) if s.machine is not None else _kept(template, s)
+        for s in seats
+    )
+
+
+def _kept(template: Template, seat: Seat) -> Mapping[str, Any]:
+    """A node whose machine has vanished and whose removal is held: as it was written, or as much as is known."""
+    if seat.kept is not None:
+        return seat.kept
+    user = (template.control_plane if seat.control_plane else template.workers[0]).user
+    return {
+        "address": seat.address,
+        "user": user,
+        "control_plane": seat.control_plane,
+        "labels": {},
+        "annotations": {},
+        "taints": [],
+    }
+
+
+def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:
+    """The plan in the shape of cluster.yml: the template's fields in their order, with the nodes in place of its own.
+
+    Nothing to do: the current one, unchanged.
+    """
+    if plan.error is not None:
+        return None
+    if plan.action is Action.NONE and view.current is not None and view.current.document is not None:
+        return dict(view.current.document)
+    nodes = plan.nodes if plan.nodes is not None else write_nodes(view.template, plan.seats)
+    return {key: (list(nodes) if key == "nodes" else value) for key, value in view.template.document.items()}

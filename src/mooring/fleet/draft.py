@@ -1,0 +1,249 @@
+"""The cluster while it is being planned: who sits where, who is free, and the moves between.
+
+    unused ──add──▶ worker ──promote──▶ control plane
+       └──────────add────────────────────────▲  │
+                      worker ◀────demote────────┘      any ──remove──▶ gone (not free again in this pass)
+
+Nothing is scored or sorted until a choice needs it: a pass with nothing to do only walks the members once.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from mooring.fleet.current import Member
+from mooring.fleet.explain import choice_in_words, listed
+from mooring.fleet.plan import FleetView, Verb
+from mooring.fleet.score import Choice, Group, Lives, RackQueue, to_add, to_remove
+from mooring.fleet.taints import intolerable
+from mooring.fleet.template import NodeTemplate
+from mooring.model.machine import Machine, MachineState
+
+_HEALTHY: Final = MachineState.HEALTHY
+
+
+class Draft:
+    def __init__(self, view: FleetView) -> None:
+        self.view = view
+        self.machines = {m.address: m for m in view.machines if m.address}
+        self.notes = [*view.template.notes, *view.constraints.notes, *_left_out(view)]
+        self.members: dict[str, Member] = {m.address: m for m in view.current.members} if view.current else {}
+        self.control_planes = {a: None for a, m in self.members.items() if m.control_plane}
+        self.workers = {a: None for a, m in self.members.items() if not m.control_plane}
+        #: address → what happened to it in this pass, in words.
+        self.said: dict[str, list[str]] = {}
+        self._lives = Lives(view.now)
+        self._unused: dict[str, Machine] | None = None
+        self._roles: dict[str, int] | None = None
+        self._worker_queues: dict[str, RackQueue] | None = None
+        self._control_plane_queue: RackQueue | None = None
+        self._roleless = len(view.template.workers) == 1 and not view.template.workers[0].role
+
+    # ── who is who ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def unused(self) -> dict[str, Machine]:
+        """Healthy and in no seat when the pass began."""
+        if self._unused is None:
+            seated = self.members
+            self._unused = {a: m for a, m in self.machines.items() if m.state == _HEALTHY and a not in seated}
+        return self._unused
+
+    def vanished(self, addresses: dict[str, None]) -> list[str]:
+        return [a for a in addresses if a not in self.machines]
+
+    def seated(self, addresses: dict[str, None]) -> Iterator[Machine]:
+        """Members whose machine is known; one kept after its machine vanished is skipped."""
+        machines = self.machines
+        return (machines[a] for a in addresses if a in machines)
+
+    def healthy_workers(self) -> int:
+        return sum(1 for m in self.seated(self.workers) if m.state == _HEALTHY)
+
+    def bad_taint(self, address: str) -> str:
+        """The taint that bars this machine from the control plane, as its live Node carries it."""
+        taints = self.view.node_taints.get(address)
+        return intolerable(taints, self.view.template.tolerations) if taints else ""
+
+    def fit_for_control_plane(self, machine: Machine) -> bool:
+        role = self.view.template.control_plane.role
+        return machine.state == _HEALTHY and (not role or machine.role == role) and not self.bad_taint(machine.address)
+
+    # ── moves ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def say(self, address: str, why: str) -> None:
+        self.said.setdefault(address, []).append(why)
+
+    def add_control_plane(self) -> bool:
+        """The best unused machine becomes a control plane."""
+        if self._control_plane_queue is None:
+            fit = [m for m in self.unused.values() if self.fit_for_control_plane(m)]
+            self._control_plane_queue = to_add(fit, _by_rack, self._control_plane_counts(), self._lives)
+        choice = self._control_plane_queue.take()
+        if choice is None:
+            return False
+        self._take(choice)
+        self._worker_queues = None
+        self.control_planes[choice.machine.address] = None
+        self.say(choice.machine.address, f"new control plane: {choice_in_words(choice, self.view.now)}")
+        return True
+
+    def promote_worker(self) -> bool:
+        fit = [m for m in self.seated(self.workers) if self.fit_for_control_plane(m)]
+        choice = to_add(fit, _by_rack, self._control_plane_counts(), self._lives).take()
+        if choice is None:
+            return False
+        address = choice.machine.address
+        del self.workers[address]
+        self.control_planes[address] = None
+        self._forget_counts()
+        why = f"no unused machine fits: promoted, {choice_in_words(choice, self.view.now)}"
+        self.say(address, why)
+        return True
+
+    def demote(self, address: str, why: str) -> None:
+        del self.control_planes[address]
+        self.workers[address] = None
+        self._forget_counts()
+        self.say(address, why)
+
+    def replace_control_plane(self, address: str, why: str) -> bool:
+        """Somebody else takes over, an unused machine before a worker; False, and nothing changed, when nobody can."""
+        before = dict(self.control_planes)
+        del self.control_planes[address]
+        self._forget_counts()
+        if not self.add_control_plane() and not self.promote_worker():
+            self.control_planes = before
+            return False
+        self.workers[address] = None
+        self._forget_counts()
+        self.say(address, why)
+        return True
+
+    def demote_lowest(self) -> None:
+        queue = to_remove(self.seated(self.control_planes), _by_rack, self._control_plane_counts(), self._lives)
+        choice = queue.take()
+        if choice is not None:
+            self.demote(choice.machine.address, f"lowest control plane: {choice_in_words(choice, self.view.now)}")
+
+    def remove(self, address: str, why: str) -> None:
+        self.control_planes.pop(address, None)
+        self.workers.pop(address, None)
+        self._forget_counts()
+        self.say(address, why)
+
+    def remove_lowest_workers(self, until: int) -> None:
+        """Whoever scores lowest goes; of equals, one that was demoted in this very pass (it is the smaller change)."""
+        if len(self.workers) <= until:
+            return
+        demoted = frozenset(a for a in self.workers if a in self.members and self.members[a].control_plane)
+        queue = to_remove(self.seated(self.workers), self._group, self._worker_counts(), self._lives, demoted)
+        while len(self.workers) > until:
+            choice = queue.take()
+            if choice is None:
+                return
+            maximum = self.view.constraints.maximum_workers
+            self.remove(
+                choice.machine.address,
+                f"maximum-workers {maximum} exceeded, lowest worker: {choice_in_words(choice, self.view.now)}",
+            )
+
+    def add_worker(self) -> bool:
+        """The template furthest below its weight chooses; one without a spare machine passes its turn on."""
+        queues = self._queues()
+        ready = [t for t in self.view.template.workers if queues[t.role]]
+        if not ready:
+            return False
+        template = min(ready, key=self._ratio)
+        choice = queues[template.role].take()
+        assert choice is not None
+        why = self._turn(template, ready) if len(self.view.template.workers) > 1 else "new worker"
+        self._take(choice)
+        self._control_plane_queue = None
+        machine = choice.machine
+        self.workers[machine.address] = None
+        roles = self._role_counts()
+        roles[machine.role] = roles.get(machine.role, 0) + 1
+        self.say(machine.address, f"{why}: {choice_in_words(choice, self.view.now)}")
+        return True
+
+    def has_spare_worker(self) -> bool:
+        queues = self._queues()
+        return any(queues[t.role] for t in self.view.template.workers)
+
+    # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, choice: Choice) -> None:
+        del self.unused[choice.machine.address]
+
+    def _forget_counts(self) -> None:
+        self._worker_queues = self._control_plane_queue = self._roles = None
+
+    def _group(self, machine: Machine) -> Group:
+        return ("" if self._roleless else machine.role, machine.rack)
+
+    def _control_plane_counts(self) -> dict[Group, int]:
+        counts: dict[Group, int] = {}
+        for m in self.seated(self.control_planes):
+            counts["", m.rack] = counts.get(("", m.rack), 0) + 1
+        return counts
+
+    def _worker_counts(self) -> dict[Group, int]:
+        counts: dict[Group, int] = {}
+        for m in self.seated(self.workers):
+            group = self._group(m)
+            counts[group] = counts.get(group, 0) + 1
+        return counts
+
+    def _role_counts(self) -> dict[str, int]:
+        if self._roles is None:
+            self._roles = {}
+            for m in self.seated(self.workers):
+                self._roles[m.role] = self._roles.get(m.role, 0) + 1
+        return self._roles
+
+    def _queues(self) -> dict[str, RackQueue]:
+        if self._worker_queues is None:
+            spare: dict[str, list[Machine]] = {t.role: [] for t in self.view.template.workers}
+            for m in self.unused.values():
+                held = spare.get("" if self._roleless else m.role)
+                if held is not None:
+                    held.append(m)
+            counts = self._worker_counts()
+            self._worker_queues = {
+                role: to_add(machines, self._group, counts, self._lives) for role, machines in spare.items()
+            }
+        return self._worker_queues
+
+    def _ratio(self, template: NodeTemplate) -> float:
+        """How far a role is towards its weight; the first template in the file wins a tie."""
+        return self._role_counts().get(template.role, 0) / template.weight
+
+    def _turn(self, template: NodeTemplate, ready: list[NodeTemplate]) -> str:
+        count = self._role_counts().get(template.role, 0)
+        said = f"new worker, role {template.role} is next ({count} ÷ weight {template.weight:g})"
+        if len(ready) < len(self.view.template.workers):
+            first = min(self.view.template.workers, key=self._ratio)
+            if first is not template:
+                said += f" since {first.role} has no spare machine"
+        return said
+
+
+def _by_rack(machine: Machine) -> Group:
+    """Control planes are counted whatever their role."""
+    return ("", machine.rack)
+
+
+def _left_out(view: FleetView) -> Iterator[str]:
+    nameless = sorted(m.serial for m in view.machines if not m.address)
+    if nameless:
+        yield f"left out, no IPv4 address: {listed(nameless, 20)}"
+
+
+def verb_of(draft: Draft, address: str) -> Verb | None:
+    """What the pass did to one address, all its moves taken together."""
+    before = draft.members.get(address)
+    if address in draft.control_planes:
+        return Verb.ADD if before is None else None if before.control_plane else Verb.PROMOTE
+    if address in draft.workers:
+        return Verb.ADD if before is None else Verb.DEMOTE if before.control_plane else None
+    return Verb.REMOVE if before is not None else None

@@ -1,0 +1,92 @@
+"""Kubernetes' rules for names, label keys and values, and taints, each answering with what would be right."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+
+NAME_RULE: Final = "at most 63 of [A-Za-z0-9._-], beginning and ending with a letter or digit"
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+_PREFIX: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z")
+
+
+def is_name(text: str) -> bool:
+    return _NAME.match(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_key(text: str) -> bool:
+    """A qualified name: `name` or `dns.prefix/name`."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (len(prefix) > 253 or not _PREFIX.match(prefix)):
+        return False
+    return is_name(name)
+
+
+@lru_cache(maxsize=4096)
+def is_label_value(text: str) -> bool:
+    return text == "" or is_name(text)
+
+
+def is_ip(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_cidr(text: object) -> bool:
+    if not isinstance(text, str) or "/" not in text:
+        return False
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def string_map_problems(value: Any, path: str, *, labels: bool) -> Iterator[str]:
+    """Labels (values restricted) or annotations (any text)."""
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        yield f"{path}: a map of text to text is wanted, not {kind_of(value)}"
+        return
+    for key, text in value.items():
+        if not isinstance(key, str) or not is_key(key):
+            yield f"{path}: key {key!r} is no Kubernetes key ([dns.prefix/]name; name: {NAME_RULE})"
+        if not isinstance(text, str):
+            yield f'{path}[{key!r}]: text is wanted, not {kind_of(text)}; put it in quotes: "{text}"'
+        elif labels and not is_label_value(text):
+            yield f"{path}[{key!r}]: {text!r} is no label value ({NAME_RULE}, or empty)"
+
+
+def taint_problems(value: Any, path: str) -> Iterator[str]:
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield f"{path}: a list of taints is wanted, not {kind_of(value)}"
+        return
+    for index, taint in enumerate(value):
+        at = f"{path}[{index}]"
+        if not isinstance(taint, dict):
+            yield f"{at}: a map with key, value and effect is wanted, not {kind_of(taint)}"
+            continue
+        key, text, effect = taint.get("key"), taint.get("value"), taint.get("effect")
+        if not isinstance(key, str) or not is_key(key):
+            yield f"{at}.key: {key!r} is no Kubernetes key ([dns.prefix/]name)"
+        if text is not None and (not isinstance(text, str) or not is_label_value(text)):
+            yield f"{at}.value: {text!r} is no label value ({NAME_RULE}, or empty)"
+        if effect not in EFFECTS:
+            yield f"{at}.effect: {effect!r} is none of {', '.join(EFFECTS)}"
+
+
+def kind_of(value: object) -> str:
+    return {dict: "a map", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}.get(
+        type(value), "nothing" if value is None else type(value).__name__
+    )
