@@ -17,17 +17,19 @@ Life of a leader (one-queue.md, "A crash, and two leaders"):
 Until it decides, nothing is proposed and nothing is promoted: what has begun must be charged first.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
 from mooring.engine.events import Event, Features, Led, Synced, Tick
 from mooring.engine.facts import FactBook
+from mooring.engine.flight import Flight
+from mooring.engine.glances import Glances
 from mooring.engine.story import Entry, Story
 from mooring.model.cluster import Key
-from mooring.model.decision import Course, Glance, Look, Resumed, Running, Verdict
+from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
 from mooring.model.events import (
     Change,
     Gone,
@@ -40,12 +42,14 @@ from mooring.model.events import (
     PdSeen,
     Seen,
 )
-from mooring.model.instructions import Instruction, LookAtMachines, LookAtPd, Outcome, Tell
+from mooring.model.instructions import Instruction, Outcome, Tell
+from mooring.model.kinds import Kind
 from mooring.model.operator import Operator
-from mooring.model.reasons import Reason, State
+from mooring.model.reasons import REFUSED_REASONS, Reason, State
 from mooring.traffic import Queue
-from mooring.traffic.events import Ended, Promoted, QueueEvent, Rejected
-from mooring.world import World
+from mooring.traffic.events import Ended, Promoted, Rejected
+from mooring.traffic.events import Event as QueueEvent
+from mooring.world.world import World
 
 #: Looks per call of `handle`: about a millisecond of deciding between turns of the shell.
 SLICE = 40
@@ -60,80 +64,75 @@ class Engine:
         self.story = Story()
         self.capabilities = {c.name: c for c in capabilities}
         self._of_source = {source: c for c in capabilities for source in c.sources}
-        self._fresh_queue = queue.fresh
         self._slice = slice_
+        #: The features that are switched on.
         self.on: frozenset[str] = frozenset()
         self.synced = False
         self.leading = False
         #: True once marks have been read back: only then are operators proposed and promoted.
         self.deciding = False
-        #: Released operators by id.
-        self.running: dict[str, Running] = {}
-        #: The last word about each looked-at key: "<capability>:<key>" → verdict.
-        self.verdicts: dict[str, Verdict] = {}
-        self._facts = FactBook()
-        # Work: keys to look at, operators to steer; insertion-ordered, so that equal inputs give equal outputs.
-        self._dirty: dict[tuple[str, str], str] = {}
-        self._to_steer: dict[str, str] = {}
-        #: Keys whose proposal found its source's cap reached: looked at again when the source has room.
-        self._turned_away: dict[str, dict[tuple[str, str], None]] = {}
-        self._wakeups: list[tuple[float, int, str, str]] = []
-        self._wakeup_count = 0
-        self._wakeup_of: dict[tuple[str, str], float] = {}
-        self._pd_due: dict[Key, float] = {}
-        self._pd_asked: set[Key] = set()
-        self._machines_due: float | None = None
-        self._machines_asked = False
-        #: Instruction id → who waits for it ("op:41" or "look:handoff:…").
-        self._in_flight: dict[str, str] = {}
-        self._busy: dict[str, int] = {}
-        self._back_off: dict[str, float] = {}
+        self.now = 0.0
         self._out: list[Instruction] = []
         self._ids = 0
         self._operator_ids = 0
-        self._now = 0.0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Soft state: worth something only while we lead."""
+        #: Released operators by id.
+        self.running: dict[str, Running] = {}
+        #: Those that wait, by id: what the queue says of an end names only the id.
+        self.waiting: dict[str, Operator] = {}
+        #: The last word about each looked-at key: (capability, key) → verdict.
+        self.verdicts: dict[Slot, Verdict] = {}
+        self._facts = FactBook()
+        self._agenda = Agenda()
+        self._flight = Flight()
+        self._glances = Glances()
+        #: Source → slots whose proposal found its cap reached: looked at again when the source has room.
+        self._turned_away: dict[str, dict[Slot, None]] = {}
+        #: How an operator that is being ended ended, in words.
+        self._last_words: dict[str, str] = {}
 
     # ── Driving ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event in, decide a slice, and say what to do."""
-        self._now = max(now, self._now)
+        self.now = max(now, self.now)
         self._take(event)
-        return self.work(self._now)
+        return self.work(self.now)
 
     def work(self, now: float) -> list[Instruction]:
         """Decide a slice of what is dirty or due. Call again at once while `next_wakeup()` is not in the future."""
-        self._now = now = max(now, self._now)
+        self.now = max(now, self.now)
         if self.leading and self.synced and not self.deciding:
             self._resume()
-        self._wake(now)
         if self.deciding:
-            self._learn(self.queue.tick(now))
-            budget = self._slice
-            while budget > 0 and (self._to_steer or self._dirty):
-                budget -= 1
-                if self._to_steer:
-                    operator, cause = next(iter(self._to_steer.items()))
-                    del self._to_steer[operator]
-                    self._steer(operator, cause)
-                else:
-                    (capability, key), cause = next(iter(self._dirty.items()))
-                    del self._dirty[(capability, key)]
-                    self._look(capability, key, cause)
-        self._ask(now)
+            self._wake()
+            self._learn(self.queue.tick(self.now))
+            for _ in range(self._slice):
+                operator_id = self._agenda.next_steer()
+                if operator_id is not None:
+                    self._steer(operator_id)
+                    continue
+                due = self._agenda.next_look()
+                if due is None:
+                    break
+                self._look(*due)
+        if self.leading:
+            for instruction in self._glances.ask(self.now):
+                self._issue(instruction, None, "")
         out, self._out = self._out, []
         return out
 
     def next_wakeup(self) -> float | None:
         """When to call `work` at the latest; `now` or earlier means: at once."""
-        times = [at for at in (self.queue.next_wakeup(), self._machines_due) if at is not None] if self.deciding else []
-        if self.deciding and (self._dirty or self._to_steer):
-            times.append(self._now)
-        if self._wakeups:
-            times.append(self._wakeups[0][0])
-        if self.leading:
-            times.extend(at for cluster, at in self._pd_due.items() if cluster not in self._pd_asked)
-        return min(times, default=None)
+        if not self.leading:
+            return None
+        times = [self._glances.next_due()]
+        if self.deciding:
+            times += [self.queue.next_due(), self._agenda.next_wake(), self.now if self._agenda.pending else None]
+        return min((at for at in times if at is not None), default=None)
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,21 +143,20 @@ class Engine:
                     self._touch(change, f"{change.kind}/{change.key}")
             case Outcome():
                 self._settle(event)
-            case PdSeen():
-                self._pd_asked.discard(event.cluster)
-                self.world.see_pd(event.cluster, event.view, event.at)
-                self._touch(event, f"pd/{event.cluster}")
-            case PdLost():
-                self._pd_asked.discard(event.cluster)
-                self.world.lose_pd(event.cluster, event.detail, event.at)
-                self._touch(event, f"pd/{event.cluster}")
+            case PdSeen(cluster=cluster):
+                self._glances.answered(cluster)
+                self.world.note_pd(cluster, event.view, event.at)
+                self._touch(event, f"pd/{cluster}")
+            case PdLost(cluster=cluster):
+                self._glances.answered(cluster)
+                self.world.note_pd_lost(cluster, event.detail)
+                self._touch(event, f"pd/{cluster}")
             case MachinesSeen():
-                self._machines_asked = False
-                self.world.see_machines(event.machines, event.at)
+                self._glances.answered_machines()
+                self.world.note_machines(event.machines, event.at)
                 self._touch(event, "machines")
             case MachinesLost():
-                self._machines_asked = False
-                self.world.lose_machines(event.detail, event.at)
+                self._glances.answered_machines()
                 self._touch(event, "machines")
             case Synced():
                 self.synced = True
@@ -170,66 +168,38 @@ class Engine:
                 pass
 
     def _touch(self, happening: Happening, cause: str) -> None:
+        """Mark dirty what this may concern. Before we decide there is no need: then everything is looked at once."""
+        if not self.deciding:
+            return
         for name in sorted(self.on):
-            capability = self.capabilities[name]
-            for key in capability.touched(happening, self.world):
-                self._dirty.setdefault((name, key), cause)
-        if self.running:
-            # Few run at a time; each is asked again whenever something moved that its capability cares about.
-            for operator_id, running in self.running.items():
-                if self._concerns(running, happening):
-                    self._to_steer.setdefault(operator_id, cause)
-
-    def _concerns(self, running: Running, happening: Happening) -> bool:
-        """Does this concern the operator? Its own cluster's PD, or an object it names."""
-        named = running.operator.args
-        if isinstance(happening, PdSeen | PdLost):
-            return named.get("cluster") == str(happening.cluster)
-        if not isinstance(happening, Change):
-            return running.operator.source == "fleet"
-        text = f"{happening.kind.lower()}/{happening.key}"
-        return (
-            running.operator.subject == text
-            or text in running.operator.claims
-            or named.get(happening.kind.lower()) == str(happening.key)
-        )
+            for key in self.capabilities[name].touched(happening, self.world):
+                self._agenda.look((name, key), cause)
+        # Few run at a time; each is asked again whenever something moved that it names.
+        for operator_id, running in self.running.items():
+            if _concerns(running.operator, happening):
+                self._agenda.steer(operator_id)
 
     def _settle(self, outcome: Outcome) -> None:
-        waiter = self._in_flight.pop(outcome.instruction, None)
         if outcome.kind is not None and outcome.object is not None:
             self._take(Seen(outcome.kind, outcome.object))
         elif outcome.kind is not None and outcome.gone is not None:
             self._take(Gone(outcome.kind, outcome.gone))
-        if waiter is None:
+        ended = self._flight.end(outcome)
+        if ended is None:
             return
-        left = self._busy[waiter] - 1
-        if left:
-            self._busy[waiter] = left
-        else:
-            del self._busy[waiter]
-        if outcome.reason is None:
-            self._back_off.pop(waiter, None)
-        else:
-            # The same wish again, but not at once: 1 s, 2 s, … 30 s, or what the server asked for.
-            wait = max(outcome.retry_after_s, min(30.0, 2 * self._back_off.get(waiter, 0.5)))
-            self._back_off[waiter] = wait
-        kind, _, name = waiter.partition(":")
-        if kind == "op":
-            running = self.running.get(name)
-            if running is not None:
-                if outcome.reason is None:
-                    running.acted_at = self._now
-                self._tell_outcome(outcome, running.operator)
-                if outcome.reason is None:
-                    self._to_steer.setdefault(name, outcome.instruction)
-                else:
-                    self._wake_at(self._now + self._back_off[waiter], "op", name)
-        else:
-            capability, _, key = name.partition(":")
+        (name, key), wait_s = ended
+        running = self.running.get(key) if name == OPERATOR else None
+        if running is not None:
+            verb = "wrote" if outcome.reason is None else "could-not"
+            self._say(verb, outcome.instruction, running.operator, reason=outcome.reason or "", text=outcome.detail)
             if outcome.reason is None:
-                self._dirty.setdefault((capability, key), outcome.instruction)
-            else:
-                self._wake_at(self._now + self._back_off[waiter], capability, key)
+                running.acted_at = self.now
+        if wait_s:
+            self._agenda.wake_at(self.now + wait_s, (name, key))
+        elif name != OPERATOR:
+            self._agenda.look((name, key), outcome.instruction)
+        elif running is not None:
+            self._agenda.steer(key)
 
     # ── Leading ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,56 +208,45 @@ class Engine:
             return
         self.leading = leading
         self._say("leads" if leading else "follows", "engine", text="won the lease" if leading else "lost the lease")
-        if not leading:
-            self._forget()
-        else:
-            for cluster in self.world.tidb_clusters():
-                self._pd_due.setdefault(cluster.key, self._now)
-
-    def _forget(self) -> None:
-        """Without the lease the queue is somebody else's: what it held here is worth nothing any more."""
+        # Without the lease the queue is somebody else's: what it held here is worth nothing any more.
         self.deciding = False
-        self.queue = self._fresh_queue()
-        self.running.clear()
-        self._facts = FactBook()
-        for soft in (self._dirty, self._to_steer, self._turned_away, self._wakeup_of, self._pd_due):
-            soft.clear()
-        self._wakeups.clear()
-        self._pd_asked.clear()
-        self._in_flight.clear()
-        self._busy.clear()
-        self._back_off.clear()
-        self._machines_asked = False
-        self._machines_due = None
+        self.queue = Queue(self.queue.settings)
+        self._begin_anew()
 
     def _resume(self) -> None:
         """Read the marks; what they name is running and charged before anything else may be promoted."""
-        missing = [what for name in sorted(self.on) for what in self.capabilities[name].waits_for(self.world)]
-        if missing:
+        # PD is asked about every cluster first: a mark alone does not say how far its operator has come.
+        unseen = [tc.key for tc in self.world.tidb_clusters() if self._unseen(tc.key)]
+        if any(True for name in sorted(self.capabilities) for _ in self.capabilities[name].waits_for(self.world)):
+            self._glances.wish(Glance(key, self.now) for key in unseen)
             return
+        self._learn(self.queue.tick(self.now))
         # Marks are read back even of a feature that was switched off meanwhile: what has begun must end well.
-        resumed = [
-            r for name in sorted(self.capabilities) for r in self.capabilities[name].resume(self.world, self._now)
-        ]
-        for one in resumed:
-            self._take_back(one)
+        for name in sorted(self.capabilities):
+            for resumed in self.capabilities[name].resume(self.world, self.now):
+                self._take_back(resumed)
         self.deciding = True
         for name in sorted(self.on):
             for key in self.capabilities[name].keys(self.world):
-                self._dirty.setdefault((name, key), "resume")
+                self._agenda.look((name, key), "resume")
+
+    def _unseen(self, cluster: Key) -> bool:
+        return self.world.pd(cluster) is None and not self.world.pd_lost(cluster)
 
     def _take_back(self, resumed: Resumed) -> None:
         operator = resumed.operator
         if operator.id.isdigit():
             self._operator_ids = max(self._operator_ids, int(operator.id))
-        self._learn(self.queue.resume(operator, phase=resumed.phase, now=self._now))
+        self.waiting[operator.id] = operator
+        self._learn(self.queue.resume(operator, resumed.phase))
         running = self.running.get(operator.id)
-        if running is not None:
-            running.step, running.phase, running.step_since = resumed.step, resumed.phase, resumed.since
-            running.promoted_at = resumed.since
-            self._say(
-                "resumed", operator.id, operator=operator, text=f"read back from its mark at step {resumed.step + 1}"
-            )
+        if running is None:
+            self.waiting.pop(operator.id, None)
+            self._say("not-resumed", operator.id, operator, reason=Reason.CONFLICT, text="another mark claims the same")
+            return
+        running.step, running.phase = resumed.step, resumed.phase
+        running.step_since = running.promoted_at = resumed.since
+        self._say("resumed", operator.id, operator, text=f"read back from its mark at step {resumed.step + 1}")
 
     def _switch(self, on: frozenset[str]) -> None:
         """A capability switched on looks at everything; one switched off proposes nothing more and what runs ends."""
@@ -295,48 +254,45 @@ class Engine:
         self.on = on
         for name in sorted(switched_off):
             sources = self.capabilities[name].sources
-            for operator in [o for o in self.queue.waiting() if o.source in sources]:
-                self._learn(self.queue.cancel(operator.id, self._now, Reason.FEATURE_OFF, f"{name} was switched off"))
-            for waiter in [w for w in self.verdicts if w.startswith(f"{name}:")]:
-                del self.verdicts[waiter]
-            for fact_key in self._facts.keys_of(name):
-                self._learn(self._facts.replace(fact_key, (), self.queue, self._now))
+            for operator in [o for o in self.waiting.values() if o.source in sources]:
+                self._learn(self.queue.cancel(operator.id, Reason.FEATURE_OFF, f"{name} was switched off"))
+            self.verdicts = {slot: verdict for slot, verdict in self.verdicts.items() if slot[0] != name}
+            for stated in self._facts.keys_of(name):
+                self._learn(self._facts.replace(stated, (), self.queue))
         if self.deciding:
             for name in sorted(switched_on):
                 for key in self.capabilities[name].keys(self.world):
-                    self._dirty.setdefault((name, key), "feature")
+                    self._agenda.look((name, key), "feature")
 
     # ── Deciding ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look(self, name: str, key: str, cause: str) -> None:
-        waiter = f"look:{name}:{key}"
-        if name not in self.on or waiter in self._busy:
+    def _look(self, slot: Slot, cause: str) -> None:
+        name, key = slot
+        if name not in self.on or self._flight.busy(slot):
             return  # an outstanding write of its own answers first, and makes it dirty again
-        look = self.capabilities[name].look(key, self.world, self.queue, self._now)
-        self._note_look(name, key, look)
-        self._learn(self._facts.replace(f"{name}:{key}", look.facts, self.queue, self._now))
-        for target, limit in look.limits.items():
-            self._learn(self.queue.set_limit(target, limit, self._now))
-        for gone in look.withdrawals:
-            if self.queue.is_waiting(gone.operator):
-                self._learn(self.queue.cancel(gone.operator, self._now, gone.reason, gone.detail))
-        for proposal in look.proposals:
-            self._propose(proposal, name, key, cause)
-        for instruction in look.instructions:
-            self._issue(instruction, waiter, cause or key)
-        self._wish(look.glances)
-        if look.again_at is not None:
-            self._wake_at(look.again_at, name, key)
-
-    def _note_look(self, name: str, key: str, look: Look) -> None:
-        slot = f"{name}:{key}"
+        look = self.capabilities[name].look(key, self.world, self.queue, self.now)
         if look.verdict is None:
             self.verdicts.pop(slot, None)
         else:
             self.verdicts[slot] = look.verdict
+        self._learn(self._facts.replace(f"{name}:{key}", look.facts, self.queue))
+        for target, limit in look.limits.items():
+            self._learn(self.queue.set_limit(target, limit))
+        for gone in look.withdrawals:
+            if gone.operator in self.waiting:
+                self._learn(self.queue.cancel(gone.operator, gone.reason, gone.detail))
+        for proposal in look.proposals:
+            self._propose(proposal, slot, cause)
+        for instruction in look.instructions:
+            self._issue(instruction, slot, cause)
+        self._glances.wish(look.glances)
+        if look.machines_by is not None:
+            self._glances.wish_machines(look.machines_by)
+        if look.again_at is not None:
+            self._agenda.wake_at(look.again_at, slot)
 
-    def _propose(self, proposal: Operator, name: str, key: str, cause: str) -> None:
-        holder = self.queue.claimed_by(proposal.subject)
+    def _propose(self, proposal: Operator, slot: Slot, cause: str) -> None:
+        holder = self.queue.holder(proposal.subject)
         if holder is not None and holder.source == proposal.source and holder.kind == proposal.kind:
             return  # proposed already: deciders recompute, they do not remember
         self._operator_ids += 1
@@ -346,55 +302,58 @@ class Engine:
             cause=proposal.cause or cause,
             claims=proposal.claims or (proposal.subject,),
         )
-        events = self.queue.submit(operator, self._now)
+        events = self.queue.submit(operator)
         rejected = next((e for e in events if isinstance(e, Rejected) and e.id == operator.id), None)
         if rejected is not None:
             self._operator_ids -= 1
             if rejected.reason == Reason.TOO_MANY_WAITING:
-                self._turned_away.setdefault(operator.source, {})[(name, key)] = None
-            refused = rejected.reason in {Reason.NEVER_FITS, Reason.INVALID}
-            self.verdicts[f"{name}:{key}"] = Verdict(
-                State.REFUSED if refused else State.WAITS, rejected.reason, rejected.detail
-            )
+                self._turned_away.setdefault(operator.source, {})[slot] = None
+            state = State.REFUSED if rejected.reason in REFUSED_REASONS else State.WAITS
+            self.verdicts[slot] = Verdict(state, rejected.reason, rejected.detail)
             return
-        self._say("queued", operator.id, operator=operator, reason=operator.reason, text=operator.detail)
+        self.waiting[operator.id] = operator
+        self._say("queued", operator.id, operator, reason=operator.reason, text=operator.detail)
         self._learn(events)
 
-    def _steer(self, operator_id: str, cause: str) -> None:
+    def _steer(self, operator_id: str) -> None:
         running = self.running.get(operator_id)
-        waiter = f"op:{operator_id}"
-        if running is None or waiter in self._busy:
+        waiter = (OPERATOR, operator_id)
+        if running is None or self._flight.busy(waiter):
             return
         operator = running.operator
-        course = self._of_source[operator.source].steer(running, self.world, self.queue, self._now)
+        course = self._of_source[operator.source].steer(running, self.world, self.queue, self.now)
         self._follow(running, course)
         if course.end is not None:
-            end = course.end
-            call = (
-                self.queue.fail if end.failed else self.queue.finish if end.reason == Reason.DONE else self.queue.cancel
-            )
-            self._learn(call(operator_id, self._now, end.reason, end.detail))
+            self._last_words[operator_id] = course.end.detail
+            self._learn(self._end(operator_id, course.end))
             return
         if course.phase is not None and course.phase > running.phase:
             running.phase = course.phase
-            self._learn(self.queue.advance(operator_id, course.phase, self._now))
+            self._learn(self.queue.advance(operator_id, course.phase))
+            self._look_again(operator, f"operator/{operator_id}")
         for instruction in course.instructions:
             self._issue(instruction, waiter, operator_id)
-        self._wish(course.glances)
+        self._glances.wish(course.glances)
         if course.again_at is not None:
-            self._wake_at(course.again_at, "op", operator_id)
+            self._agenda.wake_at(course.again_at, waiter)
+
+    def _end(self, operator_id: str, end: End) -> list[QueueEvent]:
+        if end.failed:
+            return self.queue.fail(operator_id, end.reason, end.detail)
+        if end.reason == Reason.DONE:
+            return self.queue.finish(operator_id)
+        return self.queue.cancel(operator_id, end.reason, end.detail)
 
     def _follow(self, running: Running, course: Course) -> None:
         operator = running.operator
         if course.step != running.step:
-            running.step, running.step_since = course.step, self._now
+            running.step, running.step_since = course.step, self.now
             kind = operator.steps[course.step].kind if course.step < len(operator.steps) else "end"
-            self._say("step", operator.id, operator=operator, text=f"{course.step + 1}/{len(operator.steps)} {kind}")
-        before = running.waits
-        running.progress, running.waits = course.progress, course.waits
-        now_waits = course.waits
-        if now_waits is not None and (before is None or before.reason != now_waits.reason):
-            self._say("waits", operator.id, operator=operator, reason=now_waits.reason, text=now_waits.detail)
+            self._say("step", operator.id, operator, text=f"{course.step + 1}/{len(operator.steps)} {kind}")
+        before, running.waits = running.waits, course.waits
+        running.progress = course.progress
+        if course.waits is not None and (before is None or before.reason != course.waits.reason):
+            self._say("waits", operator.id, operator, reason=course.waits.reason, text=course.waits.detail)
 
     # ── The queue's answers ───────────────────────────────────────────────────────────────────────────────────
 
@@ -402,118 +361,80 @@ class Engine:
         for event in events:
             match event:
                 case Promoted(id=operator_id):
-                    operator = self.queue.operator(operator_id)
-                    if operator is None:  # ended within the same batch of events
-                        continue
-                    self.running[operator_id] = Running(
-                        operator=operator, promoted_at=self._now, step_since=self._now, acted_at=0.0
-                    )
-                    self._say("promoted", operator_id, operator=operator)
-                    self._to_steer[operator_id] = operator_id
-                    self._make_room_for(operator.source)
-                case Ended(id=operator_id):
+                    operator = self.waiting.pop(operator_id)
+                    self.running[operator_id] = Running(operator=operator, promoted_at=self.now, step_since=self.now)
+                    self._say("promoted", operator_id, operator)
+                    self._agenda.steer(operator_id)
+                    self._make_room(operator.source)
+                case Ended():
                     self._ended(event)
                 case _:
                     pass
 
     def _ended(self, event: Ended) -> None:
         running = self.running.pop(event.id, None)
-        self._to_steer.pop(event.id, None)
-        operator = running.operator if running is not None else event.operator
-        self._say("ended", event.id, operator=operator, reason=event.reason, text=event.detail, outcome=event.outcome)
-        self._back_off.pop(f"op:{event.id}", None)
+        operator = running.operator if running is not None else self.waiting.pop(event.id)
+        self._agenda.drop(event.id)
+        self._flight.forget((OPERATOR, event.id))
+        self._say(event.how, event.id, operator, reason=event.reason, text=self._last_words.pop(event.id, event.detail))
+        # Whoever proposed it looks again: the world may already want the next thing.
+        self._look_again(operator, f"operator/{event.id}")
+        self._make_room(operator.source)
+
+    def _look_again(self, operator: Operator, cause: str) -> None:
         capability = self._of_source[operator.source]
         if capability.name in self.on:
-            # Whoever proposed it looks again: the world may already want the next thing.
             for key in capability.touched(OperatorEnded(operator), self.world):
-                self._dirty.setdefault((capability.name, key), event.id)
-        self._make_room_for(operator.source)
+                self._agenda.look((capability.name, key), cause)
 
-    def _make_room_for(self, source: str) -> None:
+    def _make_room(self, source: str) -> None:
         for slot in self._turned_away.pop(source, {}):
-            self._dirty.setdefault(slot, "room")
+            self._agenda.look(slot, "room")
 
-    # ── Instructions, wake-ups, words ─────────────────────────────────────────────────────────────────────────
+    # ── Out, and in words ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _issue(self, instruction: Instruction, waiter: str, cause: str) -> None:
+    def _issue(self, instruction: Instruction, waiter: Slot | None, cause: str) -> None:
         self._ids += 1
         stamped = msgspec.structs.replace(instruction, id=f"i{self._ids}", cause=instruction.cause or cause)
-        if not isinstance(stamped, Tell | LookAtPd | LookAtMachines):
-            self._in_flight[stamped.id] = waiter
-            self._busy[waiter] = self._busy.get(waiter, 0) + 1
+        if waiter is not None and not isinstance(stamped, Tell):
+            self._flight.begin(stamped.id, waiter)
         self._out.append(stamped)
 
-    def _wish(self, glances: Iterable[Glance]) -> None:
-        for glance in glances:
-            due = self._pd_due.get(glance.cluster)
-            if due is None or glance.at < due:
-                self._pd_due[glance.cluster] = glance.at
+    def _wake(self) -> None:
+        for slot in self._agenda.due(self.now):
+            name, key = slot
+            if name != OPERATOR:
+                self._agenda.look(slot, "time")
+            elif key in self.running:
+                self._agenda.steer(key)
 
-    def ask_for_machines(self, at: float) -> None:
-        """The fleet loop's wish for a fresh list of machines, no later than `at`."""
-        if self._machines_due is None or at < self._machines_due:
-            self._machines_due = at
-
-    def _ask(self, now: float) -> None:
-        """Turn due wishes into one look per cluster; never two at once."""
-        if not self.leading:
-            return
-        for cluster in [c for c, at in self._pd_due.items() if at <= now and c not in self._pd_asked]:
-            del self._pd_due[cluster]
-            self._pd_asked.add(cluster)
-            self._issue(LookAtPd(cluster=cluster, why="looks at PD"), "", f"pd/{cluster}")
-        if self._machines_due is not None and self._machines_due <= now and not self._machines_asked:
-            self._machines_due = None
-            self._machines_asked = True
-            self._issue(LookAtMachines(why="asks the machine registry"), "", "machines")
-
-    def _wake_at(self, at: float, who: str, key: str) -> None:
-        slot = (who, key)
-        known = self._wakeup_of.get(slot)
-        if known is not None and known <= at:
-            return
-        self._wakeup_of[slot] = at
-        self._wakeup_count += 1
-        heapq.heappush(self._wakeups, (at, self._wakeup_count, who, key))
-
-    def _wake(self, now: float) -> None:
-        while self._wakeups and self._wakeups[0][0] <= now:
-            at, _, who, key = heapq.heappop(self._wakeups)
-            if self._wakeup_of.get((who, key)) != at:
-                continue  # an earlier one has been set since
-            del self._wakeup_of[(who, key)]
-            if who == "op":
-                if key in self.running:
-                    self._to_steer.setdefault(key, "time")
-            elif who in self.on:
-                self._dirty.setdefault((who, key), "time")
-
-    def _tell_outcome(self, outcome: Outcome, operator: Operator) -> None:
-        if outcome.reason is None:
-            self._say("wrote", outcome.instruction, operator=operator, text=outcome.detail)
-        else:
-            self._say("could-not", outcome.instruction, operator=operator, reason=outcome.reason, text=outcome.detail)
-
-    def _say(
-        self,
-        verb: str,
-        id_: str,
-        *,
-        operator: Operator | None = None,
-        reason: str = "",
-        text: str = "",
-        outcome: str = "",
-    ) -> None:
-        subjects = (operator.subject, f"operator/{operator.id}") if operator is not None else ()
-        self.story.tell(
-            Entry(
-                at=self._now,
-                id=id_,
-                cause=operator.cause if operator is not None else "",
-                verb=outcome or verb,
-                source=operator.source if operator is not None else "",
-                reason=str(reason),
-                text=text,
-                subjects=subjects,
+    def _say(self, verb: str, id_: str, operator: Operator | None = None, *, reason: str = "", text: str = "") -> None:
+        entry = Entry(at=self.now, id=id_, verb=verb, reason=str(reason), text=text)
+        if operator is not None:
+            entry = msgspec.structs.replace(
+                entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator)
             )
-        )
+        self.story.tell(entry)
+
+
+def subjects_of(operator: Operator) -> tuple[str, ...]:
+    """Every object whose story this is: the operator, its claims, and the pod and node it names."""
+    named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
+    return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
+
+
+def _concerns(operator: Operator, happening: Happening) -> bool:
+    """Does this concern the operator? Its own cluster's PD, or an object it names."""
+    named = operator.args
+    match happening:
+        case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
+            return named.get("cluster") == str(cluster)
+        case Change(kind=kind, key=key):
+            text = str(key)
+            if kind is Kind.POD:
+                return named.get("pod") == text or operator.subject == f"pod/{text}"
+            if kind is Kind.NODE:
+                return named.get("node") == text or operator.subject == f"node/{text}"
+            return named.get("cluster") == text or named.get("workload") == f"{kind}/{text}"
+        case _:
+            return operator.source == "fleet"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from mooring.model.decision import Fact
 from mooring.traffic import Queue
-from mooring.traffic.events import QueueEvent
+from mooring.traffic.events import Event
 
 
 class FactBook:
@@ -20,7 +20,7 @@ class FactBook:
     def keys_of(self, capability: str) -> Sequence[str]:
         return [key for key in self._by_key if key.startswith(f"{capability}:")]
 
-    def replace(self, key: str, facts: Iterable[Fact], queue: Queue, now: float) -> list[QueueEvent]:
+    def replace(self, key: str, facts: Iterable[Fact], queue: Queue) -> list[Event]:
         new = tuple(facts)
         old = self._by_key.get(key, ())
         if new == old:
@@ -34,13 +34,13 @@ class FactBook:
             self._stated.setdefault(place, {}).pop(key, None)
         for fact in new:
             self._stated[(fact.target, fact.subject)][key] = fact
-        events: list[QueueEvent] = []
+        events: list[Event] = []
         for target, subject in places:
             stated = self._stated[(target, subject)]
             if stated:
                 worst = max(stated.values(), key=lambda f: f.amount)
-                events.extend(queue.set_fact(target, subject, worst.amount, worst.detail, now))
+                events.extend(queue.set_fact(target, subject, worst.amount, worst.detail))
             else:
                 del self._stated[(target, subject)]
-                events.extend(queue.clear_fact(target, subject, now))
+                events.extend(queue.clear_fact(target, subject))
         return events

@@ -62,6 +62,8 @@ class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Undisruptive writes: labels, seats, Events.
     instructions: tuple[Instruction, ...] = ()
     glances: tuple[Glance, ...] = ()
+    #: A wish for a fresh list of machines, no later than this.
+    machines_by: float | None = None
     again_at: float | None = None
     verdict: Verdict | None = None
 

@@ -1,0 +1,356 @@
+"""The handoff capability: one key per TidbCluster, two operators per hand-over.
+
+What takes leaders off a store (`evict-leaders`) and what deletes the pod (`restart-tikv`) are two operators, since the
+second needs room that the first does not: `tikv/…` 1 while the member is away. The second is proposed when the first
+has proven the store empty. Two pods annotated in the same second wait for each other on `evicting/…`, visibly.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from mooring.handoff import eviction, restart
+from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
+from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.restart import steer_restart
+from mooring.handoff.status import (
+    evicting_target,
+    foreign_evictions,
+    missing_members,
+    pod_subject,
+    store_target,
+    tikv_target,
+)
+from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
+from mooring.handoff.writing import clear_mark, marks_of
+from mooring.model.cluster import Key, Pod
+from mooring.model.decision import Course, Glance, Look, Resumed, Running, Verdict, Withdrawal
+from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen
+from mooring.model.instructions import Instruction, Tell
+from mooring.model.kinds import Kind
+from mooring.model.marks import Mark
+from mooring.model.operator import Operator
+from mooring.model.reasons import Reason, State
+from mooring.model.tidb import PdView, Store, TidbCluster
+from mooring.traffic import Queue
+from mooring.world.read import WorldRead
+
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+
+#: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
+STORE_COST: Final = 10
+NODE_COST: Final = 4
+
+
+class Handoff:
+    name = "handoff"
+    sources = frozenset({"handoff"})
+
+    def __init__(self, policy: HandoffPolicy | None = None) -> None:
+        self.policy = policy or HandoffPolicy()
+
+    # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
+        match happening:
+            case Change(kind=Kind.TIDB_CLUSTER, key=key):
+                yield str(key)
+            case Change(kind=Kind.POD, old=old, new=new):
+                pod = new if new is not None else old
+                assert isinstance(pod, Pod)
+                if pod.labels.get(COMPONENT) == "tikv" and INSTANCE in pod.labels:
+                    yield f"{pod.namespace}/{pod.labels[INSTANCE]}"
+            case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
+                yield str(cluster)
+            case OperatorEnded(operator=operator):
+                yield operator.args["cluster"]
+
+    def keys(self, world: WorldRead) -> Iterable[str]:
+        return [str(tc.key) for tc in world.tidb_clusters()]
+
+    # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
+
+    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+        namespace, _, name = key.partition("/")
+        cluster = Key(namespace, name)
+        tc = world.tidb_cluster(cluster)
+        if tc is None:
+            return Look()
+        seen, seen_at, lost = world.pd(cluster), world.pd_observed_at(cluster), world.pd_lost(cluster)
+        view = None if lost else seen
+        pods = {p.name: p for p in world.tidb_pods(cluster, "tikv")}
+        marks = marks_of(tc) or {}
+        ours = {m.store_id for m in marks.values() if m.step != GAVE_UP and m.before.get("evicting") != "true"}
+        facts = [*missing_members(tc, pods, view), *foreign_evictions(cluster, view, ours)]
+        proposals: list[Operator] = []
+        instructions: list[Instruction] = []
+        verdict: Verdict | None = None
+        wishes = self._wishes(pods, now)
+        for pod, wish in wishes:
+            instructions.extend(_warn_unknown(pod, wish))
+            answer = self._want(tc, pod, wish, marks, view, lost, queue)
+            if isinstance(answer, Verdict):
+                verdict = verdict or answer
+                if answer.reason == Reason.ONE_STORE:
+                    instructions.append(_one_store(pod, answer.detail))
+            elif answer is not None:
+                proposals.append(answer)
+        forgotten = _forgotten(tc, marks, wishes)
+        if forgotten is not None:
+            instructions.append(forgotten)
+        busy = bool(wishes) or bool(marks)
+        every = self.policy.recheck_s if busy else self.policy.idle_s
+        return Look(
+            proposals=tuple(proposals),
+            withdrawals=tuple(self._withdrawn(cluster, pods, seen, queue, now)),
+            facts=tuple(facts),
+            instructions=tuple(instructions),
+            glances=(Glance(cluster, now if seen_at is None and not lost else (now if lost else seen_at or now) + every),),
+            verdict=verdict,
+        )
+
+    def _wishes(self, pods: Mapping[str, Pod], now: float) -> list[tuple[Pod, Wish]]:
+        found = []
+        for name in sorted(pods):
+            pod = pods[name]
+            if pod.terminating:
+                continue
+            wish = wish_of(pod, leave_to_tidb_operator=self.policy.leave_to_tidb_operator)
+            if wish is not None and not wish.expired(now):
+                found.append((pod, wish))
+        return found
+
+    def _want(
+        self,
+        tc: TidbCluster,
+        pod: Pod,
+        wish: Wish,
+        marks: Mapping[str, Mark],
+        view: PdView | None,
+        lost: str,
+        queue: Queue,
+    ) -> Operator | Verdict | None:
+        """The operator this wish needs next, or the sentence that says why not yet."""
+        cluster = tc.key
+        if pod.name in tc.operator_evict_leader:
+            return Verdict(State.WAITS, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
+        mark = marks.get(pod.name)
+        if mark is not None and mark.step == GAVE_UP and mark.pod_uid == pod.uid:
+            return Verdict(
+                State.HELD,
+                Reason.TIMEOUT,
+                f"{pod.name} was given up: {mark.detail}",
+                "remove the annotation, then ask again",
+            )
+        if view is None:
+            return Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+        store = view.store_of(pod.name)
+        if store is None:
+            return Verdict(State.WAITS, Reason.STORE_UNKNOWN, f"PD knows no store of {pod.name}")
+        live = queue.holder(store_target(cluster, store.id))
+        if live is not None:
+            if wish.value == DELETE_POD and _proven(queue, live):
+                return _restart(cluster, pod, wish, store)
+            return None
+        if not others_up(view, store.id):
+            return Verdict(
+                State.HELD,
+                Reason.ONE_STORE,
+                f"{pod.name} has the only store that is Up: its leaders have nowhere to go",
+            )
+        if store.state != "Up":
+            return Verdict(State.WAITS, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
+        return _eviction(cluster, pod, wish, store.id)
+
+    def _withdrawn(
+        self, cluster: Key, pods: Mapping[str, Pod], view: PdView | None, queue: Queue, now: float
+    ) -> Iterator[Withdrawal]:
+        """Operators that still wait although nobody wants them any more."""
+        claims = [store_target(cluster, s.id) for s in view.stores] if view is not None else []
+        claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in view.stores] if view is not None else []
+        for operator in filter(None, map(queue.holder, claims)):
+            if operator.source not in self.sources or queue.is_running(operator.id):
+                continue
+            pod = pods.get(operator.args["pod"].partition("/")[2])
+            if pod is None or pod.uid != operator.args["uid"]:
+                yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "the pod that was asked about is gone")
+                continue
+            wish = wish_of(pod, leave_to_tidb_operator=self.policy.leave_to_tidb_operator)
+            if wish is None or wish.expired(now):
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, "the annotation was removed or has expired")
+            elif wish.value != operator.args["value"]:
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the wish changed to {wish.value}")
+
+    # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+        if running.operator.kind == restart.KIND:
+            return steer_restart(running, world, self.policy, now)
+        restarts = queue.holder(f"pod/{running.operator.args['pod']}")
+        restarting = restarts is not None and restarts.kind == restart.KIND and queue.is_running(restarts.id)
+        return steer_eviction(running, world, self.policy, now, restarting=restarting)
+
+    # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def waits_for(self, world: WorldRead) -> Iterable[str]:
+        for tc in world.tidb_clusters():
+            if marks_of(tc) and world.pd(tc.key) is None and not world.pd_lost(tc.key):
+                yield f"a look at the PD of {tc.key}"
+
+    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+        for tc in world.tidb_clusters():
+            for name, mark in sorted((marks_of(tc) or {}).items()):
+                if mark.step == GAVE_UP:
+                    continue
+                yield from _read_back(tc.key, name, mark)
+
+
+def _proven(queue: Queue, live: Operator) -> bool:
+    """Held empty: its phase has fallen to what it keeps until the end."""
+    return live.kind == eviction.KIND and queue.is_running(live.id) and (queue.phase(live.id) or 0) >= 1
+
+
+def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) -> dict[str, str]:
+    return {
+        "cluster": str(cluster),
+        "pod": f"{cluster.namespace}/{pod}",
+        "uid": uid,
+        "store": str(store),
+        "value": value,
+        "annotation": key,
+    }
+
+
+def _eviction(cluster: Key, pod: Pod, wish: Wish, store_id: int) -> Operator:
+    return _eviction_operator(
+        cluster, pod.name, pod.uid, store_id, wish.value, wish.key, wish.detail, deadline=wish.deadline
+    )
+
+
+def _eviction_operator(
+    cluster: Key,
+    pod: str,
+    uid: str,
+    store_id: int,
+    value: str,
+    key: str,
+    detail: str,
+    *,
+    deadline: float | None = None,
+    id_: str = "",
+    reason: Reason = Reason.ASKED,
+) -> Operator:
+    store, evicting = store_target(cluster, store_id), evicting_target(cluster)
+    # On a doomed node nobody waits for his turn: every store there loses its leaders one way or the other.
+    exclusive = {evicting: 1} if deadline is None else {}
+    held = exclusive if value == DELETE_POD else {}
+    return Operator(
+        id=id_,
+        source="handoff",
+        kind=eviction.KIND,
+        subject=store,
+        claims=(store,),
+        steps=eviction.STEPS,
+        phases=({store: STORE_COST, **exclusive}, held),
+        deadline=deadline,
+        reason=reason if deadline is None else Reason.DEADLINE,
+        detail=detail,
+        args=_args(cluster, pod, uid, store_id, value, key),
+    )
+
+
+def _restart(cluster: Key, pod: Pod, wish: Wish, store: Store) -> Operator:
+    return _restart_operator(
+        cluster, pod.name, pod.uid, pod.node, store.id, wish.key, wish.detail, deadline=wish.deadline
+    )
+
+
+def _restart_operator(
+    cluster: Key,
+    pod: str,
+    uid: str,
+    node: str,
+    store_id: int,
+    key: str,
+    detail: str,
+    *,
+    deadline: float | None = None,
+    id_: str = "",
+) -> Operator:
+    subject = pod_subject(Key(cluster.namespace, pod))
+    cost = {tikv_target(cluster): 1}
+    if node:
+        cost[f"node/{node}"] = NODE_COST
+    return Operator(
+        id=id_,
+        source="handoff",
+        kind=restart.KIND,
+        subject=subject,
+        claims=(subject,),
+        steps=restart.STEPS,
+        phases=(cost,),
+        deadline=deadline,
+        detail=detail,
+        args=_args(cluster, pod, uid, store_id, DELETE_POD, key),
+    )
+
+
+def _read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
+    key = "mooring.dev/leaving" if mark.source != "handoff" else "mark"
+    evicts = _eviction_operator(
+        cluster,
+        name,
+        mark.pod_uid,
+        mark.store_id,
+        mark.value,
+        key,
+        mark.detail,
+        deadline=mark.deadline,
+        id_=mark.operator,
+        reason=Reason.RESUMED,
+    )
+    begun = mark.step == eviction.DELETING
+    yield Resumed(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
+    if begun:
+        restarts = _restart_operator(
+            cluster,
+            name,
+            mark.pod_uid,
+            mark.node,
+            mark.store_id,
+            key,
+            mark.detail,
+            deadline=mark.deadline,
+            id_=mark.restart or f"{mark.operator}-restart",
+        )
+        yield Resumed(restarts, 0, 0, mark.since)
+
+
+def _forgotten(
+    tc: TidbCluster,
+    marks: Mapping[str, Mark],
+    wishes: Iterable[tuple[Pod, Wish]],
+) -> Instruction | None:
+    """A memory of something given up is dropped once its pod or its wish is another."""
+    asked = {pod.name: pod.uid for pod, _ in wishes}
+    for name in sorted(marks):
+        mark = marks[name]
+        if mark.step == GAVE_UP and asked.get(name) != mark.pod_uid:
+            return clear_mark(tc, marks, name, "the wish that was given up is gone")
+    return None
+
+
+def _warn_unknown(pod: Pod, wish: Wish) -> Iterator[Instruction]:
+    if wish.unknown:
+        yield Tell(
+            kind=Kind.POD,
+            key=pod.key,
+            uid=pod.uid,
+            reason=Reason.INVALID,
+            message=f"{wish.key}={wish.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}",
+            warning=True,
+        )
+
+
+def _one_store(pod: Pod, detail: str) -> Instruction:
+    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.ONE_STORE, message=detail, warning=True)

@@ -1,0 +1,386 @@
+"""Taking leaders off a store and keeping them off: the state machine of the `evict-leaders` operator.
+
+    recorded ──► evicting ──► proven empty ──► (restart deletes the pod) ──► new pod Ready, store Up ──► ended
+       │            │              │                                                                      ▲
+       │            ▼              ▼                                                                      │
+       └── annotation removed · expired · timeout · store id changed · member scaled in · one store ──────┘
+                            each way out: scheduler removed from PD, then mark and status entry cleared
+
+`steer_eviction` is a pure function of what is observed. Each call finds the place in the diagram anew, so a crash at
+any point resumes: the mark says what was begun, PD says what is on, the pod says whether it is back.
+
+    mark absent ............................ write it (compare-and-swap), with what PD evicted before us
+    mark there, scheduler absent ........... add it
+    scheduler there, leaders left .......... look again
+    proven empty ........................... hold; `restart` follows when the wish is to delete the pod
+    pod is another one, Ready, store Up .... end
+"""
+
+import msgspec
+
+from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.proof import doubt
+from mooring.handoff.wishes import DELETE_POD, EXPIRATION, NONE, Wish, wish_of
+from mooring.handoff.writing import clear_mark, marks_of, put_mark, replace_with_memory, rfc3339
+from mooring.model.cluster import Key, Pod
+from mooring.model.decision import Course, End, Glance, Running, Verdict
+from mooring.model.instructions import AddEvictLeader, Instruction, Patch, RemoveEvictLeader, Tell
+from mooring.model.kinds import Kind
+from mooring.model.marks import Mark
+from mooring.model.operator import Step, StepKind
+from mooring.model.reasons import Reason, State
+from mooring.model.tidb import PdView, TidbCluster
+from mooring.world.read import WorldRead
+
+KIND = "evict-leaders"
+STEPS = (Step(StepKind.EVICT_LEADERS), Step(StepKind.HOLD_EMPTY), Step(StepKind.END_EVICTION))
+EVICT, HOLD, END = range(3)
+#: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
+GAVE_UP = "GaveUp"
+DELETING = StepKind.DELETE_POD
+
+
+class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is observed of one member, gathered once per call."""
+
+    cluster: Key
+    name: str
+    store_id: int
+    asked_uid: str
+    tc: TidbCluster | None
+    marks: dict[str, Mark] | None
+    pod: Pod | None
+    wish: Wish | None
+    view: PdView | None
+    seen_at: float
+    lost: str
+    #: Its restart has been released and not ended: what happens to the pod is that one's business now.
+    restarting: bool
+    now: float
+
+    @property
+    def mark(self) -> Mark | None:
+        return self.marks.get(self.name) if self.marks else None
+
+    @property
+    def begun(self) -> bool:
+        """The pod is leaving or has left, and the mark says that it was us."""
+        if self.mark is None or self.mark.step != DELETING:
+            return False
+        return self.pod is None or self.pod.uid != self.asked_uid or self.pod.terminating
+
+    @property
+    def wanted(self) -> bool:
+        """Is this member still meant to exist?"""
+        if self.tc is None:
+            return False
+        ordinal = self.name.rpartition("-")[2]
+        if self.tc.tikv_replicas is None or not ordinal.isdigit():
+            return True
+        return int(ordinal) < self.tc.tikv_replicas
+
+
+def observe(
+    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+) -> Scene:
+    args = running.operator.args
+    namespace, _, name = args["pod"].partition("/")
+    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    tc = world.tidb_cluster(cluster)
+    pod = world.pod(Key(namespace, name))
+    return Scene(
+        cluster=cluster,
+        name=name,
+        store_id=int(args["store"]),
+        asked_uid=args["uid"],
+        tc=tc,
+        marks=marks_of(tc) if tc is not None else {},
+        pod=pod,
+        wish=wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None,
+        view=world.pd(cluster),
+        seen_at=world.pd_observed_at(cluster) or 0.0,
+        lost=world.pd_lost(cluster),
+        restarting=restarting,
+        now=now,
+    )
+
+
+def steer_eviction(
+    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+) -> Course:
+    scene = observe(running, world, policy, now, restarting=restarting)
+    if scene.marks is None:
+        return _wait(
+            running, scene, policy, Reason.MISCONFIGURED, "annotation mooring.dev/handoff cannot be read; left alone"
+        )
+    end = _exit(running, scene, policy)
+    if end is not None:
+        return _leave(running, scene, policy, end)
+    if _expects_pod(scene):
+        return _await_pod(scene, policy)
+    if scene.lost or scene.view is None:
+        return _wait(running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
+    if scene.view.evicting is None:
+        return _wait(
+            running, scene, policy, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)"
+        )
+    if scene.mark is None:
+        return _record(running, scene, scene.view.evicting, policy)
+    if scene.store_id not in scene.view.evicting:
+        if scene.seen_at <= running.acted_at:
+            return Course(step=EVICT, glances=(Glance(scene.cluster, now),))
+        add = AddEvictLeader(
+            cluster=scene.cluster, store_id=scene.store_id, why=f"takes the leaders off store {scene.store_id}"
+        )
+        running.notes["added"] = 1.0
+        return Course(step=EVICT, instructions=(add,), glances=(Glance(scene.cluster, now + 1.0),))
+    return _watch_leaders(running, scene, scene.view, policy)
+
+
+# ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: HandoffPolicy) -> Course:
+    """Write down what is about to begin, and what PD evicted before us."""
+    assert scene.tc is not None
+    assert scene.pod is not None
+    assert scene.wish is not None
+    operator = running.operator
+    others = [name for name, m in (scene.marks or {}).items() if name != scene.name and _holds_eviction(m)]
+    if others and operator.phases[0].get(f"evicting/{scene.cluster}"):
+        # Another leader's doing, in a moment of overlap: its mark is on the object both must swap.
+        return _wait(running, scene, policy, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
+    mark = Mark(
+        operator=operator.id,
+        source=operator.source,
+        reason=operator.reason,
+        detail=operator.detail,
+        step=StepKind.EVICT_LEADERS,
+        since=scene.now,
+        pod_uid=scene.pod.uid,
+        pod_create_time=rfc3339(scene.pod.created_at),
+        store_id=scene.store_id,
+        node=scene.pod.node,
+        value=scene.wish.value,
+        deadline=operator.deadline,
+        before={"evicting": "true"} if scene.store_id in evicting and "added" not in running.notes else {},
+    )
+    return Course(
+        step=EVICT, instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, mark, "marks the hand-over"),)
+    )
+
+
+def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> Course:
+    doubted = doubt(view, scene.store_id, scene.now, heartbeat_s=policy.heartbeat_s)
+    notes = running.notes
+    if doubted is not None:
+        notes.pop("zero_at", None)
+        if doubted.leaders is None:
+            return _wait(running, scene, policy, doubted.reason, doubted.detail)
+        return Course(
+            step=EVICT,
+            progress=_progress(running, scene, doubted.leaders),
+            glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
+        )
+    if running.step == HOLD:
+        return _hold(scene, policy)
+    if notes.get("zero_at") is None or notes.get("zero_pd") != view.start_timestamp:
+        notes["zero_at"], notes["zero_pd"] = scene.seen_at, view.start_timestamp
+    if scene.seen_at - notes["zero_at"] < policy.prove_s:
+        return Course(
+            step=EVICT,
+            progress="0 leaders left, looking once more",
+            glances=(Glance(scene.cluster, notes["zero_at"] + policy.prove_s),),
+        )
+    return _hold(scene, policy)
+
+
+def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
+    waits_for_restart = scene.wish is not None and scene.wish.value == DELETE_POD
+    every = policy.recheck_s if waits_for_restart else policy.idle_s
+    return Course(step=HOLD, phase=1, progress="empty", glances=(Glance(scene.cluster, scene.now + every),))
+
+
+def _await_pod(scene: Scene, policy: HandoffPolicy) -> Course:
+    """Leaders stay away until the new pod is Ready and its store is Up."""
+    pod = scene.pod
+    if pod is None:
+        detail = f"{scene.name} is not back yet"
+    elif not is_back(scene, policy):
+        detail = f"{scene.name} is not Ready yet" if not pod.ready else f"the store of {scene.name} is not Up yet"
+    else:
+        detail = ""
+    return Course(
+        step=HOLD,
+        phase=1,
+        progress=detail or "back",
+        glances=(Glance(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
+        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, detail) if detail else None,
+    )
+
+
+# ── Ways out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
+    """Why this eviction should end now; None while it should go on."""
+    if scene.tc is None:
+        return End(Reason.CLUSTER_GONE, f"TidbCluster {scene.cluster} is gone")
+    pod = scene.pod
+    ours = pod is not None and pod.uid == scene.asked_uid
+    if not ours or scene.begun:
+        if not scene.wanted and pod is None:
+            return End(Reason.SUBJECT_GONE, f"{scene.name} was scaled in")
+        if not ours and pod is not None and is_back(scene, policy):
+            return End(Reason.DONE, f"{scene.name} is back and Ready, its store is Up")
+        return None
+    assert pod is not None
+    if scene.restarting:
+        return None
+    if scene.wish is None:
+        return End(Reason.WITHDRAWN, "the annotation was removed")
+    if scene.wish.expired(scene.now):
+        return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")
+    if scene.wish.value != running.operator.args["value"]:
+        return End(Reason.WITHDRAWN, f"the wish changed to {scene.wish.value}")
+    if scene.view is not None and not scene.lost:
+        store = scene.view.store_of(scene.name)
+        if store is not None and store.id != scene.store_id:
+            return End(Reason.STORE_CHANGED, f"{scene.name} is store {store.id} now, was {scene.store_id}")
+        if not others_up(scene.view, scene.store_id):
+            return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {scene.name}", failed=True)
+    if scene.wish.value == DELETE_POD and scene.now - running.promoted_at > policy.timeout_s:
+        return End(Reason.TIMEOUT, f"leaders did not leave within {policy.timeout_s:.0f} s", failed=True)
+    return None
+
+
+def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> Course:
+    """Scheduler out of PD first, then mark and status: a crash in between resumes here."""
+    view = scene.view
+    before_us = scene.mark is not None and scene.mark.before.get("evicting") == "true"
+    added = "added" in running.notes
+    if scene.tc is not None and scene.mark is None and not added:
+        # Nothing was begun, or everything is undone and seen to be so.
+        return Course(step=END, end=end)
+    if scene.tc is None:
+        return _leave_ruins(running, scene, end)
+    if scene.lost or view is None or view.evicting is None:
+        return _wait(
+            running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD cannot say which stores it evicts"
+        )
+    if not before_us:
+        if scene.seen_at <= running.acted_at:
+            return Course(step=END, glances=(Glance(scene.cluster, scene.now),))
+        if scene.store_id in view.evicting:
+            remove = RemoveEvictLeader(
+                cluster=scene.cluster, store_id=scene.store_id, why=f"lets leaders return to store {scene.store_id}"
+            )
+            return Course(step=END, instructions=(remove,), glances=(Glance(scene.cluster, scene.now + 1.0),))
+    running.notes.pop("added", None)
+    if scene.mark is None:
+        return Course(step=END, end=end)
+    assert scene.marks is not None
+    instructions: list[Instruction] = []
+    if end.reason == Reason.EXPIRED and scene.pod is not None and scene.wish is not None:
+        instructions.append(_drop_annotations(scene.pod, scene.wish))
+    if end.failed:
+        memory = msgspec.structs.replace(scene.mark, step=GAVE_UP, detail=end.detail)
+        instructions.append(
+            replace_with_memory(scene.tc, scene.marks, scene.name, memory, "remembers what was given up")
+        )
+        if scene.pod is not None:
+            instructions.append(_warn(scene.pod, end))
+        return (
+            Course(step=END, instructions=tuple(instructions))
+            if scene.mark.step != GAVE_UP
+            else Course(step=END, end=end)
+        )
+    instructions.append(clear_mark(scene.tc, scene.marks, scene.name, "clears the mark of the hand-over"))
+    return Course(step=END, instructions=tuple(instructions))
+
+
+def _leave_ruins(running: Running, scene: Scene, end: End) -> Course:
+    """The cluster is gone, and the mark with it. Its PD may outlive it for a while: ask it three times, then let go."""
+    tries = running.notes.get("tries", 0.0)
+    if running.acted_at > 0.0 and tries > 0.0 and running.acted_at >= running.notes["tried_at"]:
+        return Course(step=END, end=end)
+    if tries >= 3:
+        return Course(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
+    running.notes["tries"], running.notes["tried_at"] = tries + 1, scene.now
+    remove = RemoveEvictLeader(cluster=scene.cluster, store_id=scene.store_id, why="the cluster is gone")
+    return Course(step=END, instructions=(remove,))
+
+
+def _drop_annotations(pod: Pod, wish: Wish) -> Patch:
+    return Patch(
+        kind=Kind.POD,
+        key=pod.key,
+        uid=pod.uid,
+        patch={"metadata": {"annotations": {wish.key: None, EXPIRATION: None}}},
+        why="the wish has expired",
+    )
+
+
+def _warn(pod: Pod, end: End) -> Tell:
+    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=end.reason, message=end.detail, warning=True)
+
+
+# ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _expects_pod(scene: Scene) -> bool:
+    """The pod that was asked about is gone, by us or by others: its successor decides."""
+    return scene.begun or scene.pod is None or scene.pod.uid != scene.asked_uid
+
+
+def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
+    pod = scene.pod
+    if pod is None or pod.uid == scene.asked_uid or pod.terminating or not pod.ready:
+        return False
+    if pod.ready_since is not None and scene.now - pod.ready_since < policy.min_ready_s:
+        return False
+    if scene.view is None or scene.lost:
+        return False
+    if pod.ready_since is not None and scene.seen_at < pod.ready_since:
+        return False
+    store = scene.view.store_of(scene.name)
+    if store is None or store.state != "Up":
+        return False
+    # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
+    return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
+
+
+def others_up(view: PdView, store_id: int) -> bool:
+    return any(s.state == "Up" and s.id != store_id for s in view.stores)
+
+
+def _holds_eviction(mark: Mark) -> bool:
+    return mark.step != GAVE_UP and mark.value == DELETE_POD
+
+
+def _progress(running: Running, scene: Scene, leaders: int) -> str:
+    """Leaders gone, their rate, and how long the rest will take."""
+    notes = running.notes
+    if "first_leaders" not in notes or leaders > notes["first_leaders"]:
+        notes["first_leaders"], notes["first_at"] = float(leaders), scene.seen_at
+    first, elapsed = int(notes["first_leaders"]), scene.seen_at - notes["first_at"]
+    gone = first - leaders
+    notes["leaders"] = float(leaders)
+    text = f"{gone} of {first} leaders gone"
+    if gone > 0 and elapsed > 0:
+        rate = gone / elapsed
+        text += f", {rate:.1f}/s, about {leaders / rate:.0f} s more"
+    return text
+
+
+def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason, detail: str) -> Course:
+    held = reason == Reason.MISCONFIGURED
+    return Course(
+        step=running.step,
+        waits=Verdict(State.HELD if held else State.WAITS, reason, detail),
+        glances=() if held else (Glance(scene.cluster, scene.now + policy.recheck_s),),
+        again_at=scene.now + policy.recheck_s if held else None,
+    )
+
+
+__all__ = ["DELETING", "GAVE_UP", "HOLD", "KIND", "NONE", "STEPS", "Scene", "observe", "others_up", "steer_eviction"]

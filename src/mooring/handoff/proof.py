@@ -1,0 +1,50 @@
+"""When is a store really empty of leaders?
+
+`leader_count == 0` alone is no proof: a PD that has just restarted shows every store Up with zero leaders until the
+region heartbeats arrive. So all of this must hold, twice, some seconds apart, seen from one PD that did not restart in
+between:
+
+- PD's list of evict-leader schedulers could be read and names the store (it cannot be read in that window);
+- the stores' leader counts add up to the number of regions (in that window they add up to nothing);
+- the store is Up and its heartbeat is fresh.
+"""
+
+import msgspec
+
+from mooring.model.reasons import Reason
+from mooring.model.tidb import PdView, Store
+
+
+class Doubt(msgspec.Struct, frozen=True, gc=False):
+    """Why a look at PD does not show an empty store."""
+
+    reason: Reason
+    detail: str
+    leaders: int | None = None
+
+
+def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float) -> Doubt | None:
+    """None: this one look shows the store empty, its eviction on, and a PD that knows its regions."""
+    store = next((s for s in view.stores if s.id == store_id), None)
+    if store is None:
+        return Doubt(Reason.STORE_UNKNOWN, f"PD does not know store {store_id}")
+    if view.evicting is None:
+        return Doubt(Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
+    if store_id not in view.evicting:
+        return Doubt(Reason.PD_UNSURE, f"PD has no evict-leader scheduler for store {store_id}")
+    if store.state != "Up":
+        return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
+    if _stale(store, now, heartbeat_s):
+        return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
+    leaders = sum(s.leader_count for s in view.stores)
+    if leaders < view.region_count:
+        return Doubt(
+            Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
+        )
+    if store.leader_count:
+        return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
+    return None
+
+
+def _stale(store: Store, now: float, heartbeat_s: float) -> bool:
+    return store.last_heartbeat_at is not None and now - store.last_heartbeat_at > heartbeat_s

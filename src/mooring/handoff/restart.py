@@ -1,0 +1,92 @@
+"""Deleting a TiKV pod whose store is proven empty, and waiting for its successor: the `restart-tikv` operator.
+
+    released ──► checked once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
+                      │
+                      └── leaders came back · annotation removed: ended, nothing deleted
+
+The check right before the deletion is made on a look at PD that began after the release: the list of schedulers names
+the store, and it is still empty.
+"""
+
+import msgspec
+
+from mooring.handoff.eviction import DELETING, Scene, is_back, observe
+from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.proof import doubt
+from mooring.handoff.volumes import stuck_volume
+from mooring.handoff.wishes import DELETE_POD
+from mooring.handoff.writing import put_mark
+from mooring.model.decision import Course, End, Glance, Running, Verdict
+from mooring.model.instructions import DeletePod
+from mooring.model.operator import Step, StepKind
+from mooring.model.reasons import Reason, State
+from mooring.world.read import WorldRead
+
+KIND = "restart-tikv"
+STEPS = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
+DELETE, AWAIT = range(2)
+
+
+def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> Course:
+    scene = observe(running, world, policy, now)
+    if scene.tc is None:
+        return Course(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {scene.cluster} is gone"))
+    pod = scene.pod
+    if pod is None or pod.uid != scene.asked_uid or pod.terminating:
+        return _await(scene, policy)
+    if scene.wish is None or scene.wish.value != DELETE_POD:
+        return Course(
+            step=DELETE, end=End(Reason.WITHDRAWN, "the wish to restart was withdrawn before the pod was deleted")
+        )
+    stuck = stuck_volume(pod, world)
+    if stuck:
+        return _wait(scene, policy, State.HELD, Reason.LOCAL_VOLUME, stuck)
+    if scene.lost or scene.view is None:
+        return _wait(scene, policy, State.WAITS, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
+    if scene.seen_at <= max(running.promoted_at, running.acted_at):
+        return Course(step=DELETE, glances=(Glance(scene.cluster, now),))
+    doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s)
+    if doubted is not None:
+        return Course(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
+    mark = scene.mark
+    if mark is None:
+        return Course(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
+    if mark.step != DELETING or mark.restart != running.operator.id:
+        begun = msgspec.structs.replace(mark, step=DELETING, restart=running.operator.id)
+        return Course(
+            step=DELETE,
+            instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, begun, "marks the deletion"),),
+            glances=(Glance(scene.cluster, now),),
+        )
+    # `evict=False`: a PodDisruptionBudget knows nothing of leaders; the rules above are stricter.
+    delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its store is proven empty")
+    return Course(step=DELETE, instructions=(delete,))
+
+
+def _await(scene: Scene, policy: HandoffPolicy) -> Course:
+    if is_back(scene, policy):
+        node = scene.pod.node if scene.pod is not None else ""
+        return Course(step=AWAIT, end=End(Reason.DONE, f"{scene.name} is Ready on {node}, its store is Up"))
+    if scene.pod is None and not scene.wanted:
+        return Course(step=AWAIT, end=End(Reason.SUBJECT_GONE, f"{scene.name} was scaled in"))
+    if scene.pod is None or scene.pod.uid == scene.asked_uid:
+        detail = f"{scene.name} is on its way out" if scene.pod is not None else f"{scene.name} is not back yet"
+    elif not scene.pod.ready:
+        detail = f"the new {scene.name} is not Ready yet"
+    else:
+        detail = f"the store of {scene.name} is not Up yet"
+    return Course(
+        step=AWAIT,
+        progress=detail,
+        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, detail),
+        glances=(Glance(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
+    )
+
+
+def _wait(scene: Scene, policy: HandoffPolicy, state: State, reason: Reason, detail: str) -> Course:
+    return Course(
+        step=DELETE,
+        waits=Verdict(state, reason, detail),
+        glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
+        again_at=scene.now + policy.recheck_s,
+    )

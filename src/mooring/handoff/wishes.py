@@ -1,0 +1,81 @@
+"""What a person (or another capability) asks of a TiKV pod, read from its annotations.
+
+`tidb.pingcap.com/restart` wins over `tidb.pingcap.com/evict-leader`; any value of `restart` asks, and an unknown value
+of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same wish from inside: fleet, mix and spot ask
+for the hand-over of a TiKV pod instead of deleting it.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from mooring.model.cluster import Pod
+from mooring.model.marks import LEAVING, read_mark
+
+RESTART: Final = "tidb.pingcap.com/restart"
+EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
+EVICT_LEADER_FOR_RESIZE: Final = "tidb.pingcap.com/evict-leader-for-resize"
+EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
+
+DELETE_POD: Final = "delete-pod"
+NONE: Final = "none"
+ALLOWED: Final = (NONE, DELETE_POD)
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    #: What to do once the leaders have left: `none` or `delete-pod`.
+    value: str
+    #: Which annotation asks.
+    key: str
+    source: str = "handoff"
+    detail: str = ""
+    #: The text of an unknown value, for a Warning that names the allowed ones.
+    unknown: str = ""
+    expires_at: float | None = None
+    deadline: float | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+
+def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
+    """The one wish that counts, or None."""
+    annotations = pod.annotations
+    if RESTART in annotations:
+        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=_expiry(pod))
+    mark = read_mark(annotations[LEAVING]) if LEAVING in annotations else None
+    if mark is not None:
+        return Wish(
+            value=DELETE_POD,
+            key=LEAVING,
+            source=mark.source,
+            detail=f"{mark.source}: {mark.detail or mark.reason}",
+            deadline=mark.deadline,
+        )
+    if leave_to_tidb_operator:
+        return None
+    for key in (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE):
+        if key in annotations:
+            value = annotations[key]
+            known = value in ALLOWED or value == ""
+            return Wish(
+                value=DELETE_POD if value == DELETE_POD else NONE,
+                key=key,
+                detail=f"annotation {key}={value}" if value else f"annotation {key}",
+                unknown="" if known else value,
+                expires_at=_expiry(pod),
+            )
+    return None
+
+
+def _expiry(pod: Pod) -> float | None:
+    """When the wish ends by itself. A time that cannot be read has passed, as tidb-operator reads it."""
+    text = pod.annotations.get(EXPIRATION)
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return 0.0
+    return at.timestamp() if at.tzinfo is not None else 0.0

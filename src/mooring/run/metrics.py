@@ -1,0 +1,95 @@
+"""Prometheus metrics. Every name and its labels stand in one table; no pod, node or id is ever a label.
+
+A reader that asks for a series before anything happened finds it at 0: those with a fixed set of values are created
+at the start.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from mooring.engine.engine import Engine
+
+#: name → (help, label names)
+COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "mooring_writes_total": ("Writes to the outside, by verb and outcome", ("verb", "outcome")),
+    "mooring_operators_total": ("Operators that ended, by source, how and reason", ("source", "how", "reason")),
+    "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
+    "mooring_story_entries_total": ("What happened, by verb", ("verb",)),
+}
+GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "mooring_operators_waiting": ("Operators that wait", ("source",)),
+    "mooring_operators_running": ("Operators that run", ("source",)),
+    "mooring_leading": ("1 while this replica holds the lease", ()),
+    "mooring_deciding": ("1 while it proposes and promotes", ()),
+    "mooring_synced": ("1 once every kind has been listed", ()),
+    "mooring_world_objects": ("Objects in the world", ("kind",)),
+    "mooring_inbox_events": ("Events that wait to be taken in", ()),
+}
+HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
+    "mooring_operator_wait_seconds": ("From queued to promoted", ("source",), (0.1, 1, 5, 15, 60, 300, 1800, 7200)),
+    "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
+}
+SOURCES: Final = (
+    "balance-leader",
+    "balance-region",
+    "replica",
+    "merge",
+    "split",
+    "hot",
+    "handoff",
+    "home",
+    "mix",
+    "spot",
+    "fleet",
+)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(name.removesuffix("_total"), text, labels, registry=self.registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, text, labels, registry=self.registry) for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+            for name, (text, labels, buckets) in HISTOGRAMS.items()
+        }
+        for source in SOURCES:
+            self._gauges["mooring_operators_waiting"].labels(source)
+            self._gauges["mooring_operators_running"].labels(source)
+
+    def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(by)
+
+    def gauge(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def observe(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        histogram = self._histograms[name]
+        (histogram.labels(**labels) if labels else histogram).observe(value)
+
+    def look_at(self, engine: Engine, inbox: int) -> None:
+        """Refresh the gauges; called when somebody asks, not on every event."""
+        waiting = dict.fromkeys(SOURCES, 0)
+        running = dict.fromkeys(SOURCES, 0)
+        for operator in engine.queue.operators():
+            into = running if engine.queue.is_running(operator.id) else waiting
+            into[operator.source] = into.get(operator.source, 0) + 1
+        for source in waiting:
+            self.gauge("mooring_operators_waiting", {"source": source}, waiting[source])
+            self.gauge("mooring_operators_running", {"source": source}, running.get(source, 0))
+        self.gauge("mooring_leading", {}, engine.leading)
+        self.gauge("mooring_deciding", {}, engine.deciding)
+        self.gauge("mooring_synced", {}, engine.synced)
+        self.gauge("mooring_inbox_events", {}, inbox)
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,193 @@
+"""The shell around the engine: asyncio on the outside, one plain loop inside.
+
+Everything that happens arrives in one inbox; the pump hands it to the engine event by event and starts what the engine
+asks for. Each write is a task of its own whose outcome is the next event. The engine decides at most a slice per turn,
+and the pump yields between turns, so that admission and the extender, on the same loop, stay quick.
+
+The same shell runs on a real cluster and on the sandbox, on wall time and on virtual time: it knows only the ports.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from mooring.engine.engine import Engine
+from mooring.engine.events import Event, Features, Led, Tick
+from mooring.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen
+from mooring.model.instructions import Instruction, LookAtMachines, LookAtPd, Outcome, Tell
+from mooring.model.reasons import Reason
+from mooring.ports import Clock, MachineRegistry, PortError, Recorder
+from mooring.run.act import Act, PdDirectory
+
+log = structlog.get_logger()
+
+#: Events per turn of the pump before others on the loop get theirs.
+TURN = 64
+
+
+class Shell:
+    def __init__(
+        self,
+        engine: Engine,
+        act: Act,
+        pds: PdDirectory,
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        registry: MachineRegistry | None = None,
+        on_turn: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self._act = act
+        self._pds = pds
+        self._registry = registry
+        self._clock = clock
+        self._recorder = recorder
+        self._on_turn = on_turn
+        self._inbox: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since.
+        self._anchor = clock.now() - clock.monotonic()
+        #: Set while stopping: outcomes are still taken in, nothing new is begun.
+        self._stopping = False
+
+    # ── In ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the inbox. Safe to call from any callback of the loop."""
+        self._inbox.append(event)
+        self._news.set()
+
+    def lead(self, *, leading: bool) -> None:
+        self.tell(Led(leading))
+
+    def switch(self, features: frozenset[str]) -> None:
+        self.tell(Features(features))
+
+    def now(self) -> float:
+        return self._anchor + self._clock.monotonic()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._inbox)
+
+    # ── The pump ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Pump until canceled. Writes under way are given up on then; their marks say what had begun."""
+        try:
+            while True:
+                self._turn()
+                await self._pause()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def drain(self, patience_s: float) -> None:
+        """Stop beginning anything and let the writes under way end."""
+        self._stopping = True
+        waiting = [t for t in self._tasks if not t.done()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=patience_s)
+
+    def _turn(self) -> None:
+        self._news.clear()
+        for _ in range(min(TURN, len(self._inbox))):
+            self._start(self.engine.handle(self._inbox.popleft(), self.now()))
+        due = self.engine.next_wakeup()
+        if due is not None and due <= self.now():
+            self._start(self.engine.handle(Tick(), self.now()))
+        if self._on_turn is not None:
+            self._on_turn()
+
+    async def _pause(self) -> None:
+        due = self.engine.next_wakeup()
+        if self._inbox or (due is not None and due <= self.now()):
+            await asyncio.sleep(0)
+            return
+        if due is None:
+            await self._news.wait()
+            return
+        waiting = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=max(0.0, due - self.now()))
+        finally:
+            waiting.cancel()
+
+    # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, instructions: list[Instruction]) -> None:
+        if self._stopping:
+            return
+        for instruction in instructions:
+            match instruction:
+                case Tell():
+                    self._recorder.event(
+                        instruction.kind,
+                        instruction.key.namespace,
+                        instruction.key.name,
+                        uid=instruction.uid,
+                        reason=instruction.reason,
+                        message=instruction.message,
+                        warning=instruction.warning,
+                    )
+                case LookAtPd():
+                    self._spawn(self._look_at_pd(instruction), f"look at PD {instruction.cluster}")
+                case LookAtMachines():
+                    self._spawn(self._look_at_machines(), "look at machines")
+                case _:
+                    self._spawn(self._write(instruction), f"{type(instruction).__name__} {instruction.id}")
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, write: Any) -> None:
+        verb = type(write).__name__
+        try:
+            outcome = await self._act.carry_out(write)
+        except Exception as error:
+            # A defect of ours must not take the loop down, nor leave the operator waiting for ever.
+            log.exception("act.failed", instruction=write.id, verb=verb)
+            outcome = Outcome(instruction=write.id, reason=Reason.FAILED, detail=f"{type(error).__name__}: {error}")
+        self._recorder.count("mooring_writes_total", {"verb": verb, "outcome": outcome.reason or "done"})
+        log.info(
+            "act.wrote" if outcome.reason is None else "act.refused",
+            verb=verb,
+            instruction=write.id,
+            cause=write.cause,
+            why=write.why,
+            reason=outcome.reason,
+            detail=outcome.detail,
+        )
+        self.tell(outcome)
+
+    async def _look_at_pd(self, instruction: LookAtPd) -> None:
+        cluster, began = instruction.cluster, self.now()
+        try:
+            view = await self._pds.pd(cluster).observe()
+        except PortError as error:
+            self.tell(PdLost(cluster, str(error), began))
+        except Exception as error:
+            log.exception("pd.look-failed", cluster=str(cluster))
+            self.tell(PdLost(cluster, f"{type(error).__name__}: {error}", began))
+        else:
+            self.tell(PdSeen(cluster, view, began))
+
+    async def _look_at_machines(self) -> None:
+        began = self.now()
+        if self._registry is None:
+            self.tell(MachinesLost("no machine registry is configured (--sabakan-url)", began))
+            return
+        try:
+            machines = await self._registry.machines()
+        except PortError as error:
+            self.tell(MachinesLost(str(error), began))
+        else:
+            self.tell(MachinesSeen(tuple(machines), began))
