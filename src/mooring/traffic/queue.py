@@ -7,11 +7,9 @@ before the call that belongs to that moment.
 Work per call is the number of operators whose standing changes, not the number that wait (see `lane`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from operator import attrgetter
-from typing import Final
 
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason
@@ -19,55 +17,13 @@ from mooring.traffic import targets
 from mooring.traffic.admission import charges, claims_of, fault
 from mooring.traffic.config import Settings
 from mooring.traffic.events import Accepted, Advanced, Ended, Event, How, Ignored, Promoted, Rejected
-from mooring.traffic.facts import FactBook
 from mooring.traffic.lane import ENDED, RUNNING, WAITING, Entry, Fact, Lane
-
-_BY_KEY: Final = attrgetter("key")
-_SWEEP_AT: Final = 4096
-
-
-class Lanes(dict[str, Lane]):
-    """Lanes by target, made when first asked for."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.settings = settings
-        #: Limits that follow the target itself rather than the settings.
-        self.limits: dict[str, int | None] = {}
-        self._sweep_at = _SWEEP_AT
-
-    def __missing__(self, target: str) -> Lane:
-        if len(self) >= self._sweep_at:
-            self._sweep()
-        lane = self[target] = Lane(target, self.limit(target))
-        return lane
-
-    def limit(self, target: str) -> int | None:
-        return self.limits[target] if target in self.limits else self.settings.limit(target)
-
-    def _sweep(self) -> None:
-        """Workloads and nodes come and go: forget the lanes nobody uses, now and then."""
-        for name in [name for name, lane in self.items() if lane.idle]:
-            del self[name]
-        self._sweep_at = max(_SWEEP_AT, 2 * len(self))
+from mooring.traffic.state import BY_KEY, State
+from mooring.traffic.why import Why, why
 
 
-class Queue:
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
-        self.now = -inf
-        #: While held, operators are taken in and end, but none is promoted.
-        self.held = False
-        self.lanes = Lanes(self.settings)
-        self.entries: dict[str, Entry] = {}
-        self.waiting_count: dict[str, int] = {}
-        self._book = FactBook(self.lanes)
-        self._claims: dict[str, Entry] = {}
-        self._running: dict[str, Entry] = {}
-        self._arrivals = 0
-        self._ready: list[Entry] = []
-        self._timers: list[tuple[float, str, Entry]] = []
-        self._cooling: list[tuple[float, int, Mapping[str, int]]] = []
+class Queue(State):
+    """See `mooring.traffic` for the calls at a glance."""
 
     # ── Operators come ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,9 +144,7 @@ class Queue:
         """Charge what is already broken. One fact per target and subject; a new one replaces the old, 0 clears it."""
         if type(amount) is not int or amount < 0 or not target:
             return [Ignored("", self.now, Reason.INVALID, f"a fact of {amount!r} on {target!r}: 0 or more, on a name")]
-        events: list[Event] = []
-        self._note(Fact(target, subject, amount, text), events)
-        return self._pass(events)
+        return self._write([Fact(target, subject, amount, text)])
 
     def clear_fact(self, target: str, subject: str) -> list[Event]:
         return self.set_fact(target, subject, 0)
@@ -200,14 +154,9 @@ class Queue:
         told = {fact.subject: fact for fact in facts}
         if wrong := next((f for f in told.values() if type(f.amount) is not int or f.amount < 0), None):
             return [Ignored("", self.now, Reason.INVALID, f"a fact of {wrong.amount!r} on {target}: 0 or more")]
-        events: list[Event] = []
         lane = self.lanes.get(target)
-        for subject in list(lane.facts) if lane else ():
-            if subject not in told:
-                self._note(Fact(target, subject, 0), events)
-        for fact in told.values():
-            self._note(Fact(target, fact.subject, fact.amount, fact.text), events)
-        return self._pass(events)
+        gone = [Fact(target, subject, 0) for subject in (lane.facts if lane else ()) if subject not in told]
+        return self._write([*gone, *(Fact(target, f.subject, f.amount, f.text) for f in told.values())])
 
     def hold(self) -> list[Event]:
         """Promote nothing until `release`: before marks are read, and while stopping."""
@@ -218,86 +167,15 @@ class Queue:
         self.held = False
         return self._pass([])
 
-    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def __contains__(self, op_id: object) -> bool:
-        return op_id in self.entries
-
-    def get(self, op_id: str) -> Operator | None:
-        entry = self.entries.get(op_id)
-        return entry.op if entry else None
-
-    def is_running(self, op_id: str) -> bool:
-        return op_id in self._running
-
-    def is_parked(self, op_id: str) -> bool:
-        entry = self.entries.get(op_id)
-        return entry is not None and entry.parked
-
-    def phase(self, op_id: str) -> int | None:
-        entry = self.entries.get(op_id)
-        return entry.phase if entry else None
-
-    def holder(self, claim: str) -> Operator | None:
-        """The operator, waiting or running, that claims a region or an object."""
-        entry = self._claims.get(claim)
-        return entry.op if entry else None
-
-    @property
-    def running(self) -> tuple[str, ...]:
-        """Ids, by promotion."""
-        return tuple(self._running)
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """Ids in queue order, parked ones at their place."""
-        return tuple(entry.op.id for entry in self.waiting_entries())
-
-    def waiting_entries(self) -> list[Entry]:
-        return sorted((entry for entry in self.entries.values() if entry.state == WAITING), key=_BY_KEY)
-
-    def waiting_of(self, source: str) -> int:
-        """How many of a source count against its cap."""
-        return self.waiting_count.get(source, 0)
-
-    def used(self, target: str) -> int:
-        lane = self.lanes.get(target)
-        return lane.used if lane else 0
-
-    def limit(self, target: str) -> int | None:
-        return self.lanes.limit(target)
-
-    def facts(self, target: str) -> tuple[Fact, ...]:
-        lane = self.lanes.get(target)
-        return tuple(lane.facts.values()) if lane else ()
-
-    def holders(self, target: str) -> Sequence[tuple[str, int]]:
-        """Running operators on a target and what each is charged there, by promotion."""
-        lane = self.lanes.get(target)
-        return [(name, entry.need.get(target, 0)) for name, entry in lane.running.items()] if lane else []
-
-    def influence(self) -> Mapping[str, int]:
-        """What running and waiting operators will have cost each target: for proposers, against over-balancing."""
-        total: dict[str, int] = {}
-        for entry in self.entries.values():
-            for target, cost in entry.cost.items():
-                total[target] = total.get(target, 0) + cost
-        return total
-
-    def operators(self) -> Iterator[Operator]:
-        return (entry.op for entry in self.entries.values())
-
-    def next_due(self) -> float | None:
-        """When `tick` next has something to do by itself."""
-        timers = self._timers
-        while timers and timers[0][2].state != RUNNING:
-            heappop(timers)
-        dues = [heap[0][0] for heap in (timers, self._cooling) if heap]
-        return min(dues) if dues else None
+    def why(self, op_id: str) -> Why | None:
+        """What a waiting operator waits for; None for one that does not wait. `why.why_all` answers for all at once."""
+        return why(self, op_id)
 
     # ── How it is done ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_in(self, op: Operator, events: list[Event]) -> None:
+        if self._book.dirty:
+            self._settle()
         wrong = fault(op)
         if wrong or op.id in self.entries:
             events.append(Rejected(op.id, self.now, Reason.INVALID, wrong or f"id {op.id} is in use"))
@@ -408,7 +286,7 @@ class Queue:
         ready = self._ready
         if ready and not self.held:
             if len(ready) > 1:
-                ready.sort(key=_BY_KEY)
+                ready.sort(key=BY_KEY)
             for entry in ready:
                 if entry.state == WAITING and not entry.blocked and not entry.parked:
                     entry.state = RUNNING
@@ -508,27 +386,33 @@ class Queue:
             elif delta:
                 lane.give(-delta, self._ready)
 
-    def _note(self, fact: Fact, events: list[Event]) -> None:
-        """Charge a fact, and let its own subject's operator stand as it now should."""
+    def _write(self, facts: Iterable[Fact]) -> list[Event]:
+        own = [entry for fact in facts if (entry := self._note(fact))]
+        events: list[Event] = []
+        self._cancel_misfits(own, events)
+        return self._pass(events)
+
+    def _note(self, fact: Fact) -> Entry | None:
+        """Charge a fact, and let its own subject's operator stand as it now should. Answers with that, if it waits."""
         lane = self.lanes[fact.target]
         delta = self._book.write(lane, fact)
+        if not delta:
+            return None
         entry = self._claims.get(fact.subject) if fact.subject else None
-        waiting = entry is not None and entry.state == WAITING
-        if delta and entry is not None and waiting:
-            self._leave_lanes(entry)
+        waiting = entry if entry is not None and entry.state == WAITING else None
+        if waiting:
+            self._leave_lanes(waiting)
         lane.used += delta
         if delta > 0:
             lane.take(delta)
-        elif delta:
-            lane.give(-delta, self._ready)
-        if not delta or entry is None:
-            return
-        if waiting:
-            self._enter_lanes(entry)
-            self._cancel_misfits([entry], events)
         else:
+            lane.give(-delta, self._ready)
+        if waiting:
+            self._enter_lanes(waiting)
+        elif entry is not None:
             self._recharge(entry)
             self._book.answer(entry.cost)
+        return waiting
 
     def _follow_limit(self, target: str) -> list[Event]:
         events: list[Event] = []
@@ -549,9 +433,10 @@ class Queue:
                 for entry in (*lane.waiting(), *lane.parked.values(), *own):
                     if entry is not None and lane.name in entry.cost:
                         misfits[entry.op.id] = entry
-        self._cancel_misfits(sorted(misfits.values(), key=_BY_KEY), events)
+        self._cancel_misfits(misfits.values(), events)
 
     def _cancel_misfits(self, entries: Iterable[Entry], events: list[Event]) -> None:
-        for entry in entries:
+        """End, in queue order, those among them that wait for what can never be."""
+        for entry in sorted(entries, key=BY_KEY):
             if entry.state == WAITING and (verdict := self._misfit(entry.cost, entry.claims)):
                 self._end(entry, How.CANCELED, *verdict, events)

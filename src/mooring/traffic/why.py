@@ -14,7 +14,7 @@ import msgspec
 from mooring.model.reasons import Reason
 from mooring.traffic import targets
 from mooring.traffic.lane import WAITING, Entry, Fact, Lane
-from mooring.traffic.queue import Queue
+from mooring.traffic.state import State
 
 #: Naming more than this helps nobody; the rest is a number.
 MOST_NAMED = 20
@@ -67,7 +67,7 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return f"op {self.id} waits for {self.target}: behind {ahead}{others}" if ahead else self.sum()
 
 
-def why(queue: Queue, op_id: str) -> Why | None:
+def why(queue: State, op_id: str) -> Why | None:
     """Why one operator waits; None when it does not. The work is the length of its own lines."""
     entry = queue.entries.get(op_id)
     if entry is None or entry.state != WAITING:
@@ -82,7 +82,7 @@ def why(queue: Queue, op_id: str) -> Why | None:
     return _explain(entry, ahead)
 
 
-def why_all(queue: Queue) -> dict[str, Why]:
+def why_all(queue: State) -> dict[str, Why]:
     """Why each waiting operator waits, in queue order: one walk over the queue."""
     ahead: dict[str, _Ahead] = {}
     answers: dict[str, Why] = {}
