@@ -209,3 +209,56 @@ def words():
     for name in ("pod", "line", "bookmark", "status", "pod_list"):
         setattr(Words, name, staticmethod(globals()[name]))
     return Words
+
+
+# ── Virtual time ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Where others wait, this one moves its clock on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.virtual = 0.0
+        really = self._selector.select
+
+        def jump(timeout):
+            if timeout is None:
+                raise RuntimeError("everybody waits and nobody will ever wake up")
+            self.virtual += timeout
+            return really(0)
+
+        self._selector.select = jump
+
+    def time(self) -> float:
+        return self.virtual
+
+
+class SkewedClock:
+    """A process's own clock: started some other time, and a little too fast or too slow."""
+
+    def __init__(self, loop: VirtualLoop, offset: float = 0.0, rate: float = 1.0) -> None:
+        self._loop, self._offset, self._rate = loop, offset, rate
+
+    def now(self) -> float:
+        return 1.8e9 - self.monotonic()
+
+    def monotonic(self) -> float:
+        return self._offset + self._rate * self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._rate)
+
+
+@pytest.fixture
+def virtual():
+    """Run a coroutine function of one argument, the loop, on virtual time."""
+
+    def run(main):
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            loop = runner.get_loop()
+            return runner.run(asyncio.wait_for(main(loop), 3600))
+
+    run.clock = SkewedClock
+    run.chance = Middle()
+    return run

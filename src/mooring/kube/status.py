@@ -4,7 +4,6 @@ The caller needs to know one thing above all: did my request change anything? `U
 leaf says "no".
 """
 
-import re
 from typing import Final
 
 import msgspec
@@ -50,8 +49,8 @@ class Status(msgspec.Struct, frozen=True):
 
 
 _STATUS: Final = msgspec.json.Decoder(Status)
-#: How a JSON patch's `test` operation fails: a 422 like any other, told apart only by its words.
-_TEST_FAILED: Final = re.compile(r"test(ing)?( operation| value| path)?\b.*\bfailed|test failed", re.IGNORECASE)
+#: All that the server says when a JSON patch does not apply: a `test` that failed, or a path that is not there.
+_PATCH_DOES_NOT_APPLY: Final = "the server rejected our request due to an error in our request"
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
@@ -89,7 +88,7 @@ def error_of(what: str, code: int, body: bytes, *, retry_after: str | None = Non
             return Expired(message)
         case 412:
             return Conflict(message)
-        case 422 if _is_failed_test(status):
+        case 422 if _is_precondition(status):
             return Conflict(message)
         case 429 if any(c.reason == "DisruptionBudget" for c in status.causes):
             return EvictionBlocked(message)
@@ -109,8 +108,9 @@ def error_of(what: str, code: int, body: bytes, *, retry_after: str | None = Non
             return Refused(message, code)
 
 
-def _is_failed_test(status: Status) -> bool:
-    return any(_TEST_FAILED.search(words) for words in (status.message, *(c.message for c in status.causes)))
+def _is_precondition(status: Status) -> bool:
+    """A 422 that says "the object is not the one you mean": a JSON patch that does not apply, or a uid that differs."""
+    return status.message == _PATCH_DOES_NOT_APPLY or any(c.field == "metadata.uid" for c in status.causes)
 
 
 def describe(verb: str, kind: str, namespace: str = "", name: str = "") -> str:

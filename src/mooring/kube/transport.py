@@ -5,6 +5,7 @@ nothing, and tokens expire.
 """
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -171,7 +172,9 @@ def _lost(error: Exception) -> str:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted ({error.certificate_error}); check certificate-authority"
         case aiohttp.ClientConnectorError():
-            return f"not reachable: {error.os_error.strerror or error.os_error}"
+            number = error.os_error.errno
+            # asyncio's own words for a refused connection name the address again, and not the reason.
+            return f"not reachable: {os.strerror(number) if number and number > 0 else error.os_error.strerror}"
         case aiohttp.ServerDisconnectedError():
             return "it closed the connection without an answer"
         case _:
