@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -255,6 +256,22 @@ def test_scheduler_takes_another_configuration(lab: Lab, nodes: list[str], tmp_p
         lab.scheduler_config(None)
 
 
+def test_second_scheduler_places_its_own_pods(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+    """Another kube-scheduler beside the first serves the pods that name it."""
+    namespace = lab.namespace()
+    config = tmp_path / "second.yaml"
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    config.write_text(yaml.safe_dump(kind | {"profiles": [{"schedulerName": "second"}]}))
+    document = yaml.safe_load(pod("placed", {}))
+    document["spec"]["schedulerName"] = "second"
+    lab.second_scheduler(config)
+    try:
+        lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump(document))
+        lab.kubectl("wait", "pod/placed", "-n", namespace, "--for=condition=Ready", "--timeout=20s")
+    finally:
+        lab.stop("second-scheduler")
+
+
 def mooring(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
     """The command as a stranger runs it, with a home directory of its own; the built programs are found as usual."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -280,6 +297,12 @@ def test_up_and_down_as_a_user_would(tmp_path: Path) -> None:
         assert "already up" in again.stderr
         assert f"export KUBECONFIG={facts['kubeconfig']}" in again.stderr
         assert mooring("status", home=tmp_path).returncode == 0
+
+        os.kill(facts["pids"]["kube-scheduler"], signal.SIGKILL)
+        assert mooring("status", home=tmp_path).returncode == 1
+        revived = mooring("up", "-o", "json", home=tmp_path)
+        assert "had lost kube-scheduler: started again" in revived.stderr
+        facts["pids"]["new kube-scheduler"] = json.loads(revived.stdout)["pids"]["kube-scheduler"]
         assert not (tmp_path / ".kube" / "config").exists()
     finally:
         ended = mooring("down", home=tmp_path)

@@ -1,7 +1,11 @@
 """`mooring lab`: a real Kubernetes control plane on this machine, to try things on."""
 
+import contextlib
 import os
 import shlex
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,15 +49,19 @@ def up(
     directory = dir or _default_dir()
     try:
         lab = Lab.open(directory)
-        if lab is not None and all(lab.pids().values()) and lab.pids():
-            note(f"the lab in {directory} is already up; `{_command('down', directory)}` ends it")
+        if lab is not None:
+            # --nodes, --with and --k8s are about a new lab; this one stays what it is.
+            revived = lab.revive()
+            note(
+                f"the lab in {directory} ({lab.state.release.version}) "
+                + (f"had lost {', '.join(revived)}: started again" if revived else "is already up")
+            )
         else:
-            if lab is not None:
-                note(f"the lab in {directory} has died; starting afresh")
-                lab.down()
             binaries = find(release(k8s), build=build.build)
-            lab = Lab.up(directory, binaries, extras=[x.strip() for x in with_.split(",") if x.strip()], say=note)
-            _add_nodes(lab, nodes)
+            extras = [name.strip() for name in with_.split(",") if name.strip()]
+            with _ending_politely():
+                lab = Lab.up(directory, binaries, extras=extras, say=note)
+                _add_nodes(lab, nodes)
         _print_lab(lab, directory, output)
     except LabError as error:
         raise _as_command_error(error) from error
@@ -135,6 +143,16 @@ def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
     absent = [name for name in OPTIONAL if binaries.optional(name) is None]
     if absent:
         note(f"{' and '.join(absent)}: not in MOORING_BIN_DIR; the sandbox's servers stand in for them")
+
+
+@contextlib.contextmanager
+def _ending_politely() -> Iterator[None]:
+    """While we start, being asked to end is like Ctrl-C: nothing is left running."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _add_nodes(lab: "Lab", nodes: int) -> None:

@@ -24,6 +24,7 @@ from mooring.lab.errors import LabError
 
 #: Pauses before trying again when the module proxy is the trouble; minutes, because its limits are per minute.
 BACK_OFF_S: Final = (10, 30, 60, 120, 240)
+USUAL_PLACES: Final = ("/usr/local/go/bin/go",)
 _PROXY_TROUBLE: Final = re.compile(
     r"429 |Too Many Requests|50[0234] |TLS handshake timeout|connection reset|i/o timeout|unexpected EOF|timed? ?out",
     re.IGNORECASE,
@@ -52,9 +53,9 @@ def build(of: Release, into: Path) -> None:
         _say(f"the programs are in {into}")
 
 
-def find_go(env: Mapping[str, str] = os.environ) -> Path:
+def find_go(env: Mapping[str, str] = os.environ, usual: Sequence[str] = USUAL_PLACES) -> Path:
     """Go on the PATH, or where its installer puts it."""
-    for place in (shutil.which("go", path=env.get("PATH", "")), "/usr/local/go/bin/go"):
+    for place in (shutil.which("go", path=env.get("PATH", "")), *usual):
         if place is not None and os.access(place, os.X_OK):
             return Path(place)
     raise LabError(

@@ -28,6 +28,8 @@ from mooring.lab.controlplane import Layout, Ports
 from mooring.lab.errors import LabError, WrongRequestError
 from mooring.lab.processes import Processes, Server, run
 
+#: The order of starting: each wave waits until the one before it is ready.
+WAVES: Final = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler", "kwok"))
 EXTRAS: Final = ("pd", "sabakan")
 #: Everything a lab puts into its directory. Nothing else is ever removed.
 OURS: Final = ("lab.json", "kubeconfig", "bin", "conf", "data", "logs", "pki", "run")
@@ -69,6 +71,8 @@ class Lab:
     ) -> Self:
         """Start everything and wait until it is ready; if that fails or is interrupted, nothing is left running."""
         layout = Layout(root=directory.absolute())
+        if unknown := [name for name in extras if name not in EXTRAS]:
+            raise WrongRequestError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
         _refuse_strangers(layout.root)
         layout.root.mkdir(parents=True, exist_ok=True)
         ports = Ports(*loopback.free_ports(len(Ports.__struct_fields__)))
@@ -81,7 +85,7 @@ class Lab:
             lab._start_control_plane(say)
             lab._start_extras(extras, say)
         except BaseException:
-            lab._stop_all()
+            lab.down(keep_logs=True)
             raise
         return lab
 
@@ -111,7 +115,15 @@ class Lab:
 
     def pids(self) -> dict[str, int | None]:
         """Each server that should run, with its pid; None for one that has died."""
-        return {name: self.processes.pid(name) for name in sorted(self.processes.names(), key=_start_order)}
+        names = {name for wave in WAVES for name in wave}.union(self.processes.names())
+        return {name: self.processes.pid(name) for name in sorted(names, key=_start_order)}
+
+    def revive(self) -> list[str]:
+        """Start again what has died (a reboot, a kill), with all it knew before; returns what that was."""
+        dead = [name for name, pid in self.pids().items() if pid is None]
+        for name in dead:
+            self.start(name)
+        return dead
 
     def down(self, *, keep_logs: bool = False) -> None:
         """End everything, then remove what the lab wrote."""
@@ -200,11 +212,9 @@ class Lab:
 
     def etcd_compact(self) -> int:
         """Forget every revision but the newest, as etcd does in the long run; returns the revision kept."""
-        env = {"ETCDCTL_ENDPOINTS": self.etcd}
-        etcdctl = self.binaries["etcdctl"]
-        status = msgspec.json.decode(run([etcdctl, "endpoint", "status", "--write-out=json"], env=env))
+        status = msgspec.json.decode(self._etcdctl("endpoint", "status", "--write-out=json"))
         revision = int(status[0]["Status"]["header"]["revision"])
-        run([etcdctl, "compact", "--physical", str(revision)], env=env)
+        self._etcdctl("compact", "--physical", str(revision))
         return revision
 
     # The real neighbours, when their programs are at hand
@@ -229,9 +239,11 @@ class Lab:
         return urls
 
     def start_sabakan(self) -> str:
-        """The real registry on the lab's etcd; returns its URL."""
+        """A fresh, empty machine registry on the lab's etcd; returns its URL. One that ran before is ended."""
         if self.sabakan is None:
             raise LabError(machine_registry.ABSENT)
+        self.processes.stop("sabakan")
+        self._etcdctl("del", "--prefix", machine_registry.ETCD_PREFIX)
         ports = loopback.free_ports(machine_registry.PORTS_NEEDED)
         pair = (self.layout.pki / "server.crt", self.layout.pki / "server.key")
         self._launch([machine_registry.sabakan(self.sabakan, self.dir, ports, etcd=self.etcd, tls=pair)])
@@ -242,7 +254,7 @@ class Lab:
     # How it comes to life and ends
 
     def _start_control_plane(self, say: Callable[[str], None]) -> None:
-        for wave in (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler", "kwok")):
+        for wave in WAVES:
             say(f"starting {', '.join(wave)}")
             self._launch([self._server(name) for name in wave])
 
@@ -253,13 +265,13 @@ class Lab:
         self.processes.wait_ready(servers)
 
     def _start_extras(self, extras: Sequence[str], say: Callable[[str], None]) -> None:
-        for name in extras:
-            if name not in EXTRAS:
-                raise WrongRequestError(f"--with {name}: the lab knows {' and '.join(EXTRAS)}")
         if "pd" in extras:
             self.start_pd() if self.pd_server else say(placement_driver.ABSENT)
         if "sabakan" in extras:
             self.start_sabakan() if self.sabakan else say(machine_registry.ABSENT)
+
+    def _etcdctl(self, *args: str) -> str:
+        return run([self.binaries["etcdctl"], *args], env={"ETCDCTL_ENDPOINTS": self.etcd})
 
     def _stop_all(self) -> None:
         """Latest first: what needs the API server before it, and it before its etcd."""
@@ -281,7 +293,10 @@ class Lab:
                 case "kwok":
                     server = kwok_nodes.kwok(*args)
                 case _:
-                    raise WrongRequestError(f"the lab has no {component}; it has {', '.join(self.pids())}")
+                    noted = self.processes.server(component)
+                    if noted is None:
+                        raise WrongRequestError(f"the lab has no {component}; it has {', '.join(self.pids())}")
+                    server = noted
             self._servers[component] = server
         return self._servers[component]
 
@@ -300,14 +315,16 @@ class Lab:
 
 
 def _start_order(name: str) -> tuple[int, str]:
-    first = ("etcd", "kube-apiserver")
-    return (first.index(name) if name in first else len(first), name)
+    # Whatever else there is came after the control plane, and needs it.
+    return (next((i for i, wave in enumerate(WAVES) if name in wave), len(WAVES)), name)
 
 
 def _refuse_strangers(root: Path) -> None:
-    if root.is_dir() and any(root.iterdir()) and not (root / "lab.json").exists():
-        raise WrongRequestError(f"{root} is not empty and holds no lab; name a new directory with --dir")
-    if root.exists() and not root.is_dir():
+    if root.is_dir():
+        strange = sorted(path.name for path in root.iterdir() if path.name not in OURS)
+        if strange:
+            raise WrongRequestError(f"{root} holds {strange[0]}, which is no lab's; name another directory with --dir")
+    elif root.exists():
         raise WrongRequestError(f"{root} is not a directory; name another with --dir")
 
 

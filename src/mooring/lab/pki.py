@@ -46,7 +46,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name, ())
         self._certificate = (
-            _certificate(subject, subject, self._key.public_key())
+            _certificate(subject, subject, self._key.public_key(), signed_by=self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_key_usage(authority=True), critical=True)
             .sign(self._key, hashes.SHA256())
@@ -67,7 +67,7 @@ class Authority:
     def _issue(self, subject: x509.Name, usage: x509.ObjectIdentifier, hosts: Sequence[str]) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _certificate(subject, self._certificate.subject, key.public_key())
+            _certificate(subject, self._certificate.subject, key.public_key(), signed_by=self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -111,7 +111,9 @@ def write_private(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, signed_by: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -121,6 +123,9 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + VALID_FOR)
+        # Both key identifiers: strict verifiers (Python's own from 3.13 on) insist on them.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by), critical=False)
     )
 
 

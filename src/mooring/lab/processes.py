@@ -1,8 +1,8 @@
 """Start servers, know when they are ready, and leave none behind.
 
 A lab is either ours for as long as we live (`foreground`, the tests) or outlives the command that started it (`mooring
-lab up`). In the foreground the kernel kills the servers when we die, however we die; otherwise a note on disk (pid and
-the instant the process began, so that a reused pid is never mistaken for ours) lets a later `down` find them.
+lab up`). In the foreground the kernel kills the servers when we die, however we die. In any case a note on disk (pid
+and the instant the process began, so that a reused pid is never mistaken for ours) lets a later `down` find them.
 Each server is in a session of its own, so that Ctrl-C reaches us alone and we can stop them in the right order.
 """
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +41,7 @@ class Note(msgspec.Struct, frozen=True):
 
     pid: int
     began: str
-    argv: tuple[str, ...]
+    server: Server
 
 
 class Processes:
@@ -49,7 +50,9 @@ class Processes:
     def __init__(self, directory: Path, *, foreground: bool) -> None:
         self._notes = directory / "run"
         self._logs = directory / "logs"
-        self._foreground = foreground
+        # The kernel's watch is on the thread that starts a server: it must be one that lasts as long as we do, not a
+        # pool's that some test's event loop takes down with it.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="lab-starter") if foreground else None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, server: Server) -> int:
@@ -58,17 +61,9 @@ class Processes:
             raise LabError(f"{server.name} is already running (pid {self.pid(server.name)})")
         self._notes.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
-        with self.log(server.name).open("ab") as log:
-            child = subprocess.Popen(
-                server.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent() if self._foreground else None,  # noqa: PLW1509 - two system calls
-            )
+        child = self._spawn(server) if self._starter is None else self._starter.submit(self._spawn, server).result()
         self._children[server.name] = child
-        note = Note(pid=child.pid, began=_began(child.pid) or "", argv=server.argv)
+        note = Note(pid=child.pid, began=_began(child.pid) or "", server=server)
         (self._notes / f"{server.name}.json").write_bytes(msgspec.json.encode(note))
         return child.pid
 
@@ -101,9 +96,10 @@ class Processes:
         """Everything that was started here and not stopped since, alive or not."""
         return sorted(path.stem for path in self._notes.glob("*.json"))
 
-    def argv(self, name: str) -> tuple[str, ...] | None:
+    def server(self, name: str) -> Server | None:
+        """How it was started, as written down; None for one that never was, or was stopped."""
         note = self._note(name)
-        return note.argv if note else None
+        return note.server if note else None
 
     def stop(self, name: str, within_s: float = STOP_WITHIN_S) -> None:
         """Ask it to end, wait, then insist. Fine when it is gone already."""
@@ -122,6 +118,17 @@ class Processes:
         except OSError:
             return "(no log)"
         return "\n".join(text.splitlines()[-lines:])
+
+    def _spawn(self, server: Server) -> subprocess.Popen[bytes]:
+        with self.log(server.name).open("ab") as log:
+            return subprocess.Popen(
+                server.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent() if self._starter else None,  # noqa: PLW1509 - two system calls
+            )
 
     def _end(self, name: str, sign: signal.Signals, within_s: float) -> None:
         pid = self.pid(name)

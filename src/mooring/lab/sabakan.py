@@ -8,12 +8,14 @@ from mooring.lab.processes import Server
 ABSENT: Final = (
     "sabakan is not in MOORING_BIN_DIR and in no package registry: no real sabakan here, the sandbox's answers instead"
 )
+#: Where it keeps everything in etcd.
+ETCD_PREFIX: Final = "/sabakan/"
 #: http, https, metrics, dhcp
 PORTS_NEEDED: Final = 4
 
 
 def sabakan(program: Path, directory: Path, ports: list[int], *, etcd: str, tls: tuple[Path, Path]) -> Server:
-    """A registry on the lab's etcd, under a prefix of its own. It insists on every one of these flags."""
+    """A registry on the lab's etcd. It insists on every one of these flags."""
     http, https, metrics, dhcp = ports
     data = (directory / "data" / "sabakan").absolute()
     data.mkdir(parents=True, exist_ok=True)
@@ -31,7 +33,6 @@ def sabakan(program: Path, directory: Path, ports: list[int], *, etcd: str, tls:
             *("-server-cert", str(tls[0])),
             *("-server-key", str(tls[1])),
             *("-etcd-endpoints", etcd),
-            *("-etcd-prefix", "/sabakan/"),
         ),
         ready_url=f"{sabakan_url(http)}/health",
     )
