@@ -60,7 +60,7 @@ def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, An
         if member is None or seat.machine is None or member.control_plane != seat.control_plane:
             continue
         node = nodes[index] if nodes is not None else None
-        change = _rewritten(member, seat, node)
+        change = _rewritten(member, seat, node, every_field=draft.view.regenerate)
         if change is not None:
             rewritten.append(change)
     return moved + rewritten
@@ -71,7 +71,8 @@ def _serial(draft: Draft, address: str) -> str:
     return machine.serial if machine is not None else draft.members[address].serial
 
 
-def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None) -> Change | None:
+def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, every_field: bool) -> Change | None:
+    """A field that the current file leaves out is news only when everything is written anew on purpose."""
     machine = seat.machine
     assert machine is not None
     wanted = wanted_state_taint(machine.state)
@@ -80,7 +81,9 @@ def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None) -> Ch
         return Change(seat.address, machine.serial, verb, f"its machine is {machine.state.value}")
     if node is None or member.node is None:
         return None
-    differ = [f for f in _COMPARED if (node.get(f) or None) != (member.node.get(f) or None)]
+    old = member.node
+    compared = _COMPARED if every_field else [f for f in _COMPARED if old.get(f) is not None]
+    differ = [f for f in compared if (node.get(f) or None) != (old.get(f) or None)]
     if not differ:
         return None
     return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written anew")
