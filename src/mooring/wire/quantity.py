@@ -5,7 +5,7 @@ a bounded cache. None of them raises: what cannot be read counts as absent, as o
 """
 
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
 
@@ -28,6 +28,8 @@ _SUFFIXES: Final[dict[str, Decimal]] = {
     "Ei": Decimal(2**60),
 }
 
+_MOST: Final = Decimal(2**63 - 1)
+
 #: Quantities and limits that JSON may also carry as plain numbers.
 Amount = str | int | float | None
 
@@ -41,8 +43,10 @@ def _scaled(text: str, scale: int) -> int:
     if factor is None:
         return 0
     try:
-        return int((Decimal(digits) * factor * scale).to_integral_value(ROUND_CEILING))
-    except (InvalidOperation, ValueError, OverflowError):
+        value = Decimal(digits) * factor * scale
+        # Kubernetes caps there as well; it also keeps "1e99999" from becoming a number of that length.
+        return int(min(value, _MOST).to_integral_value(ROUND_CEILING)) if value > 0 else 0
+    except ArithmeticError:
         return 0
 
 

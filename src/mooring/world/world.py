@@ -94,6 +94,14 @@ class World:
                 self._see(event.kind, obj, changes, truth=True)
             yield changes
 
+    def known(self, kind: Kind, obj: Object) -> Object:
+        """The stored row, if it is this very version of the object; else the object.
+
+        For whoever gathers a list: what the world has already need not be held twice until the list is complete.
+        """
+        stored: Object | None = self._tables[kind].by_uid(obj.uid)
+        return stored if stored is not None and stored.resource_version == obj.resource_version != "" else obj
+
     def _see(self, kind: Kind, new: Object, changes: list[Change], *, truth: bool) -> None:
         table = self._tables[kind]
         old = table.by_uid(new.uid)
