@@ -104,9 +104,7 @@ class SlowQueue:
             events.append(("rejected", op.id, reason))
             return
         cap = self.settings.cap(op.source)
-        mine = [
-            r for r in self.waiting if r["op"].source == op.source and not self.parked(r) and r not in replaced
-        ]
+        mine = [r for r in self.waiting if r["op"].source == op.source and not self.parked(r) and r not in replaced]
         if cap is not None and len(mine) >= cap:
             events.append(("rejected", op.id, Reason.TOO_MANY_WAITING))
             return
