@@ -15,21 +15,35 @@ from typing import Any
 
 from mooring.model.kinds import Kind
 from mooring.ports import Json
+from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.clock import Timeline
+from mooring.sandbox.cloud import Cloud
 from mooring.sandbox.controllers import manifests, podstate
+from mooring.sandbox.controllers.daemonset import DaemonSets
 from mooring.sandbox.controllers.deployment import Deployments
+from mooring.sandbox.controllers.disruption import Disruption
+from mooring.sandbox.controllers.endpoints import Endpoints, ready_nodes
 from mooring.sandbox.controllers.eventlog import EventLog
+from mooring.sandbox.controllers.node_lifecycle import NodeLifecycle
 from mooring.sandbox.controllers.ownership import Orphans, controller_of
-from mooring.sandbox.controllers.podwrites import Send, send_to
+from mooring.sandbox.controllers.pod_gc import PodGc
 from mooring.sandbox.controllers.replicaset import ReplicaSets
 from mooring.sandbox.controllers.statefulset import StatefulSets
+from mooring.sandbox.controllers.taint_eviction import TaintEviction
+from mooring.sandbox.controllers.tidb_evictions import TidbEvictions
+from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb_operator import TidbOperator
+from mooring.sandbox.controllers.volumes import Volumes
 from mooring.sandbox.kubelet import Kubelets, Pace
 from mooring.sandbox.nodes import node_object
+from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.scheduler.scheduler import Scheduler
 from mooring.sandbox.scheduler.selection import Profile
 from mooring.sandbox.store import ObjectStore
 
 WORKLOADS = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET, Kind.DAEMON_SET)
+#: How often `run_until_stable` looks.
+LOOK_S = 0.25
 
 
 class Cluster:
@@ -46,16 +60,28 @@ class Cluster:
         self.timeline = timeline or Timeline()
         self.store = ObjectStore(self.timeline, seed)
         self.log = EventLog(self.store) if log else None
-        send: Send = send_to(self.store)
+        self.api = SandboxKubeApi(self.store, seed=seed)
+        send = self.api.server.sender()
         orphans = Orphans(self.store)
-        self.deployments = Deployments(self.timeline, self.store)
-        self.replica_sets = ReplicaSets(self.timeline, self.store, orphans, send)
-        self.stateful_sets = StatefulSets(self.timeline, self.store, orphans, send)
-        self.scheduler = Scheduler(self.timeline, self.store, profiles=profiles)
-        self.kubelets = Kubelets(self.timeline, self.store, pace)
+        clock, store = self.timeline, self.store
+        self.deployments = Deployments(clock, store)
+        self.replica_sets = ReplicaSets(clock, store, orphans, send)
+        self.stateful_sets = StatefulSets(clock, store, orphans, send)
+        self.daemon_sets = DaemonSets(clock, store, orphans, send)
+        self.scheduler = Scheduler(clock, store, profiles=profiles)
+        self.kubelets = Kubelets(clock, store, pace)
+        self.node_lifecycle = NodeLifecycle(clock, store, self.kubelets)
+        self.taint_eviction = TaintEviction(clock, store)
+        self.pod_gc = PodGc(clock, store)
+        self.disruption = Disruption(clock, store)
+        self.endpoints = Endpoints(clock, store)
+        self.volumes = Volumes(clock, store)
+        self.cloud = Cloud(clock, store, self.kubelets, note=None if self.log is None else self.log.note)
         #: Placement drivers by (namespace, cluster), and the machine registry, when a scene has them.
-        self.pd: dict[tuple[str, str], Any] = {}
+        self.pd: dict[tuple[str, str], SandboxPd] = {}
         self.sabakan: Any = None
+        self.tidb_operator = TidbOperator(clock, store, self.pd)
+        self.tidb_evictions = TidbEvictions(clock, store, self.pd)
         self._nodes_made = 0
 
     # ── building ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,6 +110,39 @@ class Cluster:
     ) -> Json:
         template = template or manifests.pod_template({"app": name})
         return self.store.create(Kind.STATEFUL_SET, manifests.stateful_set(namespace, name, replicas, template, **spec))
+
+    def daemon_set(self, namespace: str, name: str, *, template: Json | None = None, **spec: Any) -> Json:
+        template = template or manifests.pod_template({"app": name})
+        return self.store.create(Kind.DAEMON_SET, manifests.daemon_set(namespace, name, template, **spec))
+
+    def service(self, namespace: str, name: str, selector: Mapping[str, str], **how: Any) -> Json:
+        return self.store.create(Kind.SERVICE, manifests.service(namespace, name, selector, **how))
+
+    def pdb(self, namespace: str, name: str, match_labels: Mapping[str, str], **how: Any) -> Json:
+        return self.store.create(Kind.PDB, manifests.pdb(namespace, name, match_labels, **how))
+
+    def quota(self, namespace: str, name: str, **hard: str | int) -> Json:
+        return self.store.create(Kind.RESOURCE_QUOTA, manifests.quota(namespace, name, **hard))
+
+    def tidb_cluster(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        tidb: int = 3,
+        tikv: int = 3,
+        pd: int = 3,
+        scheduler: str = "tidb-scheduler",
+        with_pd: bool = False,
+        **components: Json,
+    ) -> Json:
+        """A TidbCluster; the operator's stand-in makes StatefulSets and Services of it. `with_pd`: a placement driver
+        under `cluster.pd[namespace, name]` whose stores follow the TiKV pods. Further fields by component."""
+        counts = {"tidb": tidb, "tikv": tikv, "pd": pd}
+        spec = {part: {"replicas": count, **components.get(part, {})} for part, count in counts.items() if count}
+        if with_pd:
+            self.pd[namespace, name] = SandboxPd(self.timeline, seed=self.seed, cluster=name, namespace=namespace)
+        return self.store.create(Kind.TIDB_CLUSTER, tidb_cluster(namespace, name, scheduler=scheduler, **spec))
 
     def change(self, kind: Kind, namespace: str, name: str, fn: Callable[[Json], Json]) -> Json:
         """What a user does with `kubectl edit`: read, change, write."""
@@ -122,7 +181,14 @@ class Cluster:
 
     def run_until_stable(self, limit_s: float = 600.0) -> bool:
         """Until every workload has what it wants and nothing leaves or starts; False when that takes too long."""
-        return self.run_until(self.stable, limit_s)
+        end = self.timeline.monotonic() + limit_s
+        quiet = 0
+        while quiet < 2:  # twice in a row: endpoints and statuses follow a moment later
+            if self.timeline.monotonic() >= end:
+                return False
+            self.timeline.run_for(LOOK_S)
+            quiet = quiet + 1 if self.stable() else 0
+        return True
 
     def stable(self) -> bool:
         for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET):
@@ -165,6 +231,10 @@ class Cluster:
 
     def ready(self, namespace: str, workload: str) -> int:
         return sum(podstate.ready(pod) and podstate.active(pod) for pod in self.pods(namespace, workload))
+
+    def ready_nodes(self, namespace: str, service: str) -> set[str]:
+        """Nodes with a ready endpoint of a Service: with externalTrafficPolicy Local, what a load balancer points at."""
+        return ready_nodes(self.store, namespace, service)
 
 
 def _settled(kind: Kind, obj: Json) -> bool:

@@ -1,6 +1,7 @@
 """The kubelets: what becomes of a pod once it has a node.
 
     bound ──start-seconds──▶ Running ──ready-seconds──▶ Ready ──deleted──▶ ends within its grace ──▶ gone
+      └ fail=start: stays Pending   └ fail=ready, crash: never Ready   └ fail=exit: Failed; taken off, it heals
 
 Times come from the pod's annotations (the same keys as in the lab) or from the defaults. A node may go silent: then
 nothing on it is reported any more, neither readiness nor an end, until it speaks again or is gone. Heartbeats are not
@@ -25,6 +26,7 @@ START: Final = "lab.mooring.dev/start-seconds"
 READY: Final = "lab.mooring.dev/ready-seconds"
 GRACE: Final = "lab.mooring.dev/grace-seconds"
 FAIL: Final = "lab.mooring.dev/fail"
+#: What a crash loop shows when it is first looked at.
 CRASH_RESTARTS: Final = 3
 
 PodKey = tuple[str, str]
@@ -161,16 +163,20 @@ class Kubelets:
             elif pod["metadata"].get("deletionGracePeriodSeconds") == 0:
                 self._begin(pod, node, "ending", 0.0, self._end)
             return
+        fail = annotations_of(pod).get(FAIL, "")
         if stage is not None and stage.uid == pod["metadata"]["uid"]:
+            if fail == "start" and stage.name == "starting":
+                self._stop(key_of(pod))
             return
         if podstate.terminal(pod):
             return
-        if podstate.ready(pod):
-            if annotations_of(pod).get(FAIL):
+        if podstate.phase_of(pod) == "Pending":
+            if fail != "start":
+                self._begin(pod, node, "starting", self._seconds(pod, START, self.pace.start_s), self._run)
+        elif fail in {"ready", "crash", "exit"}:
+            if podstate.ready(pod) or fail == "exit":
                 self._begin(pod, node, "failing", 0.0, self._run)
-        elif podstate.phase_of(pod) == "Pending":
-            self._begin(pod, node, "starting", self._seconds(pod, START, self.pace.start_s), self._run)
-        elif not annotations_of(pod).get(FAIL):
+        elif not podstate.ready(pod):
             self._begin(pod, node, "readying", self._seconds(pod, READY, self.pace.ready_s), self._ready)
 
     def _begin(self, pod: Json, node: str, name: str, delay_s: float, then: Callable[[PodKey, str], None]) -> None:
@@ -196,10 +202,10 @@ class Kubelets:
         if pod is None:
             return
         fail = annotations_of(pod).get(FAIL, "")
-        if fail in {"exit", "Failed"}:
+        if fail == "exit":
             self._write(pod, "Failed", ready=False, reason="Error")
-        elif fail:
-            self._write(pod, "Running", ready=False, restarts=CRASH_RESTARTS)
+        elif fail in {"ready", "crash"}:
+            self._write(pod, "Running", ready=False, restarts=CRASH_RESTARTS if fail == "crash" else 0)
         elif self._seconds(pod, READY, self.pace.ready_s) <= 0:
             self._write(pod, "Running", ready=True)
         else:

@@ -17,6 +17,6 @@ def stamp(now: float) -> str:
 def epoch(text: str) -> float:
     """Seconds since the epoch; 0 for text that is no time."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0

@@ -1,0 +1,153 @@
+"""Node lifecycle: what the cluster says about a node that no longer reports, or that was cordoned.
+
+    beats ──silent for 50 s──▶ Ready=Unknown, taints unreachable:NoSchedule at once, :NoExecute at a limited rate
+    Ready=False ──────────────▶ taints not-ready, the same way        Ready=True ──▶ both gone
+    spec.unschedulable ───────▶ taint unschedulable:NoSchedule
+
+The rate is Kubernetes': one node in ten seconds; a hundredth of a node a second in a zone with more than 50 nodes of
+which at least 55 % are down, none at all in a smaller one or when no node is Ready: then the network is the likelier
+culprit.
+"""
+
+from typing import Final
+
+from mooring.model.kinds import Kind
+from mooring.ports import Json
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.controllers.podstate import condition, key_of, make_condition, with_condition
+from mooring.sandbox.controllers.queue import Key, WorkQueue
+from mooring.sandbox.controllers.times import stamp
+from mooring.sandbox.kubelet import Kubelets
+from mooring.sandbox.nodes import ZONE
+from mooring.sandbox.store import ObjectStore
+
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_OURS: Final = frozenset({UNREACHABLE, NOT_READY, UNSCHEDULABLE})
+
+
+class NodeLifecycle:
+    def __init__(
+        self,
+        timeline: Timeline,
+        store: ObjectStore,
+        kubelets: Kubelets,
+        *,
+        grace_s: float = 50.0,
+        rate_per_s: float = 0.1,
+        slow_rate_per_s: float = 0.01,
+        latency_s: float = 0.02,
+    ) -> None:
+        self._timeline = timeline
+        self._store = store
+        self._kubelets = kubelets
+        self._grace_s = grace_s
+        self._rate_per_s = rate_per_s
+        self._slow_rate_per_s = slow_rate_per_s
+        self._free_at: dict[str, float] = {}
+        self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
+        kubelets.on_health(lambda node: self.queue.add(("", node)))
+        store.subscribe(Kind.NODE, self._on_node)
+
+    def _on_node(self, kind: str, _old: Json | None, new: Json | None) -> None:
+        if kind != "DELETED" and new is not None:
+            self.queue.add(key_of(new))
+
+    def _sync(self, key: Key) -> float | None:
+        node = self._store.find(Kind.NODE, *key)
+        if node is None:
+            return None
+        again_s: float | None = None
+        since = self._kubelets.silent_since(key[1])
+        if since is not None:
+            left = since + self._grace_s - self._timeline.monotonic()
+            if left > 0:
+                again_s = left
+            else:
+                node = self._unknown(node)
+        ready = (condition(node, "Ready") or {}).get("status", "Unknown")
+        if ready != "True":
+            self._mark_pods(key[1])
+        wait_s = self._taint(node, ready)
+        return wait_s if again_s is None else again_s if wait_s is None else min(again_s, wait_s)
+
+    def _unknown(self, node: Json) -> Json:
+        now = self._timeline.now()
+        conditions = list(node["status"].get("conditions") or ())
+        for kind in [item["type"] for item in conditions]:
+            item = make_condition(kind, "Unknown", now, "NodeStatusUnknown", "Kubelet stopped posting node status.")
+            conditions = with_condition(conditions, item)
+        changed = self._store.mutate(
+            Kind.NODE, *key_of(node), lambda current: podstate.with_status(current, conditions=conditions)
+        )
+        return changed or node
+
+    def _mark_pods(self, name: str) -> None:
+        """Pods of a node that is not Ready are not Ready either: endpoints leave them out."""
+        item = make_condition("Ready", "False", self._timeline.now())
+        for pod in self._store.pods_on(name):
+            if podstate.ready(pod):
+                conditions = with_condition(list(pod["status"]["conditions"]), item)
+                self._store.mutate(
+                    Kind.POD,
+                    *key_of(pod),
+                    lambda current, conditions=conditions: podstate.with_status(  # type: ignore[misc]
+                        current, conditions=conditions
+                    ),
+                )
+
+    # ── taints ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _taint(self, node: Json, ready: str) -> float | None:
+        """Sets the taints that the node's state asks for; seconds until NoExecute may be set."""
+        now = stamp(self._timeline.now())
+        have = node["spec"].get("taints") or []
+        wanted: list[Json] = []
+        if node["spec"].get("unschedulable"):
+            wanted.append({"key": UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": now})
+        wait_s = None
+        if ready != "True":
+            key = UNREACHABLE if ready == "Unknown" else NOT_READY
+            wanted.append({"key": key, "effect": "NoSchedule", "timeAdded": now})
+            held = any(t["key"] in {UNREACHABLE, NOT_READY} and t["effect"] == "NoExecute" for t in have)
+            wait_s = None if held else self._wait_s(node)
+            if held or wait_s == 0:
+                wanted.append({"key": key, "effect": "NoExecute", "timeAdded": now})
+                wait_s = None
+        known = {(t["key"], t["effect"]): t for t in have}
+        ours = [known.get((t["key"], t["effect"]), t) for t in wanted]
+        taints = [*(t for t in have if t["key"] not in _OURS), *ours]
+        if taints != have:
+            self._store.mutate(Kind.NODE, *key_of(node), lambda current: _with_taints(current, taints))
+        return wait_s
+
+    def _wait_s(self, node: Json) -> float:
+        """0: NoExecute may be set now, and this is noted."""
+        zone = podstate.labels_of(node).get(ZONE, "")
+        nodes = self._store.list(Kind.NODE)
+        if not any(_ready(one) for one in nodes):
+            return 5.0
+        here = [one for one in nodes if podstate.labels_of(one).get(ZONE, "") == zone]
+        down = sum(not _ready(one) for one in here)
+        rate = self._rate_per_s
+        if down > 2 and down / len(here) >= 0.55:
+            if len(here) <= 50:
+                return 5.0
+            rate = self._slow_rate_per_s
+        now = self._timeline.monotonic()
+        free_at = self._free_at.get(zone, 0.0)
+        if now < free_at:
+            return free_at - now
+        self._free_at[zone] = now + 1 / rate
+        return 0.0
+
+
+def _ready(node: Json) -> bool:
+    return (condition(node, "Ready") or {}).get("status") == "True"
+
+
+def _with_taints(node: Json, taints: list[Json]) -> Json:
+    spec = {key: value for key, value in node["spec"].items() if key != "taints"}
+    return {**node, "spec": {**spec, "taints": taints} if taints else spec}
