@@ -11,6 +11,27 @@ SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-s
 _LOOK_AGAIN_S: Final = 1.0
 
 
+def keep_namespaces(store: ObjectStore) -> None:
+    """The four of every cluster. What a scene puts straight into the store brings its namespace along; clients of the
+    API must create theirs, as everywhere."""
+
+    def need(name: str) -> None:
+        if store.find(Kind.NAMESPACE, "", name) is None:
+            store.create(Kind.NAMESPACE, {"metadata": {"name": name}})
+
+    def changed(_kind: Kind, event: str, _old: Json | None, new: Json | None) -> None:
+        if event == "ADDED" and new is not None and "namespace" in new["metadata"]:
+            need(new["metadata"]["namespace"])
+
+    for name in SYSTEM_NAMESPACES:
+        need(name)
+    for kind in Kind:
+        if RESOURCES[kind].namespaced:
+            for obj in store.list(kind):
+                need(obj["metadata"]["namespace"])
+    store.listen(changed)
+
+
 def delete_namespace(store: ObjectStore, name: str, *, uid: str = "", resource_version: str = "") -> None:
     current = store.get(Kind.NAMESPACE, "", name)
     check_preconditions(Kind.NAMESPACE, current, uid, resource_version)

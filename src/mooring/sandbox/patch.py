@@ -1,6 +1,6 @@
 """The patch forms that clients send, applied copy-on-write: what did not change stays the same Python object.
 
-- JSON patch (RFC 6902). A failed `test` raises `TestFailed`, which is a `Conflict`: nothing was changed.
+- JSON patch (RFC 6902). One that does not fit raises `PatchFailed`, a `Conflict`: nothing was changed.
 - JSON merge patch (RFC 7386).
 - Strategic merge patch, as far as kubectl and we send it: lists with a merge key are merged by it, finalizers are a
   set, `$patch`, `$retainKeys` and `$deleteFromPrimitiveList` are obeyed; everything else is a merge patch. Taints and
@@ -12,10 +12,9 @@ from typing import Any, Final
 from mooring.ports import Conflict, Json, JsonPatch, PatchType, Refused
 
 
-class TestFailed(Conflict):
-    """A `test` operation of a JSON patch did not hold. The API server answers 422."""
-
-    __test__ = False
+class PatchFailed(Conflict):
+    """A JSON patch did not fit the object: a `test` did not hold, a path is not there. The API server answers 422, with
+    the same words for both."""
 
 
 #: Field name → merge key, where the API types declare one. `ports` is decided by what is in it.
@@ -87,7 +86,7 @@ def _apply_operation(doc: Any, operation: Json) -> Any:
     match kind:
         case "test":
             if not same(_read(doc, path), operation.get("value")):
-                raise TestFailed(f"testing value {operation.get('path')} failed")
+                raise PatchFailed(f"testing value {operation.get('path')} failed")
             return doc
         case "add" | "replace":
             if "value" not in operation:
@@ -128,12 +127,12 @@ def _index(items: list[Any], part: str, *, end: bool) -> int:
     if part == "-" and end:
         return len(items)
     if not part.isdigit() or int(part) > len(items) - (0 if end else 1):
-        raise Refused(f"array index {part!r} is out of bounds", 422)
+        raise PatchFailed(f"array index {part!r} is out of bounds")
     return int(part)
 
 
-def _missing(part: str) -> Refused:
-    return Refused(f"the path of a JSON patch does not exist: {part!r}", 422)
+def _missing(part: str) -> PatchFailed:
+    return PatchFailed(f"the path of a JSON patch does not exist: {part!r}")
 
 
 def _read(doc: Any, path: list[str]) -> Any:

@@ -52,6 +52,34 @@ def check_quota(store: ObjectStore, kind: Kind, obj: Json) -> None:
             )
 
 
+class QuotaStatus:
+    """Keeps `status.used` of every quota in step with what is there."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        store.listen(self._changed)
+
+    def _changed(self, kind: Kind, event: str, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        namespace = obj["metadata"].get("namespace", "") if obj else ""
+        if not namespace or (event == "MODIFIED" and kind not in {Kind.POD, Kind.RESOURCE_QUOTA}):
+            return
+        for quota in self._store.list(Kind.RESOURCE_QUOTA, namespace):
+            self._store.mutate(Kind.RESOURCE_QUOTA, namespace, quota["metadata"]["name"], self._counted)
+
+    def _counted(self, quota: Json) -> Json:
+        hard = quota.get("spec", {}).get("hard") or {}
+        used = {r: total for r in hard if (total := self._used(quota["metadata"]["namespace"], r)) is not None}
+        return {**quota, "status": {"hard": hard, "used": {r: f"{u.normalize():f}" for r, u in used.items()}}}
+
+    def _used(self, namespace: str, resource: str) -> Decimal | None:
+        for kind in Kind:
+            if measure := _measure(kind, resource):
+                objects = self._store.list(kind, namespace)
+                return sum((measure(obj) for obj in objects if _counts(kind, obj)), Decimal(0))
+        return None
+
+
 def _counts(kind: Kind, obj: Json) -> bool:
     return kind is not Kind.POD or obj.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
 

@@ -66,8 +66,13 @@ def without_owner(obj: Json, uid: str) -> Json:
 
 
 def spec_changed(kind: Kind, old: Json, new: Json) -> bool:
+    if kind is Kind.DEPLOYMENT and old["metadata"].get("annotations") != new["metadata"].get("annotations"):
+        return True  # so that its controller hears of a change to a rollout's annotations
     if kind is not Kind.TIDB_CLUSTER and ("spec" in old or "spec" in new):
-        return bool(old.get("spec") != new.get("spec"))
+        before, after = old.get("spec"), new.get("spec")
+        if kind is Kind.POD and before and after and "nodeName" in after and "nodeName" not in before:
+            before = {**before, "nodeName": after["nodeName"]}  # a binding is no change of what is wanted
+        return bool(before != after)
     # No status subresource, or no spec at all: everything but metadata counts.
     return {k: v for k, v in old.items() if k != "metadata"} != {k: v for k, v in new.items() if k != "metadata"}
 

@@ -24,9 +24,9 @@ from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock
 from mooring.sandbox.defaults import set_defaults
 from mooring.sandbox.faults import SILENCE_S, Fault, Faults, error_of
-from mooring.sandbox.namespaces import SYSTEM_NAMESPACES, delete_namespace
+from mooring.sandbox.namespaces import delete_namespace, keep_namespaces
 from mooring.sandbox.patch import apply_patch
-from mooring.sandbox.quota import check_quota
+from mooring.sandbox.quota import QuotaStatus, check_quota
 from mooring.sandbox.rules import STATUS_KINDS
 from mooring.sandbox.store import ObjectStore
 from mooring.sandbox.validation import validate_change, validate_new
@@ -75,9 +75,8 @@ class ApiServer:
         self._after: list[Hook] = []
         # The event loop holds tasks weakly: somebody must hold them.
         self._sending: set[asyncio.Task[PortError | None]] = set()
-        for name in SYSTEM_NAMESPACES:
-            if store.find(Kind.NAMESPACE, "", name) is None:
-                store.create(Kind.NAMESPACE, {"metadata": {"name": name}})
+        keep_namespaces(store)
+        QuotaStatus(store)
 
     def before_write(self, fn: Hook) -> None:
         self._before.append(fn)

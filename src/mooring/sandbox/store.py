@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused
+from mooring.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused, Unanswered
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.defaults import set_defaults
@@ -112,7 +112,7 @@ class ObjectStore:
         """What a create would store, but for its resourceVersion: defaults, name, uid, times. Changes nothing."""
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
-            raise Refused("resourceVersion should not be set on objects to be created", 400)
+            raise Unanswered("resourceVersion should not be set on objects to be created")  # a 500 indeed
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"):
             metadata.pop(field, None)
         if RESOURCES[kind].namespaced:
@@ -181,12 +181,20 @@ class ObjectStore:
         check_preconditions(kind, current, uid, resource_version)
         metadata = current["metadata"]
         grace_left = grace(current, grace_s) if kind is Kind.POD else 0
-        if grace_left == 0 and not metadata.get("finalizers"):
-            self._remove(kind, current, orphan=orphan)
-            return
+        if grace_left or metadata.get("finalizers") or kind is Kind.POD:
+            # A pod is marked before it goes even when it goes at once.
+            self._mark(kind, current, grace_left)
+        # Whoever heard of the mark may have ended it already.
+        left = self.find(kind, namespace, name)
+        if left is not None and left["metadata"]["uid"] == metadata["uid"]:
+            if grace_left == 0 and not left["metadata"].get("finalizers"):
+                self._remove(kind, left, orphan=orphan)
+
+    def _mark(self, kind: Kind, current: Json, grace_left: int) -> None:
+        """Sets or shortens the grace; never prolongs it."""
+        metadata = current["metadata"]
         began = self.timeline.now()
         if metadata.get("deletionTimestamp"):
-            # Only a shorter grace counts, measured from when deletion began.
             before = metadata.get("deletionGracePeriodSeconds", 0)
             if grace_left >= before:
                 return
@@ -195,17 +203,13 @@ class ObjectStore:
         marked["deletionGracePeriodSeconds"] = grace_left
         if "generation" in metadata:
             marked["generation"] = metadata["generation"] + 1
-        self._commit(kind, key_of(current), "MODIFIED", current, self._stamped({**current, "metadata": marked}))
+        new = self._stamped({**current, "metadata": marked})
+        self._commit(kind, key_of(current), "MODIFIED", current, new)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         """The last word of the kubelet or a controller; finalizers still hold the object."""
-        current = self.find(kind, namespace, name)
-        if current is None:
-            return
-        if current["metadata"].get("finalizers"):
+        if self.find(kind, namespace, name) is not None:
             self.delete(kind, namespace, name, grace_s=0)
-            return
-        self._remove(kind, current)
 
     def subscribe(self, kind: Kind, fn: Subscriber) -> None:
         """("ADDED" | "MODIFIED" | "DELETED", old, new): synchronous, after the write, in order, also for writes that a

@@ -51,6 +51,11 @@ def validate_new(kind: Kind, obj: Json) -> None:
 
 def validate_change(kind: Kind, old: Json, new: Json) -> None:
     _validate_labels(kind, new)
+    if old["metadata"].get("deletionTimestamp"):
+        more = {*(new["metadata"].get("finalizers") or ())} - {*(old["metadata"].get("finalizers") or ())}
+        if more:
+            why = "Forbidden: no new finalizers can be added if the object is being deleted"
+            raise _invalid(kind, new, "metadata.finalizers", f"{why}, found new finalizers {sorted(more)}")
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if before is after:
         return

@@ -1,0 +1,68 @@
+"""The real API server keeps the same contract as the sandbox: one list of promises, two servers."""
+
+import asyncio
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from mooring.kube import HttpKubeApi, load
+from mooring.lab.cluster import Lab
+from mooring.model.kinds import Kind
+from mooring.ports import AlreadyExists
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+from kube_contract import CASES, Bench, Case, until
+
+pytestmark = pytest.mark.e2e
+_IDS = itertools.count(1)
+
+TIDB_CRD = {
+    "metadata": {"name": "tidbclusters.pingcap.com"},
+    "spec": {
+        "group": "pingcap.com",
+        "scope": "Namespaced",
+        "names": {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+async def run(case: Case, kubeconfig: str) -> None:
+    async with HttpKubeApi(load(kubeconfig), write_timeout_s=10) as api:
+        await install_crd(api)
+        namespace = f"contract-{next(_IDS)}"
+        await api.create(Kind.NAMESPACE, {"metadata": {"name": namespace}})
+        try:
+            await case(Bench(api, namespace))
+        finally:
+            await api.delete(Kind.NAMESPACE, "", namespace)
+
+
+async def install_crd(api: HttpKubeApi) -> None:
+    try:
+        await api.create(Kind.CRD, TIDB_CRD)
+    except AlreadyExists:
+        return
+
+    async def established() -> bool:
+        crd = await api.get(Kind.CRD, "", "tidbclusters.pingcap.com")
+        conditions = crd.get("status", {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    await until(established)
+    await asyncio.sleep(1)  # established is a moment before served
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+async def test_real_api_server(case: Case, lab: Lab) -> None:
+    """Each promise of the contract holds on the real API server, through our own client."""
+    await run(case, str(lab.kubeconfig))
