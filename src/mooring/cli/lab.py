@@ -50,11 +50,11 @@ def up(
     try:
         lab = Lab.open(directory)
         if lab is not None:
-            # --nodes, --with and --k8s are about a new lab; this one stays what it is.
             revived = lab.revive()
             note(
                 f"the lab in {directory} ({lab.state.release.version}) "
                 + (f"had lost {', '.join(revived)}: started again" if revived else "is already up")
+                + "; --nodes, --with and --k8s count for a new lab alone"
             )
         else:
             binaries = find(release(k8s), build=build.build)
@@ -113,11 +113,11 @@ def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A
     elif lab is None:
         note(f"there is no lab in {directory}; `{_command('up', directory)}` starts one")
     else:
-        rows = [
-            (name, "runs" if pid else "gone", str(pid or "-"), str(lab.processes.log(name)))
-            for name, pid in pids.items()
-        ]
-        print_table(("SERVER", "STATE", "PID", "LOG"), rows)
+        print_table(
+            ("SERVER", "STATE", "PID"),
+            [(name, "runs" if pid else "gone", str(pid or "-")) for name, pid in pids.items()],
+        )
+        note(f"logs: {lab.dir / 'logs'}")
     return Exit.DONE if _is_up(pids) else Exit.NOT_AS_IT_SHOULD_BE
 
 
@@ -151,6 +151,9 @@ def _ending_politely() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        note("stopped; nothing is left running")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -158,8 +161,8 @@ def _ending_politely() -> Iterator[None]:
 def _add_nodes(lab: "Lab", nodes: int) -> None:
     try:
         lab.add_nodes(nodes)
-    except BaseException:
-        lab.down(keep_logs=True)
+    except BaseException as error:
+        lab.down(keep_logs=isinstance(error, Exception))
         raise
 
 

@@ -84,8 +84,8 @@ class Lab:
             _link(binaries, layout.bin)
             lab._start_control_plane(say)
             lab._start_extras(extras, say)
-        except BaseException:
-            lab.down(keep_logs=True)
+        except BaseException as error:
+            lab.down(keep_logs=isinstance(error, LabError))  # the log says why; an interrupted start has nothing to say
             raise
         return lab
 
