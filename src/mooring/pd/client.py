@@ -1,8 +1,9 @@
 """`ports.PlacementDriver` over PD's HTTP API, 2.1 to 8.5.
 
 Three rules carry it:
-- One look is one look. `observe` asks a fixed handful of lists, never one per store, and brackets them by PD's start
-  timestamp: what came from two lives of a PD is not put into one view.
+- One look is one look. `observe` asks a fixed handful of lists, never one per store; first of all who leads and since
+  when. Two looks with the same leader and start therefore have one life of PD between them: the first one's lists
+  cannot come from a later life.
 - PD may not know. A PD that has just started shows every store Up with no leaders, and has no schedulers yet; its list
   of evicted stores is then a 404, exactly as when there is no such scheduler. The scheduler names tell the two apart:
   a PD that runs always has some. `evicting` is None as long as it has none.
@@ -46,24 +47,31 @@ class PdClient:
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def observe(self) -> PdView:
-        for _ in range(2):
-            before = answers.status(await self._get("/status"))
-            stores, evicting, count, members, operators = await asyncio.gather(
-                self._get("/stores"), self._evicting(), self._region_count(), self._get("/members"), self.operators()
-            )
-            after = answers.status(await self._get("/status"))
-            if before.start_timestamp == after.start_timestamp:
-                known, leader = answers.members(members)
-                return PdView(
-                    stores=answers.stores(stores),
-                    evicting=evicting,
-                    region_count=count,
-                    start_timestamp=after.start_timestamp,
-                    leader=leader,
-                    members=known,
-                    operators=tuple(operators),
-                )
-        raise Unanswered("PD restarted or changed its leader while it was looked at")
+        members, leader = answers.members(await self._get("/members"))
+        started = await self._leader_started(members, leader)
+        stores, evicting, count, operators = await asyncio.gather(
+            self._get("/stores"), self._evicting(), self._region_count(), self.operators()
+        )
+        return PdView(
+            stores=answers.stores(stores),
+            evicting=evicting,
+            region_count=count,
+            start_timestamp=started,
+            leader=leader,
+            members=members,
+            operators=tuple(operators),
+        )
+
+    async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:
+        """A follower of 8.5 answers for itself here, not for the leader, so the leader is asked at its own address."""
+        urls = next((m.client_urls for m in members if m.name == leader), ())
+        if not urls:
+            raise Unanswered("PD has no leader now")
+        # With one member any endpoint is the leader, also through a tunnel that its own address does not pass.
+        answer = await self._transport.ask("GET", API + "/status", at=urls if len(members) > 1 else ())
+        if not answer.ok:
+            raise _error(answer, f"status of the PD leader {leader}")
+        return answers.status(answer.body).start_timestamp
 
     async def _evicting(self) -> tuple[int, ...] | None:
         answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")

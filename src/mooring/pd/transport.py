@@ -72,21 +72,26 @@ class Transport:
         self._current = 0
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, method: str, path: str, body: Any = None, *, idempotent: bool = True) -> Answer:
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, idempotent: bool = True, at: Sequence[str] = ()
+    ) -> Answer:
+        """`at`: ask these members themselves instead of any endpoint."""
         attempts = self._attempts if idempotent else 1
         failure: Unanswered | Throttled = Unanswered("PD was not asked")
         for attempt in range(attempts):
             if attempt:
                 await self._clock.sleep(self._pause_s(attempt, failure))
+            used = self._current
+            base = at[attempt % len(at)].rstrip("/") if at else self.endpoints[used]
             try:
-                return await self._ask_once(method, path, body)
+                return await self._ask_once(method, base + path, body)
             except (Unanswered, Throttled) as e:
                 failure = e
-                self._current = (self._current + 1) % len(self.endpoints)
+                if not at and self._current == used:  # several requests may have failed together: move on once
+                    self._current = (used + 1) % len(self.endpoints)
         raise failure
 
-    async def _ask_once(self, method: str, path: str, body: Any) -> Answer:
-        url = self.endpoints[self._current] + path
+    async def _ask_once(self, method: str, url: str, body: Any) -> Answer:
         try:
             async with self._open().request(
                 method, url, data=None if body is None else msgspec.json.encode(body)

@@ -1,0 +1,206 @@
+"""Talking to PD: introduce the stores, beat for each of them, one stream of regions per store.
+
+A connection lives as long as all of its parts do. When one fails (PD restarts, another member leads) all are given up
+together, the leader is looked for again, and every store reports every region it leads, as TiKV does.
+"""
+
+import asyncio
+import contextlib
+import time
+from urllib.parse import urlsplit
+
+import grpc
+
+from faketikv import messages as m
+
+GIB = 1 << 30
+LOST = (grpc.RpcError, OSError, asyncio.InvalidStateError, EOFError)
+
+
+class Wire:
+    def __init__(self, endpoints, cluster, reconnect_s):
+        self._endpoints = list(endpoints)
+        self._cluster = cluster
+        self._reconnect_s = reconnect_s
+        self._channel = None
+        self._cluster_id = 0
+        self._task = None
+        #: Store → regions to be reported on its stream. A new stream begins with all that it leads.
+        self._outbox = {s: asyncio.Queue() for s in cluster.stores}
+        self._greetings = asyncio.Queue()
+
+    async def start(self):
+        await self._connect()
+        await self._introduce()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self):
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._hang_up()
+
+    def report(self, region):
+        self._outbox[region.leader].put_nowait(region)
+
+    def greet(self, store_id):
+        """A store that is back introduces itself before it beats."""
+        self._greetings.put_nowait(store_id)
+
+    async def _run(self):
+        while True:
+            ids = self._cluster.stores
+            parts = [*map(self._beat, ids), *map(self._stream, ids), self._greet()]
+            tasks = [asyncio.ensure_future(p) for p in parts]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(self._reconnect_s)
+            await self._connect()
+
+    # ── The connection ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _connect(self):
+        """To the PD leader, whoever of the members that is now."""
+        for _ in range(600):
+            for endpoint in self._endpoints:
+                with contextlib.suppress(*LOST):
+                    await self._connect_through(endpoint)
+                    return
+            await asyncio.sleep(0.1)
+        raise RuntimeError("no PD leader found")
+
+    async def _connect_through(self, endpoint):
+        async with grpc.aio.insecure_channel(urlsplit(endpoint).netloc) as channel:
+            members = await _unary(channel, "GetMembers")(m.GetMembersRequest(), timeout=2)
+        if not members.leader.client_urls:
+            raise OSError("no leader yet")
+        await self._hang_up()
+        self._cluster_id = members.header.cluster_id
+        self._channel = grpc.aio.insecure_channel(urlsplit(members.leader.client_urls[0]).netloc)
+        await asyncio.wait_for(self._channel.channel_ready(), 2)
+
+    async def _hang_up(self):
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    @property
+    def _header(self):
+        return m.RequestHeader(cluster_id=self._cluster_id)
+
+    async def _ask(self, method, request):
+        answer = await _unary(self._channel, method)(request, timeout=3)
+        return answer.header.error
+
+    # ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _introduce(self):
+        """Bootstrap with one region that spans everything, then the stores. Known already is fine."""
+        stores = self._cluster.stores
+        first = min(stores)
+        epoch = m.RegionEpoch(conf_ver=1, version=1)
+        region = m.Region(id=2, region_epoch=epoch, peers=[m.Peer(id=3, store_id=first)])
+        request = m.BootstrapRequest(header=self._header, store=_store(stores[first]), region=region)
+        error = await self._ask("Bootstrap", request)
+        if error.type not in (0, 4):
+            raise RuntimeError(error.message)
+        for store in stores.values():
+            await self._put(store)
+
+    async def _put(self, store):
+        error = await self._ask("PutStore", m.PutStoreRequest(header=self._header, store=_store(store)))
+        if error.type:
+            raise OSError(error.message)
+
+    async def _greet(self):
+        while True:
+            store_id = await self._greetings.get()
+            await self._put(self._cluster.stores[store_id])
+            await self._beat_once(store_id)
+
+    async def _beat(self, store_id):
+        while True:
+            if self._cluster.stores[store_id].alive:
+                await self._beat_once(store_id)
+            await asyncio.sleep(self._cluster.heartbeat_s)
+
+    async def _beat_once(self, store_id):
+        stats = m.StoreStats(
+            store_id=store_id,
+            capacity=100 * GIB,
+            available=80 * GIB,
+            used_size=20 * GIB,
+            region_count=sum(store_id in r.peers for r in self._cluster.regions.values()),
+            start_time=self._cluster.stores[store_id].started,
+            interval=_interval(10),
+        )
+        error = await self._ask("StoreHeartbeat", m.StoreHeartbeatRequest(header=self._header, stats=stats))
+        if error.type:
+            raise OSError(error.message)
+
+    async def _stream(self, store_id):
+        call = self._channel.stream_stream(
+            "/pdpb.PD/RegionHeartbeat",
+            request_serializer=lambda r: r.SerializeToString(),
+            response_deserializer=m.RegionHeartbeatResponse.FromString,
+        )()
+        outbox = self._outbox[store_id]
+        for region in self._cluster.regions.values():
+            if region.leader == store_id:
+                outbox.put_nowait(region)
+        writer = asyncio.ensure_future(self._write(call, outbox, store_id))
+        try:
+            async for response in call:
+                if response.region_id:
+                    self._cluster.command(response)
+                elif response.header.error.type:
+                    return
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self, call, outbox, store_id):
+        while True:
+            region = await outbox.get()
+            if region.leader != store_id or not self._cluster.stores[store_id].alive:
+                continue
+            await call.write(
+                m.RegionHeartbeatRequest(
+                    header=self._header,
+                    region=region.message(),
+                    leader=m.Peer(id=region.peers[store_id][0], store_id=store_id),
+                    approximate_size=96 << 20,
+                    approximate_keys=960_000,
+                    interval=_interval(60),
+                    term=region.term,
+                )
+            )
+
+
+def _store(store):
+    return m.Store(
+        id=store.id,
+        address=store.address,
+        version="8.5.7",
+        peer_address=store.address,
+        status_address=store.address.replace(":2016", ":2018"),
+        start_timestamp=store.started,
+        deploy_path="/fake",
+    )
+
+
+def _interval(seconds):
+    now = int(time.time())
+    return m.TimeInterval(start_timestamp=now - seconds, end_timestamp=now)
+
+
+def _unary(channel, method):
+    return channel.unary_unary(
+        f"/pdpb.PD/{method}",
+        request_serializer=lambda r: r.SerializeToString(),
+        response_deserializer=getattr(m, f"{method}Response").FromString,
+    )
