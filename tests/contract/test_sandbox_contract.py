@@ -1,51 +1,28 @@
-"""The sandbox keeps the contract of the Kubernetes API, in process."""
+"""The sandbox keeps the contract of the Kubernetes API: in process, and over HTTP through our own client."""
+
+from pathlib import Path
 
 import pytest
 from kube_contract import CASES, Bench, Case
+from sandbox_bench import sandbox
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
-from mooring.sandbox.api import SandboxKubeApi
-from mooring.sandbox.clock import Timeline, run_virtual
-from mooring.sandbox.labels import selects
-from mooring.sandbox.store import ObjectStore
-
-
-def count_budgets(store: ObjectStore) -> None:
-    """Stands in for the disruption controller: pods without an owner, minAvailable as a number."""
-
-    def look(event: str, old: Json | None, new: Json | None) -> None:
-        for pdb in store.list(Kind.PDB, (new or old)["metadata"]["namespace"]):
-            store.mutate(Kind.PDB, *(pdb["metadata"][k] for k in ("namespace", "name")), count)
-
-    def count(pdb: Json) -> Json:
-        pods = [
-            p
-            for p in store.list(Kind.POD, pdb["metadata"]["namespace"])
-            if selects(pdb["spec"]["selector"], p["metadata"]["labels"]) and "deletionTimestamp" not in p["metadata"]
-        ]
-        ready = [{"type": "Ready", "status": "True"}]
-        healthy = sum(p["status"].get("conditions", [])[-1:] == ready for p in pods)
-        desired = pdb["spec"]["minAvailable"]
-        counted = {
-            "observedGeneration": pdb["metadata"]["generation"],
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "expectedPods": len(pods),
-            "disruptionsAllowed": max(0, healthy - desired),
-        }
-        return {**pdb, "status": {**(pdb.get("status") or {}), **counted}}
-
-    store.subscribe(Kind.POD, look)
-    store.subscribe(Kind.PDB, lambda event, old, new: look(event, old, new) if event == "ADDED" else None)
+from mooring.kube import HttpKubeApi, load
+from mooring.sandbox.clock import WallDriver, run_virtual
+from mooring.sandbox.facade import Facade
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_sandbox(case: Case) -> None:
     """Each promise of the contract holds on the sandbox, on virtual time."""
-    timeline = Timeline()
-    store = ObjectStore(timeline, seed=1)
-    api = SandboxKubeApi(store, seed=1, latency_s=0.002)
-    count_budgets(store)
-    store.create(Kind.NAMESPACE, {"metadata": {"name": "contract"}})
-    run_virtual(lambda: case(Bench(api, "contract", api.server.watches.compact)), timeline)
+    api = sandbox()
+    run_virtual(lambda: case(Bench(api, "contract", api.server.watches.compact)), api.store.timeline)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+async def test_facade(case: Case, tmp_path: Path) -> None:
+    """Each promise of the contract holds over HTTP too: what kubectl sees is what the port sees."""
+    server = sandbox(latency_s=0).server
+    async with Facade(server, driver=WallDriver(server.timeline, speed=5)) as facade:
+        facade.write_kubeconfig(tmp_path / "kubeconfig")
+        async with HttpKubeApi(load(str(tmp_path / "kubeconfig"))) as api:
+            await case(Bench(api, "contract", server.watches.compact))

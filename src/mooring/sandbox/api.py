@@ -115,10 +115,13 @@ class SandboxKubeApi:
         stream = self.server.watches.stream(
             kind, resource_version=resource_version, timeout_s=timeout_s, initial_events=initial_events
         )
-        async for change in stream:
-            if change.code == 410 and self.expired_as_status:
-                raise Expired(change.message)
-            yield _event(change)
+        try:
+            async for change in stream:
+                if change.code == 410 and self.expired_as_status:
+                    raise Expired(change.message)
+                yield _event(change)
+        finally:
+            await stream.aclose()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:
         return own_copy(await self.server.get(kind, namespace, name))

@@ -12,6 +12,7 @@ cluster, which no fault touches, write to the store and send pods through `sende
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,16 @@ from mooring.sandbox.watch import WINDOW, WatchWindow
 PATCH_TRIES: Final = 5
 #: Kinds that may be created with a status (nodes register themselves with their capacity).
 _STATUS_AT_BIRTH: Final = frozenset({Kind.NODE, Kind.PV, Kind.CRD})
+
+
+#: Where the warnings of webhooks go while a request is served; a real client reads them from the answer's headers.
+HEARD: Final[ContextVar[list[str] | None]] = ContextVar("HEARD", default=None)
+
+
+def warn(*words: str) -> None:
+    heard = HEARD.get()
+    if heard is not None:
+        heard.extend(words)
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -68,8 +79,6 @@ class ApiServer:
         self.admission = Admission(store, chance)
         self.faults = Faults(store.timeline, chance, self.watches)
         self.writes: list[Write] = []
-        #: Words of webhooks for the user, newest last (a real client reads them from the answer's headers).
-        self.warnings: list[str] = []
         self._clock = TimelineClock(store.timeline)
         self._before: list[Hook] = []
         self._after: list[Hook] = []
@@ -154,7 +163,7 @@ class ApiServer:
             admitted = await self.admission.mutate(request)
             new = self.store.prepare(kind, admitted.obj)
             said = await self.admission.validate(Request("CREATE", kind, new, user=by, dry_run=dry_run))
-            self.warnings += [*admitted.warnings, *said]
+            warn(*admitted.warnings, *said)
         validate_new(kind, new)
         check_quota(self.store, kind, new)
         return new
@@ -185,7 +194,7 @@ class ApiServer:
             admitted = await self.admission.mutate(request)
             wanted = admitted.obj
             said = await self.admission.validate(msgspec.structs.replace(request, new=wanted))
-            self.warnings += [*admitted.warnings, *said]
+            warn(*admitted.warnings, *said)
         if not status:
             validate_change(kind, current, set_defaults(kind, wanted))
         return self.store.update(kind, wanted, status=status)
@@ -249,7 +258,7 @@ class ApiServer:
             current = self.store.get(kind, namespace, name)
             request = Request("DELETE", kind, None, current, user=by)
             if self.admission.concerns(request):
-                self.warnings += await self.admission.validate(request)
+                warn(*await self.admission.validate(request))
             if kind is Kind.NAMESPACE:
                 delete_namespace(self.store, name, uid=uid, resource_version=resource_version)
             else:

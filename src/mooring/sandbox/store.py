@@ -186,9 +186,10 @@ class ObjectStore:
             self._mark(kind, current, grace_left)
         # Whoever heard of the mark may have ended it already.
         left = self.find(kind, namespace, name)
-        if left is not None and left["metadata"]["uid"] == metadata["uid"]:
-            if grace_left == 0 and not left["metadata"].get("finalizers"):
-                self._remove(kind, left, orphan=orphan)
+        if left is None or left["metadata"]["uid"] != metadata["uid"]:
+            return
+        if grace_left == 0 and not left["metadata"].get("finalizers"):
+            self._remove(kind, left, orphan=orphan)
 
     def _mark(self, kind: Kind, current: Json, grace_left: int) -> None:
         """Sets or shortens the grace; never prolongs it."""

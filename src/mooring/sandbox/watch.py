@@ -9,7 +9,7 @@ ends by itself after its time-out, as a real one does; bookmarks tell an idle wa
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from mooring.model.events import Object
@@ -121,7 +121,7 @@ class WatchWindow:
 
     async def stream(
         self, kind: Kind, *, resource_version: str, timeout_s: float, initial_events: bool = False
-    ) -> AsyncIterator[Change]:
+    ) -> AsyncGenerator[Change, None]:
         """Ends after `timeout_s` or when cut. Too old a resourceVersion: one ERROR with 410, then the end."""
         watcher = Watcher(kind)
         start = self._start(watcher, resource_version, initial_events=initial_events)

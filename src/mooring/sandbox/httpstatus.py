@@ -1,0 +1,72 @@
+"""Errors of the port as the API server tells them: an HTTP code and a metav1.Status."""
+
+from typing import Final
+
+from mooring.ports import (
+    AlreadyExists,
+    Conflict,
+    EvictionBlocked,
+    Expired,
+    Json,
+    NotFound,
+    PortError,
+    Refused,
+    Throttled,
+)
+from mooring.sandbox.eviction import TwoBudgets
+from mooring.sandbox.patch import PatchFailed
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+}
+
+
+def status_body(code: int, reason: str, message: str, details: Json | None = None) -> Json:
+    body: Json = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    if details:
+        body["details"] = details
+    return body
+
+
+def status_of(error: PortError) -> Json:
+    message = str(error)
+    match error:
+        case NotFound():
+            return status_body(404, "NotFound", message)
+        case AlreadyExists():
+            return status_body(409, "AlreadyExists", message)
+        case PatchFailed():
+            words = "the server rejected our request due to an error in our request"
+            return status_body(422, "Invalid", words, {"causes": [{"message": message}]})
+        case Conflict():
+            return status_body(409, "Conflict", message)
+        case Expired():
+            return status_body(410, "Expired", message)
+        case TwoBudgets():
+            return status_body(500, "InternalError", message)
+        case EvictionBlocked():
+            words = "Cannot evict pod as it would violate the pod's disruption budget."
+            cause = {"reason": "DisruptionBudget", "message": message.removeprefix(words).strip() or message}
+            return status_body(429, "TooManyRequests", words, {"causes": [cause]})
+        case Throttled():
+            details = {"retryAfterSeconds": max(1, int(error.retry_after_s))}
+            return status_body(429, "TooManyRequests", message, details)
+        case Refused():
+            return status_body(error.code, _REASONS.get(error.code, "Unknown"), message)
+        case _:
+            return status_body(500, "InternalError", message)

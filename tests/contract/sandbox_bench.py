@@ -1,0 +1,15 @@
+"""A sandbox for the contract: its API server, and the one controller that the contract needs."""
+
+from mooring.model.kinds import Kind
+from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.controllers.disruption import Disruption
+from mooring.sandbox.store import ObjectStore
+
+
+def sandbox(latency_s: float = 0.002) -> SandboxKubeApi:
+    store = ObjectStore(Timeline(), seed=1)
+    api = SandboxKubeApi(store, seed=1, latency_s=latency_s)
+    Disruption(store.timeline, store)
+    store.create(Kind.NAMESPACE, {"metadata": {"name": "contract"}})
+    return api
