@@ -112,6 +112,15 @@ def test_usage_counts_what_holds_room(world, rows, see):
     assert world.usage("nowhere") == Usage()
 
 
+def test_usage_follows_a_pod_that_keeps_its_shape(world, rows, see):
+    """Rows that share everything but a place or a phase are told apart all the same."""
+    shape = PodShape(cpu_milli=100)
+    see(Kind.POD, rows.pod("p", shape=shape), rows.pod("p", shape=shape, node="n1"))
+    assert (world.usage("n1").cpu_milli, names(world.pods_on("n1"))) == (100, ["p"])
+    see(Kind.POD, rows.pod("p", shape=shape, node="n1", phase="Failed"))
+    assert (world.usage("n1").cpu_milli, names(world.pods_on("n1"))) == (0, ["p"])
+
+
 def test_budgets_select_within_their_namespace(world, rows, see):
     """A budget selects by labels, also by the pod-name label that pods of a StatefulSet carry one by one."""
     see(

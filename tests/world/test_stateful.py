@@ -47,13 +47,16 @@ class Cluster(RuleBasedStateMachine):
         self.version += 1
         version = str(self.version)
         if kind is Kind.POD:
+            old = self.truth[kind].get(uid)
+            # Mostly a pod keeps its template and its owner, and only its place or its phase changes.
+            keep = old is not None and data.draw(st.integers(0, 3)) > 0
             return Pod(
                 "ns",
                 name,
                 uid,
                 version,
-                data.draw(st.sampled_from(SHAPES)),
-                owner=data.draw(st.sampled_from(OWNERS)),
+                old.shape if keep else data.draw(st.sampled_from(SHAPES)),
+                owner=old.owner if keep else data.draw(st.sampled_from(OWNERS)),
                 node=data.draw(st.sampled_from(("", *NAMES))),
                 phase=data.draw(st.sampled_from(("Pending", "Running", "Failed"))),
                 deletion_at=data.draw(st.sampled_from((None, 5.0))),
