@@ -52,6 +52,9 @@ class FakeTikv:
         self.obeyed = []
         #: Leaders that were on a store when it was stopped.
         self.interrupted = 0
+        #: Cleared: a connection once lost is not made again until it is set.
+        self.may_connect = asyncio.Event()
+        self.may_connect.set()
         self._wire = Wire(endpoints, self, reconnect_s)
         self._tasks = set()
 

@@ -59,6 +59,7 @@ class Wire:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.sleep(self._reconnect_s)
+            await self._cluster.may_connect.wait()
             await self._connect()
 
     # ── The connection ────────────────────────────────────────────────────────────────────────────────────────────

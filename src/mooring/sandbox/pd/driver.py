@@ -46,6 +46,9 @@ class SandboxPd:
         self.latency_s = 0.0
         self._lost_answers = 0
         self._lost_requests = 0
+        self.began_at = timeline.now()
+        #: Where each member is reached; set when it is served over HTTP.
+        self.urls: dict[str, str] = {name: f"http://{name}:2379" for name in self.settings.members}
 
     # ── TiKV and its pods ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,15 +115,15 @@ class SandboxPd:
 
     # ── What befalls PD ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def restart(self, down_s: float = 3.0) -> None:
-        """A PD of one member (or all at once) restarts: the false zero follows."""
+    def restart(self, down_s: float = 3.0, *, regions_known: bool = True) -> None:
+        """A PD of one member (or all at once) restarts: the false zero follows. It may have lost its regions, too."""
         self.server.forget()
-        self._go_away("connection refused", down_s, self._back)
+        self._go_away("connection refused", down_s, lambda: self._back(regions_known=regions_known))
 
-    def _back(self) -> None:
+    def _back(self, *, regions_known: bool) -> None:
         for name in self._started:
             self._started[name] = int(self.timeline.now())
-        self.server.begin(leaders_known=False)
+        self.server.begin(leaders_known=False, regions_known=regions_known)
 
     def lose_leader(self) -> None:
         """The PD leader's process is killed: 500s until another member leads, which has been synced and knows."""
@@ -133,6 +136,18 @@ class SandboxPd:
 
     def _take_over(self, name: str) -> None:
         self._started[self.leader] = int(self.timeline.now())
+        self._lead(name)
+
+    def hand_over(self, name: str) -> bool:
+        """The leader steps aside for another member, which answers a moment later. False: there is no such member."""
+        if name not in self.settings.members:
+            return False
+        if name != self.leader:
+            self.server.forget()
+            self._go_away("redirect failed", self.settings.handover_s, lambda: self._lead(name))
+        return True
+
+    def _lead(self, name: str) -> None:
         self.leader = name
         self.server.begin(leaders_known=True)
 
@@ -179,7 +194,7 @@ class SandboxPd:
             region_count=len(self.server.cache),
             start_timestamp=self.start_timestamp,
             leader=self.leader,
-            members=self._members(),
+            members=self.known_members(),
             operators=self._operators(),
         )
 
@@ -238,20 +253,13 @@ class SandboxPd:
 
     async def members(self) -> Sequence[PdMember]:
         await self._reach()
-        return self._members(healthy=True)
+        return self.known_members(healthy=True)
 
     async def transfer_pd_leader(self, name: str) -> None:
         await self._reach(write=True)
-        if name not in self.settings.members:
+        if not self.hand_over(name):
             raise Unanswered(f"PD: hand PD's leadership to {name}: 500 no such member")
-        if name != self.leader:
-            self.server.forget()
-            self._go_away("redirect failed", self.settings.handover_s, lambda: self._take_over_by_wish(name))
         self._answer()
-
-    def _take_over_by_wish(self, name: str) -> None:
-        self.leader = name
-        self.server.begin(leaders_known=True)
 
     async def close(self) -> None:
         return None
@@ -269,9 +277,9 @@ class SandboxPd:
             return ()
         return listed
 
-    def _members(self, *, healthy: bool | None = None) -> tuple[PdMember, ...]:
+    def known_members(self, *, healthy: bool | None = None) -> tuple[PdMember, ...]:
         names = sorted(self.settings.members)
-        return tuple(PdMember(n, 1000 + i, (f"http://{n}:2379",), healthy) for i, n in enumerate(names))
+        return tuple(PdMember(n, 1000 + i, (self.urls[n],), healthy) for i, n in enumerate(names))
 
     def _operators(self) -> tuple[PdOperator, ...]:
         running = self.server.operators.running
@@ -284,15 +292,23 @@ class SandboxPd:
             raise Unanswered(f"PD did not answer within {self.settings.timeout_s:g} s")
         if self.away:
             raise Unanswered(f"PD did not answer: {self.away}")
-        if write and self._lost_requests:
-            self._lost_requests -= 1
+        if write and self.take_lost_request():
             raise Unanswered("PD did not answer: the request was lost")
 
     def _answer(self) -> None:
         """A write was carried out; does its caller hear of it?"""
-        if self._lost_answers:
-            self._lost_answers -= 1
+        if self.take_lost_answer():
             raise Unanswered("PD did not answer: the answer was lost")
+
+    def take_lost_request(self) -> bool:
+        lost = self._lost_requests > 0
+        self._lost_requests -= lost
+        return lost
+
+    def take_lost_answer(self) -> bool:
+        lost = self._lost_answers > 0
+        self._lost_answers -= lost
+        return lost
 
     @staticmethod
     def _said(said: requests.Said) -> None:

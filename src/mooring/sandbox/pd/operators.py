@@ -97,6 +97,8 @@ class Operators:
         self.running: dict[int, Operator] = {}
         self._ended: dict[int, Operator] = {}
         self.on_end: Callable[[Operator], None] = lambda _: None
+        #: A region's leader reports that a step is done; only then PD goes on.
+        self.on_heard: Callable[[int], None] = lambda _: None
 
     def count(self, kind: str) -> int:
         return sum(1 for op in self.running.values() if op.counts_as == kind)
@@ -163,6 +165,12 @@ class Operators:
         if not done:
             op.timers.append(self._timeline.after(RESEND_S, lambda: self._resend(op, step)))
             return
+        op.timers.append(self._timeline.after(self._chance.uniform(*self._settings.report_s), lambda: self._heard(op)))
+
+    def _heard(self, op: Operator) -> None:
+        if op.status != "RUNNING":
+            return
+        self.on_heard(op.region_id)
         op.current += 1
         if op.current == len(op.steps):
             self._end(op, "SUCCESS")

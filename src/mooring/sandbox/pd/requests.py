@@ -47,6 +47,16 @@ def pause(pd: PdServer, name: str, seconds: int) -> Said:
     return Said(200, "Pause or resume the scheduler successfully.")
 
 
+def take_offline(pd: PdServer, store_id: int) -> Said:
+    if store_id not in pd.tikv.stores:
+        return Said(404, f"[PD:core:ErrStoreNotFound]store {store_id} not found")
+    if pd.asked_state.get(store_id) == "Tombstone":
+        return Said(410, f"[PD:core:ErrStoreRemoved]the store {store_id} has been removed")
+    pd.asked_state[store_id] = "Offline"
+    pd.kick()
+    return Said(200, "The store is set as Offline.")
+
+
 # ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -63,7 +63,7 @@ def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
 
 def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
     """From the store with most leaders to the one with fewest that has a follower there."""
-    counts = {s: pd.leader_counts.get(s, 0) for s in pd.up_stores() if s not in pd.evicting}
+    counts = {s: pd.leader_counts.get(s, 0) for s in pd.up_stores() if not pd.refuses_leaders(s)}
     for _ in range(pd.settings.balance_batch):
         found = _one_leader(pd, counts)
         if found is None:

@@ -7,6 +7,11 @@ Two kinds of memory, which is what makes a restart dangerous:
 
 So for a while after a restart every store is Up with its regions and no leader at all, the list of evicted stores is
 not there, and no scheduler runs: the false zero. It ends when the stores have reported and the coordinator has looked.
+Seen on a real one, and played here:
+- When the coordinator begins, balance-leader may act once before evict-leader counts: a few leaders come back to a
+  store that was empty, and leave again.
+- Regions are stored some seconds late. Killed before that, PD comes back without them: no region, no leader, and at
+  once the list of evicted stores, for nothing is left to wait for.
 
 Heartbeats of stores are not events here: the last one is computed from when the store began to report, so that an idle
 cluster costs nothing.
@@ -36,6 +41,7 @@ class PdServer:
         self.tikv.on_change = self._report
         self.operators = Operators(timeline, chance.fork("operators"), settings, self.tikv)
         self.operators.on_end = lambda _: self.kick()
+        self.operators.on_heard = lambda group_id: self.hear([group_id])
         # Stored.
         self.cache: dict[int, Region] = {}
         self.evicting: dict[int, None] = {}
@@ -52,8 +58,12 @@ class PdServer:
         self._held: dict[int, dict[int, None]] = {}
         self._heard = 0
         self.coordinator_up = False
+        #: Evicted stores take no leaders; not yet in the coordinator's first moment.
+        self._evict_counts = True
         self._life = 0
         self._listening = True
+        #: Stores whose stream is not back yet: what they say does not arrive.
+        self._deaf_to: set[int] = set()
         self._collecting: Timer | None = None
         self._begun_at = timeline.monotonic()
         self._tick: Timer | None = None
@@ -61,16 +71,18 @@ class PdServer:
     # ── What it has heard ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _report(self, group: RaftGroup) -> None:
-        """The group's leader tells PD, a moment later. A PD that is away hears nothing."""
-        life, group_id = self._life, group.id
-        delay = self.chance.uniform(*self.settings.report_s)
-        self.timeline.after(delay, lambda: self.hear([group_id]) if life == self._life else None)
+        """The group's leader tells PD, a moment later."""
+        group_id = group.id
+        self.timeline.after(self.chance.uniform(*self.settings.report_s), lambda: self.hear([group_id]))
 
     def hear(self, group_ids: Iterable[int]) -> None:
+        """What these groups' leaders have to say. A PD that is away hears nothing, and nothing from a broken stream."""
         if not self._listening:
             return
         for group_id in group_ids:
             group, known = self.tikv.groups.get(group_id), self.cache.get(group_id)
+            if group is not None and group.leader in self._deaf_to:
+                continue
             if group is None:
                 if known is not None:
                     self._forget(known)
@@ -142,7 +154,10 @@ class PdServer:
         return [s.id for s in self.tikv.stores.values() if self.state_of(s) in ("Offline", "Down")]
 
     def takes_leaders(self, store_id: int) -> bool:
-        return store_id not in self.evicting and self.is_up(store_id)
+        return not self.refuses_leaders(store_id) and self.is_up(store_id)
+
+    def refuses_leaders(self, store_id: int) -> bool:
+        return self._evict_counts and store_id in self.evicting
 
     def store(self, store: TikvStore) -> Store:
         size = self.settings.region_size_mib
@@ -201,6 +216,12 @@ class PdServer:
         if not self.coordinator_up:
             return
         self._bury()
+        if not self._evict_counts:
+            for op in list(schedulers.balance_leaders(self)):
+                self.operators.start(op)
+            self._evict_counts = True
+            self.kick()
+            return
         for name, propose, kind, limit in (
             (schedulers.EVICT_LEADER, schedulers.evict_leaders, "leader", self.limits["leader"]),
             (schedulers.BALANCE_LEADER, schedulers.balance_leaders, "leader", self.limits["leader"]),
@@ -227,23 +248,35 @@ class PdServer:
         self.operators.forget_all()
         self.paused.clear()
 
-    def begin(self, *, leaders_known: bool) -> None:
+    def begin(self, *, leaders_known: bool, regions_known: bool = True) -> None:
         """A process takes over. A follower that becomes leader knows the leaders too: they were synced to it."""
         self._begun_at = self.timeline.monotonic()
         self._listening = True
+        if not regions_known:
+            self.cache = {}
+            self.region_counts.clear()
+            self._held.clear()
+            self.coordinator_up = True
+            self._evict_counts = False
         if not leaders_known:
             self.cache = {r.id: msgspec.structs.replace(r, leader_store=0) for r in self.cache.values()}
             self.leader_counts.clear()
             self._led.clear()
             self._heard = 0
+        elif self.cache:
+            self.coordinator_up = True
+            self._evict_counts = not self.evicting
+            self.kick()
         life = self._life
+        self._deaf_to = set(self.tikv.stores)
         for store in self.tikv.stores.values():
             delay = self.chance.uniform(*self.settings.reconnect_s)
             self.timeline.after(delay, partial(self._reconnect, store, life))
         self._collect_later()
 
     def _reconnect(self, store: TikvStore, life: int) -> None:
-        if life == self._life and store.alive:
+        if life == self._life:
+            self._deaf_to.discard(store.id)
             self.hear(list(self.tikv.led[store.id]))
 
     def _collect_later(self) -> None:
@@ -252,12 +285,13 @@ class PdServer:
 
     def _collect(self) -> None:
         self._collecting = None
-        if not self._listening or not self.cache:
+        if not self._listening or not self.cache or self.coordinator_up:
             return
         waited = self.timeline.monotonic() - self._begun_at
         enough = self.settings.collect_share * len(self.cache)
         if self._heard >= enough or waited >= self.settings.collect_at_most_s:
             self.coordinator_up = True
+            self._evict_counts = not self.evicting
             self.kick()
         else:
             self._collect_later()

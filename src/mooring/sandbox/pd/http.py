@@ -1,0 +1,355 @@
+"""The sandbox's PD over HTTP, in the words and with the irregular status codes of the real one.
+
+Answers what our client and a person with curl or pd-ctl's habits would ask; anything else is PD's own plain 404. Fails
+as PD does: no connection while it restarts, 500 "redirect failed" while there is no leader.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from mooring.model.tidb import Region, Store
+from mooring.sandbox.pd import requests
+from mooring.sandbox.pd.driver import SandboxPd
+from mooring.sandbox.pd.requests import Said
+from mooring.sandbox.pd.schedulers import EVICT_LEADER
+
+API = "/pd/api/v1"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+NO_OPERATOR = Said(500, "[PD:operator:ErrOperatorNotFound]operator not found")
+NO_SCHEDULER = Said(404, "[PD:scheduler:ErrSchedulerNotFound]scheduler not found")
+APPLIED = Said(200, "The scheduler has been applied to the store.")
+
+
+def pd_app(pd: SandboxPd) -> web.Application:
+    """An aiohttp application to serve on loopback; the timeline must be driven by somebody (a WallDriver)."""
+    app = web.Application(middlewares=[_gate(pd)])
+    serve = _Pd(pd)
+    app.add_routes(
+        [
+            web.get(API + "/status", serve.status),
+            web.get(API + "/version", serve.version),
+            web.get(API + "/ping", serve.ping),
+            web.get(API + "/members", serve.members),
+            web.get(API + "/health", serve.health),
+            web.get(API + "/leader", serve.leader),
+            web.post(API + "/leader/transfer/{name}", serve.transfer),
+            web.get(API + "/cluster/status", serve.cluster_status),
+            web.get(API + "/stores", serve.stores),
+            web.get(API + "/store/{id}", serve.store),
+            web.delete(API + "/store/{id}", serve.take_offline),
+            web.get(API + "/regions", serve.regions),
+            web.get(API + "/regions/count", serve.region_count),
+            web.get(API + "/region/id/{id}", serve.region),
+            web.get(API + "/stats/region", serve.region_stats),
+            web.get(API + "/config/schedule", serve.config),
+            web.post(API + "/config", serve.set_config),
+            web.get(API + "/schedulers", serve.schedulers),
+            web.post(API + "/schedulers", serve.add_scheduler),
+            web.post(API + "/schedulers/{name}", serve.pause),
+            web.delete(API + "/schedulers/{name}", serve.remove_scheduler),
+            web.get(f"{API}/scheduler-config/{EVICT_LEADER}/list", serve.evict_list),
+            web.post(f"{API}/scheduler-config/{EVICT_LEADER}/config", serve.evict_config),
+            web.delete(f"{API}/scheduler-config/{EVICT_LEADER}/delete/{{id}}", serve.evict_delete),
+            web.get(API + "/operators", serve.operators),
+            web.get(API + "/operators/{id}", serve.operator),
+            web.post(API + "/operators", serve.add_operator),
+            web.delete(API + "/operators/{id}", serve.cancel_operator),
+        ]
+    )
+    return app
+
+
+def _gate(pd: SandboxPd) -> Any:
+    """Latency, and what is said or not said while nobody is there."""
+
+    @web.middleware
+    async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if pd.latency_s:
+            await asyncio.sleep(pd.latency_s)
+        local = request.path.endswith(("/status", "/health", "/version", "/ping"))
+        if "redirect" in pd.away and not local:
+            return _say(Said(500, "[PD:apiutil:ErrRedirect]redirect failed"))
+        if pd.away and request.transport is not None:
+            request.transport.close()
+            return web.Response()
+        if request.method != "GET" and pd.take_lost_request():
+            return _cut(request)
+        try:
+            response = await handler(request)
+        except web.HTTPNotFound:
+            return web.Response(status=404, text="404 page not found\n")
+        except msgspec.MsgspecError as e:
+            return _json({"code": "input", "msg": str(e), "data": {"Offset": 0}}, 400)
+        return _cut(request) if request.method != "GET" and pd.take_lost_answer() else response
+
+    return gate
+
+
+def _cut(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()
+
+
+def _json(value: Any, status: int = 200, *, indent: bool = True) -> web.Response:
+    body = msgspec.json.encode(value)
+    if indent:
+        body = msgspec.json.format(body, indent=2) + b"\n"
+    return web.Response(status=status, body=body, content_type="application/json")
+
+
+def _say(said: Said) -> web.Response:
+    return _json(said.words, said.status)
+
+
+class _Pd:
+    def __init__(self, pd: SandboxPd) -> None:
+        self._pd = pd
+        self._server = pd.server
+
+    # ── Itself ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def status(self, _: web.Request) -> web.Response:
+        version = self._pd.settings.version
+        started = self._pd.start_timestamp
+        return _json({"build_ts": "None", "version": version, "git_hash": "sandbox", "start_timestamp": started})
+
+    async def version(self, _: web.Request) -> web.Response:
+        return _json({"version": self._pd.settings.version, "build_time": "", "hash": "", "branch": ""})
+
+    async def ping(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    def _members(self) -> list[dict[str, Any]]:
+        known = self._pd.known_members()
+        return [{"name": m.name, "member_id": m.member_id, "client_urls": list(m.client_urls)} for m in known]
+
+    async def members(self, _: web.Request) -> web.Response:
+        leader = next(m for m in self._members() if m["name"] == self._pd.leader)
+        header = {"cluster_id": 7708465309223700553}
+        return _json({"header": header, "members": self._members(), "leader": leader, "etcd_leader": leader})
+
+    async def health(self, _: web.Request) -> web.Response:
+        return _json([m | {"health": True} for m in self._members()])
+
+    async def leader(self, _: web.Request) -> web.Response:
+        return _json(next(m for m in self._members() if m["name"] == self._pd.leader))
+
+    async def transfer(self, request: web.Request) -> web.Response:
+        if not self._pd.hand_over(request.match_info["name"]):
+            return _say(Said(500, "failed to transfer leader: no such member"))
+        return _say(Said(200, "The transfer command is submitted."))
+
+    async def cluster_status(self, _: web.Request) -> web.Response:
+        began = _go_time(self._pd.began_at)
+        initialized = bool(self._server.cache)
+        return _json({"raft_bootstrap_time": began, "is_initialized": initialized, "replication_status": ""})
+
+    async def config(self, _: web.Request) -> web.Response:
+        return _json(requests.schedule_config(self._server))
+
+    async def set_config(self, request: web.Request) -> web.Response:
+        for key, value in msgspec.json.decode(await request.read(), type=dict[str, Any]).items():
+            if key.removeprefix("schedule.") != "leader-schedule-limit":
+                return _say(Said(400, f"config item {key} not found"))
+            self._server.limits["leader"] = int(value)
+            self._server.kick()
+        return _say(Said(200, "The config is updated."))
+
+    # ── Stores and regions ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stores(self, _: web.Request) -> web.Response:
+        stores = [_store(s, self._pd) for s in self._server.stores()]
+        return _json({"count": len(stores), "stores": stores})
+
+    async def store(self, request: web.Request) -> web.Response:
+        store = self._server.tikv.stores.get(_number(request))
+        if store is None:
+            return _say(Said(404, f"[PD:core:ErrStoreNotFound]store {_number(request)} not found"))
+        return _json(_store(self._server.store(store), self._pd))
+
+    async def take_offline(self, request: web.Request) -> web.Response:
+        return _say(requests.take_offline(self._server, _number(request)))
+
+    async def regions(self, _: web.Request) -> web.Response:
+        found = [_region(r) for r in self._server.cache.values()]
+        return _json({"count": len(found), "regions": found}, indent=False)
+
+    async def region(self, request: web.Request) -> web.Response:
+        return _json(_region(self._server.cache.get(_number(request), Region(0))), indent=False)
+
+    async def region_count(self, _: web.Request) -> web.Response:
+        return _json({"count": len(self._server.cache), "regions": None})
+
+    async def region_stats(self, _: web.Request) -> web.Response:
+        leaders = {str(s): n for s, n in sorted(self._server.leader_counts.items())}
+        peers = {str(s): n for s, n in sorted(self._server.region_counts.items())}
+        return _json({"count": len(self._server.cache), "store_leader_count": leaders, "store_peer_count": peers})
+
+    # ── Schedulers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def schedulers(self, request: web.Request) -> web.Response:
+        names = self._server.scheduler_names()
+        match request.query.get("status"):
+            case "paused" if "timestamp" in request.query:
+                paused = [(n, self._server.paused[n]) for n in names if self._server.is_paused(n)]
+                return _json([{"name": n, "paused_at": _go_time(a), "resume_at": _go_time(b)} for n, (a, b) in paused])
+            case "paused":
+                return _json([n for n in names if self._server.is_paused(n)])
+            case "disabled":
+                return _json([])
+        return _json(list(names))
+
+    async def add_scheduler(self, request: web.Request) -> web.Response:
+        body = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        name, store = body.get("name"), body.get("store_id")
+        if not name:
+            return _say(Said(400, "missing scheduler name"))
+        if name != EVICT_LEADER:
+            return _say(Said(400, "unknown scheduler"))
+        if not isinstance(store, int):
+            return _say(Said(400, "missing store id"))
+        return _say(requests.add_evict_leader(self._server, store))
+
+    async def pause(self, request: web.Request) -> web.Response:
+        body = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        return _say(requests.pause(self._server, request.match_info["name"], int(body.get("delay", 0))))
+
+    async def remove_scheduler(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name == EVICT_LEADER:
+            if self._server.evict_list() is None:
+                return _say(NO_SCHEDULER)
+            for store in list(self._server.evicting):
+                requests.remove_evict_leader(self._server, store)
+            return _say(Said(200, "The scheduler is removed."))
+        store_id = name.removeprefix(EVICT_LEADER + "-")
+        if not store_id.isdigit():
+            return _say(NO_SCHEDULER)
+        listed = self._server.evict_list() or ()
+        removed = int(store_id) in listed and requests.remove_evict_leader(self._server, int(store_id))
+        return _json(None, 200 if removed else 404)
+
+    async def evict_list(self, _: web.Request) -> web.Response:
+        listed = self._server.evict_list()
+        if listed is None:
+            raise web.HTTPNotFound
+        ranges = {str(s): [{"start-key": "", "end-key": ""}] for s in listed}
+        return _json({"store-id-ranges": ranges, "batch": self._server.evict_batch})
+
+    async def evict_config(self, request: web.Request) -> web.Response:
+        if self._server.evict_list() is None:
+            raise web.HTTPNotFound
+        body = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        batch = body.get("batch")
+        if isinstance(batch, int):
+            if not 1 <= batch <= 10:
+                return _say(Said(400, "batch is invalid, it should be in [1, 10]"))
+            self._server.evict_batch = batch
+        if isinstance(body.get("store_id"), int):
+            said = requests.add_evict_leader(self._server, body["store_id"])
+            if said.status != 200:
+                return _say(Said(500, said.words.strip('"\n')))
+        return _say(APPLIED)
+
+    async def evict_delete(self, request: web.Request) -> web.Response:
+        if self._server.evict_list() is None:
+            raise web.HTTPNotFound
+        if not requests.remove_evict_leader(self._server, _number(request)):
+            return _say(Said(404, "[PD:scheduler:ErrScheduleConfigNotExist]the config does not exist"))
+        return _json(None) if self._server.evicting else _say(Said(200, "The last store has been deleted"))
+
+    # ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def operators(self, request: web.Request) -> web.Response:
+        kinds = request.query.getall("kind", [])
+        if kinds == ["waiting"]:
+            return _json(None)
+        running = self._server.operators.running.values()
+        return _json([op.line() for op in running if not kinds or set(kinds) & set(op.kinds)])
+
+    async def operator(self, request: web.Request) -> web.Response:
+        if request.match_info["id"] == "records":
+            return _json([op.line() for op in self._server.operators.records()])
+        op = self._server.operators.find(_number(request))
+        return _say(NO_OPERATOR if op is None else Said(200, f"status: {op.status}, operator: {op.line()}"))
+
+    async def add_operator(self, request: web.Request) -> web.Response:
+        body = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        return _say(requests.add_operator(self._server, body))
+
+    async def cancel_operator(self, request: web.Request) -> web.Response:
+        if not self._server.operators.cancel(_number(request)):
+            return _say(NO_OPERATOR)
+        return _say(Said(200, "The pending operator is canceled."))
+
+
+def _number(request: web.Request) -> int:
+    text = request.match_info["id"]
+    if not text.isdigit():
+        raise web.HTTPBadRequest(text=f'"strconv.ParseUint: parsing \\"{text}\\": invalid syntax"\n')
+    return int(text)
+
+
+def _go_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _store(store: Store, pd: SandboxPd) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "id": store.id,
+        "address": store.address,
+        "version": pd.settings.version.removeprefix("v"),
+        "peer_address": store.address,
+        "status_address": store.address.replace(":20160", ":20180"),
+        "start_timestamp": int(store.started_at or 0),
+        "last_heartbeat": int((store.last_heartbeat_at or 0) * 1e9),
+        "node_state": {"Offline": 2, "Tombstone": 3}.get(store.state, 1),
+        "state_name": store.state,
+    }
+    if store.labels:
+        meta["labels"] = [{"key": k, "value": v} for k, v in store.labels.items()]
+    if store.state in ("Offline", "Tombstone"):
+        meta["state"] = {"Offline": 1, "Tombstone": 2}[store.state]
+    status = {
+        "capacity": f"{store.capacity_bytes / (1 << 30):.4g}GiB",
+        "available": f"{store.available_bytes / (1 << 30):.4g}GiB",
+        "used_size": f"{(store.capacity_bytes - store.available_bytes) / (1 << 30):.4g}GiB",
+        "leader_count": store.leader_count,
+        "leader_weight": 1,
+        "leader_score": store.leader_count,
+        "leader_size": store.leader_size_mib,
+        "region_count": store.region_count,
+        "region_weight": 1,
+        "region_score": store.region_size_mib,
+        "region_size": store.region_size_mib,
+        "start_ts": _go_time(store.started_at or 0),
+        "last_heartbeat_ts": _go_time(store.last_heartbeat_at or 0),
+        "uptime": f"{(store.last_heartbeat_at or 0) - (store.started_at or 0):.6f}s",
+    }
+    return {"store": meta, "status": status}
+
+
+def _region(region: Region) -> dict[str, Any]:
+    peers = [{"role_name": p.role, "id": p.id, "store_id": p.store_id} for p in region.peers]
+    leader = next((p for p in peers if p["store_id"] == region.leader_store), {"role_name": ""})
+    return {
+        "id": region.id,
+        "start_key": region.start_key,
+        "end_key": region.end_key,
+        "epoch": {"conf_ver": region.conf_ver, "version": region.version},
+        "peers": peers,
+        "leader": leader,
+        "cpu_usage": 0,
+        "written_bytes": 0,
+        "read_bytes": 0,
+        "written_keys": 0,
+        "read_keys": 0,
+        "approximate_size": region.size_mib,
+        "approximate_keys": region.keys,
+    }
