@@ -6,13 +6,12 @@ and the instant the process began, so that a reused pid is never mistaken for ou
 Each server is in a session of its own, so that Ctrl-C reaches us alone and we can stop them in the right order.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,15 @@ from mooring.lab.loopback import answers
 STOP_WITHIN_S: Final = 10.0
 READY_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.05
-_PR_SET_PDEATHSIG: Final = 1
+#: Asks the kernel for SIGKILL when the parent is gone (PR_SET_PDEATHSIG), makes sure it is not gone already, and
+#: becomes the server. A program of its own: running Python between fork and exec is unsafe once there are threads.
+_DIE_WITH_PARENT: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the starter is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -122,12 +129,11 @@ class Processes:
     def _spawn(self, server: Server) -> subprocess.Popen[bytes]:
         with self.log(server.name).open("ab") as log:
             return subprocess.Popen(
-                server.argv,
+                (*_dying_with(os.getpid()), *server.argv) if self._starter else server.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent() if self._starter else None,  # noqa: PLW1509 - two system calls
             )
 
     def _end(self, name: str, sign: signal.Signals, within_s: float) -> None:
@@ -196,16 +202,8 @@ def _began(pid: int) -> str | None:
     return None if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What a child runs before its program: ask the kernel for SIGKILL when the thread that started it is gone."""
+def _dying_with(parent: int) -> tuple[str, ...]:
+    """What to put before a command so that it ends with its parent. Only Linux knows how."""
     if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)  # looked up before the fork: nothing may be loaded between fork and exec
-    parent = os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)  # we were gone before we could ask
-
-    return ask
+        return ()
+    return (sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(parent))
