@@ -13,7 +13,7 @@ INF = float("inf")
 class SlowQueue:
     def __init__(self, settings=None):
         self.settings = settings or Settings()
-        self.now = -INF
+        self.now = 0.0
         self.held = False
         self.limits = {}
         self.facts = {}  # (target, subject) -> amount

@@ -10,11 +10,14 @@ from cyclopts import App, Parameter
 from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
+#: A file to read; `-` is stdin.
+Readable = Annotated[Path, Parameter(allow_leading_hyphen=True)]
+
 app = App(name="traffic", help="The queue: moves wait in order and pass by cost.")
 
 
 @app.command
-def replay(events: Path, *, config: Annotated[Path | None, Parameter(name="--config")] = None) -> None:
+def replay(events: Readable, *, config: Annotated[Path | None, Parameter(name="--config")] = None) -> None:
     """Play a recorded stream of operators through the queue and print what becomes of each.
 
     One JSON object a line in, one a line out; lines that make no sense are `ignored` with a reason (in words on
@@ -50,7 +53,7 @@ def replay(events: Path, *, config: Annotated[Path | None, Parameter(name="--con
 
 
 @app.command
-def migrate(old_config: Path, *, output: Output = Format.TABLE) -> None:
+def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     """Turn PD's old limits into the five settings of the queue, each with its reason.
 
     Takes what `pd-ctl config show` (or `GET /pd/api/v1/config`) prints. With `-o json` the part under `config` is

@@ -2,7 +2,7 @@
 
     from mooring.traffic import Queue, live_settings
 
-    queue = Queue(live_settings())
+    queue = Queue(live_settings(), now)
     queue.tick(now)                      # first, at every turn: what is due ends; returns events like every call
     queue.submit(op)                     # -> [Accepted, Promoted …] or [Rejected(reason, detail)]
     queue.submit_batch(ops)              # each its own result, then one pass

@@ -6,7 +6,7 @@ goes on.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final, cast
 
 import msgspec
@@ -39,7 +39,7 @@ class Replay:
     """Feed it lines, get lines. `remark` is told, in words, what was wrong with those it ignored."""
 
     def __init__(self, settings: Settings | None = None, remark: Callable[[str], None] = lambda _: None) -> None:
-        self.queue = Queue(settings)
+        self.queue = Queue(settings, now=-inf)
         self._remark = remark
 
     def line(self, raw: bytes | str) -> list[Json]:

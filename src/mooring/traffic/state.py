@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop
-from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -45,9 +44,10 @@ class Lanes(dict[str, Lane]):
 
 
 class State:
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, now: float = 0.0) -> None:
         self.settings = settings or Settings()
-        self.now = -inf
+        #: As `tick` last said. Time-outs count from it, so the first tick comes before the first operator.
+        self.now = now
         #: While held, operators are taken in and end, but none is promoted.
         self.held = False
         self.lanes = Lanes(self.settings)

@@ -1,0 +1,89 @@
+"""`mooring traffic` as a user types it: data on stdout, words on stderr, the contract's exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mooring.cli import app
+from mooring.cli.exits import CommandError, Exit
+
+
+def mooring(*args, stdin=""):
+    command = [sys.executable, "-c", "from mooring.cli import main; main()", "traffic", *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+SUBMIT = {
+    "at": 0,
+    "do": "submit",
+    "operator": {
+        "id": "a",
+        "scheduler": "s",
+        "regions": [1],
+        "leader": 1,
+        "peers": [1],
+        "steps": [{"kind": "AddPeer", "store": 2}],
+    },
+}
+
+
+def test_replay_reads_a_file_and_goes_on_after_garbage(tmp_path):
+    """One object a line out; garbage is told on stderr with its place; exit 0."""
+    events, config = tmp_path / "events.jsonl", tmp_path / "limits.yml"
+    events.write_text(f"{json.dumps(SUBMIT)}\n\nrubbish\n" + json.dumps({"at": 1, "do": "finish", "id": "a"}))
+    config.write_text("MaxScheduleCost: null\nStoreMaxScheduleCost:\n  2: 8\n")
+    done = mooring("replay", events, "--config", config)
+    assert done.returncode == 0
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == [
+        "accepted",
+        "promoted",
+        "ignored",
+        "finished",
+    ]
+    assert "events.jsonl:3:" in done.stderr
+
+
+def test_replay_reads_stdin():
+    """`-` is stdin, so that a recording can be piped."""
+    assert mooring("replay", "-", stdin=json.dumps(SUBMIT)).stdout.count("\n") == 2
+
+
+@pytest.mark.parametrize("config", ["MaxScheduleCost: -3", "Colour: red", "[", "- 1", "{"])
+def test_a_bad_config_file_is_refused(tmp_path, config):
+    """Exit 2, naming the file and what would be right."""
+    path = tmp_path / "limits.yml"
+    path.write_text(config)
+    with pytest.raises(CommandError, match=r"limits\.yml") as refused:
+        app(["traffic", "replay", "-", "--config", str(path)], exit_on_error=False, print_error=False)
+    assert refused.value.code == Exit.USAGE
+
+
+def test_a_file_that_is_not_there():
+    """Exit 2, naming it."""
+    done = mooring("replay", "/no/such/file")
+    assert done.returncode == 2
+    assert "/no/such/file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_migrate_output_feeds_replay(tmp_path):
+    """What `migrate -o json` prints under `config` is a configuration that `replay` takes."""
+    old, new = tmp_path / "pd.json", tmp_path / "new.json"
+    old.write_text(json.dumps({"schedule": {"leader-schedule-limit": 4, "store-limit": {"1": {"add-peer": 15}}}}))
+    answer = json.loads(mooring("migrate", old, "-o", "json").stdout)
+    assert set(answer) == {"config", "reasons", "dropped"}
+    assert answer["config"].keys() == answer["reasons"].keys()
+    new.write_text(json.dumps(answer["config"]))
+    assert mooring("replay", "-", "--config", new, stdin=json.dumps(SUBMIT)).returncode == 0
+    assert "MaxScheduleCost" in mooring("migrate", old).stdout
+
+
+def test_migrate_refuses_what_is_no_configuration(tmp_path):
+    """Exit 2 when the file has none of the old limits."""
+    path = tmp_path / "pd.json"
+    path.write_text("{}")
+    done = mooring("migrate", path)
+    assert done.returncode == 2
+    assert "leader-schedule-limit" in done.stderr
