@@ -64,7 +64,7 @@ def test_a_minority_of_control_planes_is_replaced(planes, lost):
     plan = decide(view(some(lost, 60), current=current, constraints=limits(planes)))
     assert plan.action is Action.REMOVE_NON_EXISTENT
     assert len(plan.control_planes) == planes
-    assert [v for v in moves(plan).values()].count("remove") == lost
+    assert list(moves(plan).values()).count("remove") == lost
 
 
 def test_vanished_nodes_leave_and_workers_are_filled_up():

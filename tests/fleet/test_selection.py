@@ -169,23 +169,19 @@ fleets = st.lists(
 )
 
 
-def by_rack(machine):
-    return ("", machine.rack)
-
-
 @settings(max_examples=60)
 @given(fleets, st.lists(st.integers(0, 4), max_size=12))
 def test_the_queue_adds_like_a_plain_maximum(fleet, counted):
     """F4: each pick equals the highest score over all that are left, computed anew."""
     left = [m(n, rack=rack, days=days) for n, (rack, days, _) in enumerate(fleet)]
     counts = Counter(counted)
-    queue = to_add(left, by_rack, {("", r): c for r, c in counts.items()}, Lives(NOW))
+    queue = to_add(left, dict(counts), Lives(NOW))
     while left:
         score = {x.address: (100 - counts[x.rack]) * 10 + life(days_left(x, NOW)) for x in left}
         ranked = sorted(left, key=lambda x: (-score[x.address], address_number(x.address)))
         choice = queue.take()
         assert choice is not None and choice.machine is ranked[0]
-        assert choice.score.total == score[ranked[0].address]
+        assert choice.score == score[ranked[0].address]
         assert choice.runner_up is (ranked[1] if len(ranked) > 1 else None)
         counts[ranked[0].rack] += 1
         left.remove(ranked[0])
@@ -198,7 +194,7 @@ def test_the_queue_removes_like_a_plain_minimum(fleet):
     """F4: each removal equals the lowest score over all that are left, health included, computed anew."""
     left = [m(n, rack=rack, days=days, state=state) for n, (rack, days, state) in enumerate(fleet)]
     counts = Counter(x.rack for x in left)
-    queue = to_remove(left, by_rack, {("", r): c for r, c in counts.items()}, Lives(NOW))
+    queue = to_remove(left, lambda x: x.rack, dict(counts), Lives(NOW))
     while left:
         score = {
             x.address: (1000 if x.state == "HEALTHY" else 0) + (100 - counts[x.rack]) * 10 + life(days_left(x, NOW))
@@ -207,7 +203,7 @@ def test_the_queue_removes_like_a_plain_minimum(fleet):
         lowest = min(left, key=lambda x: (score[x.address], -address_number(x.address)))
         choice = queue.take()
         assert choice is not None and choice.machine is lowest
-        assert choice.score.total == score[lowest.address]
+        assert choice.score == score[lowest.address]
         counts[lowest.rack] -= 1
         left.remove(lowest)
 

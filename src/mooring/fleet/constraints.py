@@ -31,9 +31,6 @@ class Constraints(msgspec.Struct, frozen=True):
     maximum_workers: int = 0
     notes: tuple[str, ...] = ()
 
-    def room_for_worker(self, workers: int) -> bool:
-        return self.maximum_workers == 0 or workers < self.maximum_workers
-
 
 def parse_constraints(document: Any, where: str = "constraints") -> Constraints | PlanError:
     problems = list(_problems(document))

@@ -16,7 +16,7 @@ from mooring.fleet.syntax import is_ip, kind_of
 StateTaint = tuple[str, str] | None
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """One node of the current cluster."""
 
     address: str

@@ -28,9 +28,10 @@ def decide(view: FleetView) -> ClusterPlan:
 
 
 def _finish(draft: Draft, action: Action) -> ClusterPlan:
+    machines = draft.machines
     seats = tuple(
-        [_seat(draft, address, control_plane=True) for address in draft.control_planes]
-        + [_seat(draft, address, control_plane=False) for address in draft.workers]
+        [Seat(a, True, machines[a]) if a in machines else _vanished(draft, a) for a in draft.control_planes]
+        + [Seat(a, False, machines[a]) if a in machines else _vanished(draft, a) for a in draft.workers]
     )
     unmet, notes = generate.unmet(draft), tuple(draft.notes)
     if action is Action.NONE:
@@ -41,10 +42,8 @@ def _finish(draft: Draft, action: Action) -> ClusterPlan:
     return ClusterPlan(action, seats, tuple(_changes(draft, seats, nodes)), unmet, None, notes, nodes)
 
 
-def _seat(draft: Draft, address: str, *, control_plane: bool) -> Seat:
-    machine = draft.machines.get(address)
-    kept = draft.members[address].node if machine is None else None
-    return Seat(address, control_plane, machine, kept)
+def _vanished(draft: Draft, address: str) -> Seat:
+    return Seat(address, address in draft.control_planes, None, draft.members[address].node)
 
 
 def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:

@@ -36,6 +36,7 @@ class Draft:
         self._roles: dict[str, int] | None = None
         self._worker_queues: dict[str, RackQueue] | None = None
         self._control_plane_queue: RackQueue | None = None
+        self._worker_machines: list[Machine] | None = None
         self._roleless = len(view.template.workers) == 1 and not view.template.workers[0].role
 
     # ── who is who ────────────────────────────────────────────────────────────────────────────────────────────
@@ -51,13 +52,18 @@ class Draft:
     def vanished(self, addresses: dict[str, None]) -> list[str]:
         return [a for a in addresses if a not in self.machines]
 
-    def seated(self, addresses: dict[str, None]) -> Iterator[Machine]:
-        """Members whose machine is known; one kept after its machine vanished is skipped."""
-        machines = self.machines
-        return (machines[a] for a in addresses if a in machines)
+    def seated_control_planes(self) -> list[Machine]:
+        return [self.machines[a] for a in self.control_planes if a in self.machines]
+
+    def seated_workers(self) -> list[Machine]:
+        """Workers whose machine is known; one kept after its machine vanished is skipped."""
+        if self._worker_machines is None:
+            machines = self.machines
+            self._worker_machines = [machines[a] for a in self.workers if a in machines]
+        return self._worker_machines
 
     def healthy_workers(self) -> int:
-        return sum(1 for m in self.seated(self.workers) if m.state == _HEALTHY)
+        return sum(1 for m in self.seated_workers() if m.state == _HEALTHY)
 
     def bad_taint(self, address: str) -> str:
         """The taint that bars this machine from the control plane, as its live Node carries it."""
@@ -76,8 +82,11 @@ class Draft:
     def add_control_plane(self) -> bool:
         """The best unused machine becomes a control plane."""
         if self._control_plane_queue is None:
-            fit = [m for m in self.unused.values() if self.fit_for_control_plane(m)]
-            self._control_plane_queue = to_add(fit, _by_rack, self._control_plane_counts(), self._lives)
+            role = self.view.template.control_plane.role
+            fit = [m for m in self.unused.values() if not role or m.role == role]
+            if self.view.node_taints:
+                fit = [m for m in fit if not self.bad_taint(m.address)]
+            self._control_plane_queue = to_add(fit, self._control_plane_counts(), self._lives)
         choice = self._control_plane_queue.take()
         if choice is None:
             return False
@@ -88,8 +97,8 @@ class Draft:
         return True
 
     def promote_worker(self) -> bool:
-        fit = [m for m in self.seated(self.workers) if self.fit_for_control_plane(m)]
-        choice = to_add(fit, _by_rack, self._control_plane_counts(), self._lives).take()
+        fit = [m for m in self.seated_workers() if self.fit_for_control_plane(m)]
+        choice = to_add(fit, self._control_plane_counts(), self._lives).take()
         if choice is None:
             return False
         address = choice.machine.address
@@ -120,7 +129,7 @@ class Draft:
         return True
 
     def demote_lowest(self) -> None:
-        queue = to_remove(self.seated(self.control_planes), _by_rack, self._control_plane_counts(), self._lives)
+        queue = to_remove(self.seated_control_planes(), _by_rack, self._control_plane_counts(), self._lives)
         choice = queue.take()
         if choice is not None:
             self.demote(choice.machine.address, f"lowest control plane: {choice_in_words(choice, self.view.now)}")
@@ -136,7 +145,7 @@ class Draft:
         if len(self.workers) <= until:
             return
         demoted = frozenset(a for a in self.workers if a in self.members and self.members[a].control_plane)
-        queue = to_remove(self.seated(self.workers), self._group, self._worker_counts(), self._lives, demoted)
+        queue = to_remove(self.seated_workers(), self._group, self._worker_counts(), self._lives, demoted)
         while len(self.workers) > until:
             choice = queue.take()
             if choice is None:
@@ -148,23 +157,29 @@ class Draft:
             )
 
     def add_worker(self) -> bool:
-        """The template furthest below its weight chooses; one without a spare machine passes its turn on."""
-        queues = self._queues()
-        ready = [t for t in self.view.template.workers if queues[t.role]]
-        if not ready:
-            return False
-        template = min(ready, key=self._ratio)
-        choice = queues[template.role].take()
-        assert choice is not None
-        why = self._turn(template, ready) if len(self.view.template.workers) > 1 else "new worker"
-        self._take(choice)
-        self._control_plane_queue = None
-        machine = choice.machine
-        self.workers[machine.address] = None
-        roles = self._role_counts()
-        roles[machine.role] = roles.get(machine.role, 0) + 1
-        self.say(machine.address, f"{why}: {choice_in_words(choice, self.view.now)}")
-        return True
+        return self.add_workers(1) == 1
+
+    def add_workers(self, most: int) -> int:
+        """One by one: the role furthest below its weight takes its best machine; one without a spare is passed over."""
+        queues, counts, added = self._queues(), self._role_counts(), 0
+        several = len(self.view.template.workers) > 1
+        turns = [_Turn(t, queues[t.role], counts.get(t.role, 0)) for t in self.view.template.workers]
+        while added < most:
+            turn = _next_turn(turns)
+            choice = turn.queue.take() if turn is not None else None
+            if turn is None or choice is None:
+                break
+            machine = choice.machine
+            why = _in_turn(turn, turns) if several else "new worker"
+            self.said[machine.address] = [f"{why}: {choice_in_words(choice, self.view.now)}"]
+            self.workers[machine.address] = None
+            del self.unused[machine.address]
+            counts[machine.role] = counts.get(machine.role, 0) + 1
+            turn.advance(counts.get(turn.template.role, 0))
+            added += 1
+        if added:
+            self._control_plane_queue = self._worker_machines = None
+        return added
 
     def has_spare_worker(self) -> bool:
         queues = self._queues()
@@ -176,20 +191,20 @@ class Draft:
         del self.unused[choice.machine.address]
 
     def _forget_counts(self) -> None:
-        self._worker_queues = self._control_plane_queue = self._roles = None
+        self._worker_queues = self._control_plane_queue = self._roles = self._worker_machines = None
 
     def _group(self, machine: Machine) -> Group:
         return ("" if self._roleless else machine.role, machine.rack)
 
     def _control_plane_counts(self) -> dict[Group, int]:
         counts: dict[Group, int] = {}
-        for m in self.seated(self.control_planes):
-            counts["", m.rack] = counts.get(("", m.rack), 0) + 1
+        for m in self.seated_control_planes():
+            counts[m.rack] = counts.get(m.rack, 0) + 1
         return counts
 
     def _worker_counts(self) -> dict[Group, int]:
         counts: dict[Group, int] = {}
-        for m in self.seated(self.workers):
+        for m in self.seated_workers():
             group = self._group(m)
             counts[group] = counts.get(group, 0) + 1
         return counts
@@ -197,7 +212,7 @@ class Draft:
     def _role_counts(self) -> dict[str, int]:
         if self._roles is None:
             self._roles = {}
-            for m in self.seated(self.workers):
+            for m in self.seated_workers():
                 self._roles[m.role] = self._roles.get(m.role, 0) + 1
         return self._roles
 
@@ -208,29 +223,50 @@ class Draft:
                 held = spare.get("" if self._roleless else m.role)
                 if held is not None:
                     held.append(m)
-            counts = self._worker_counts()
+            counts: dict[str, dict[Group, int]] = {role: {} for role in spare}
+            for m in self.seated_workers():
+                racks = counts.get("" if self._roleless else m.role)
+                if racks is not None:
+                    racks[m.rack] = racks.get(m.rack, 0) + 1
             self._worker_queues = {
-                role: to_add(machines, self._group, counts, self._lives) for role, machines in spare.items()
+                role: to_add(machines, counts[role], self._lives) for role, machines in spare.items()
             }
         return self._worker_queues
 
-    def _ratio(self, template: NodeTemplate) -> float:
-        """How far a role is towards its weight; the first template in the file wins a tie."""
-        return self._role_counts().get(template.role, 0) / template.weight
 
-    def _turn(self, template: NodeTemplate, ready: list[NodeTemplate]) -> str:
-        count = self._role_counts().get(template.role, 0)
-        said = f"new worker, role {template.role} is next ({count} ÷ weight {template.weight:g})"
-        if len(ready) < len(self.view.template.workers):
-            first = min(self.view.template.workers, key=self._ratio)
-            if first is not template:
-                said += f" since {first.role} has no spare machine"
-        return said
+class _Turn:
+    """A worker template and how far its role is towards its weight."""
+
+    __slots__ = ("count", "queue", "ratio", "template")
+
+    def __init__(self, template: NodeTemplate, queue: RackQueue, count: int) -> None:
+        self.template = template
+        self.queue = queue
+        self.advance(count)
+
+    def advance(self, count: int) -> None:
+        self.count = count
+        self.ratio = count / self.template.weight
+
+
+def _next_turn(turns: list[_Turn]) -> _Turn | None:
+    """The smallest ratio among those with a spare machine; of equals the first in the file."""
+    best = None
+    for turn in turns:
+        if turn.queue and (best is None or turn.ratio < best.ratio):
+            best = turn
+    return best
+
+
+def _in_turn(turn: _Turn, turns: list[_Turn]) -> str:
+    said = f"new worker, role {turn.template.role} is next ({turn.count} ÷ weight {turn.template.weight:g})"
+    first = min(turns, key=lambda t: t.ratio)
+    return said if first is turn else f"{said} since {first.template.role} has no spare machine"
 
 
 def _by_rack(machine: Machine) -> Group:
     """Control planes are counted whatever their role."""
-    return ("", machine.rack)
+    return machine.rack
 
 
 def _left_out(view: FleetView) -> Iterator[str]:

@@ -1,31 +1,32 @@
 """Why this machine: the terms of its score and the runner-up, in words."""
 
-from mooring.fleet.score import Choice, Score, days_left
+from mooring.fleet.score import Choice, days_left, life
 from mooring.model.machine import Machine
 
 
 def choice_in_words(choice: Choice, now: float) -> str:
     """`score 1003 = (100 − 0 in rack 7) × 10 + 3 (1520 days left), runner-up 10.0.0.9: 993 = …`"""
-    said = f"score {_score(choice.machine, choice.score, now)}"
-    if choice.runner_up is None or choice.runner_up_score is None:
-        return f"{said}, no other candidate"
+    mine = _score(choice.machine, choice.score, choice.same_rack, now, removing=choice.removing)
     other = choice.runner_up
-    if choice.runner_up_score.total == choice.score.total:
-        return f"{said}, runner-up {other.address} in rack {other.rack} scores the same (ties: the smaller change, then the address)"
-    return f"{said}, runner-up {other.address}: {_score(other, choice.runner_up_score, now)}"
+    if other is None:
+        return f"score {mine}, no other candidate"
+    if choice.runner_up_score == choice.score:
+        return (
+            f"score {mine}, runner-up {other.address} in rack {other.rack} scores the same "
+            "(ties: the smaller change, then the address)"
+        )
+    its = _score(other, choice.runner_up_score, choice.runner_up_same_rack, now, removing=choice.removing)
+    return f"score {mine}, runner-up {other.address}: {its}"
 
 
-def _score(machine: Machine, score: Score, now: float) -> str:
+def _score(machine: Machine, total: int, same_rack: int, now: float, *, removing: bool) -> str:
     days = days_left(machine, now)
-    life = f" + {score.life}" if score.life >= 0 else f" − {-score.life}"
-    health = (
-        "" if score.healthy is None else " + 1000 (healthy)" if score.healthy else f" + 0 ({machine.state.lower()})"
-    )
-    return f"{score.total} = (100 − {score.same_rack} in rack {machine.rack}) × 10{life} ({days} days left){health}"
-
-
-def machine_in_words(machine: Machine) -> str:
-    return f"{machine.address} ({machine.serial})"
+    points = life(days)
+    sign = f"+ {points}" if points >= 0 else f"− {-points}"
+    said = f"{total} = (100 − {same_rack} in rack {machine.rack}) × 10 {sign} ({days} days left)"
+    if not removing:
+        return said
+    return f"{said} + 1000 (healthy)" if machine.state == "HEALTHY" else f"{said} + 0 ({machine.state.lower()})"
 
 
 def listed(items: list[str], most: int = 5) -> str:

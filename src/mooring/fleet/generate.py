@@ -33,11 +33,8 @@ def fill_control_planes(draft: Draft) -> PlanError | None:
 
 def fill_workers(draft: Draft) -> PlanError | None:
     limits = draft.view.constraints
-    while len(draft.workers) < limits.minimum_workers:
-        if draft.add_worker():
-            continue
-        if draft.view.when_short is WhenShort.PROCEED:
-            break
+    draft.add_workers(limits.minimum_workers - len(draft.workers))
+    if len(draft.workers) < limits.minimum_workers and draft.view.when_short is WhenShort.FAIL:
         return short_of_workers(draft)
     return None
 
@@ -61,7 +58,7 @@ def role_guard(draft: Draft) -> PlanError | None:
         return None
     offered = {t.role for t in template.workers}
     lost: dict[str, list[str]] = {}
-    for m in draft.seated(draft.workers):
+    for m in draft.seated_workers():
         if m.role not in offered:
             lost.setdefault(m.role, []).append(m.address)
     if not lost:

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from mooring.fleet import keys
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.template import NodeTemplate, Template
-from mooring.model.machine import Machine, MachineState
-
-_UNTAINTED_STATES: Final = frozenset(s for s in MachineState if wanted_state_taint(s) is None)
+from mooring.model.machine import Machine
 
 
 def rfc3339(at: float) -> str:
@@ -86,8 +84,7 @@ class Renderer:
 
 def _taints(machine: Machine, template: NodeTemplate) -> list[dict[str, str]]:
     taints = [dict(t) for t in template.taints] if template.taints else []
-    if machine.state not in _UNTAINTED_STATES:
-        wanted = wanted_state_taint(machine.state)
-        assert wanted is not None
+    wanted = wanted_state_taint(machine.state)
+    if wanted is not None:
         taints.append({"key": keys.STATE_TAINT, "value": wanted[0], "effect": wanted[1]})
     return taints

@@ -57,7 +57,7 @@ class Unmet(msgspec.Struct, frozen=True, gc=False):
     have: int
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Seat(msgspec.Struct, frozen=True, gc=False):
     """A place in the planned cluster. `machine` is None for a node kept although its machine has vanished."""
 
     address: str

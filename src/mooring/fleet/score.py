@@ -23,6 +23,8 @@ RACK_STEP: Final = 10
 BASE: Final = 100 * RACK_STEP
 HEALTHY_BONUS: Final = 1000
 _HEALTHY: Final = MachineState.HEALTHY
+#: Larger than any address.
+_LAST: Final = 1 << 129
 
 
 def days_left(machine: Machine, now: float) -> int:
@@ -52,35 +54,28 @@ class Lives(dict[float, int]):
 def address_number(address: str) -> int:
     """Addresses compare as numbers: 10.0.0.9 comes before 10.0.0.10."""
     try:
-        a, b, c, d = address.split(".")
-        return (int(a) << 24) + (int(b) << 16) + (int(c) << 8) + int(d)
+        return int.from_bytes(bytes(map(int, address.split("."))))
     except ValueError:
         return int(ip_address(address))
 
 
-class Score(msgspec.Struct, frozen=True, gc=False):
-    """The terms of one machine's score at the moment of a choice."""
-
-    total: int
-    same_rack: int
-    life: int
-    #: None where health is no term (only healthy machines are ever added).
-    healthy: bool | None = None
-
-
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """A machine chosen by score, and who would have been next."""
+    """A machine chosen by score, and who would have been next; with the terms as they were at that moment."""
 
     machine: Machine
-    score: Score
+    score: int
+    same_rack: int
     runner_up: Machine | None = None
-    runner_up_score: Score | None = None
+    runner_up_score: int = 0
+    runner_up_same_rack: int = 0
+    #: Health was a term.
+    removing: bool = False
 
 
-#: What is counted together: (role or "", rack).
-Group = tuple[str, int]
-#: (value, tie, machine): smaller value, then smaller tie, first. The tie ends in the address, which is unique.
-_Item = tuple[int, tuple[int, ...], Machine]
+#: What is counted together: a rack (of one role), or (role, rack).
+Group = int | tuple[str, int]
+#: (value, tie, machine): the smaller value, then the smaller tie, comes first. Ties are unique: they hold the address.
+_Item = tuple[int, int, Machine]
 
 
 class RackQueue:
@@ -90,71 +85,62 @@ class RackQueue:
     and delta have the same sign, so keys only grow and the heap needs no search.
     """
 
-    def __init__(self, counts: dict[Group, int], *, removing: bool) -> None:
+    def __init__(self, items: dict[Group, list[_Item]], counts: dict[Group, int], *, removing: bool) -> None:
+        self._items = items
         self._counts = counts
-        self._step, self._delta = (-RACK_STEP, -1) if removing else (RACK_STEP, 1)
         self._removing = removing
-        self._items: dict[Group, list[_Item]] = {}
-        self._heap: list[tuple[int, tuple[int, ...], Group]] = []
-
-    def fill(self, items: Iterable[tuple[Group, _Item]]) -> None:
-        for group, item in items:
-            held = self._items.get(group)
-            if held is None:
-                self._items[group] = [item]
-            else:
-                held.append(item)
-        for held in self._items.values():
+        self._step, self._delta = (-RACK_STEP, -1) if removing else (RACK_STEP, 1)
+        for held in items.values():
             held.sort(reverse=True)
-        self._heap = [self._entry(group, held[-1]) for group, held in self._items.items()]
+        self._heap = [(held[-1][0] + self._step * counts.get(g, 0), held[-1][1], g) for g, held in items.items()]
         heapify(self._heap)
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
     def take(self) -> Choice | None:
-        if not self._heap:
+        heap = self._heap
+        if not heap:
             return None
-        key, _, group = self._heap[0]
+        key, _, group = heap[0]
         held = self._items[group]
         machine = held.pop()[2]
-        best = self._score(key, group, machine)
-        runner_up, its_score = self._next(group, held)
-        self._counts[group] = self._counts.get(group, 0) + self._delta
-        if held:
-            heapreplace(self._heap, self._entry(group, held[-1]))
-        else:
-            heappop(self._heap)
-        return Choice(machine, best, runner_up, its_score)
-
-    def _next(self, group: Group, held: list[_Item]) -> tuple[Machine | None, Score | None]:
-        """The second best right now: the next of the same rack, or the best of another."""
-        entries = self._heap[1:3]
-        if held:
-            entries.append(self._entry(group, held[-1]))
-        if not entries:
-            return None, None
-        key, _, where = min(entries)
-        machine = self._items[where][-1][2]
-        return machine, self._score(key, where, machine)
-
-    def _entry(self, group: Group, item: _Item) -> tuple[int, tuple[int, ...], Group]:
-        return (item[0] + self._step * self._counts.get(group, 0), item[1], group)
-
-    def _score(self, key: int, group: Group, machine: Machine) -> Score:
         count = self._counts.get(group, 0)
-        if self._removing:
-            healthy = machine.state == _HEALTHY
-            return Score(BASE + key, count, key + RACK_STEP * count - HEALTHY_BONUS * healthy, healthy)
-        return Score(BASE - key, count, RACK_STEP * count - key)
+        # The second best right now: the next of the same rack, or the best of another (a child of the heap's root).
+        rivals = heap[1:3]
+        if held:
+            value, tie, _ = held[-1]
+            rivals.append((value + self._step * count, tie, group))
+        choice = self._choice(machine, key, count, min(rivals) if rivals else None)
+        count += self._delta
+        self._counts[group] = count
+        if held:
+            heapreplace(heap, (value + self._step * count, tie, group))
+        else:
+            heappop(heap)
+        return choice
+
+    def _choice(self, machine: Machine, key: int, count: int, rival: tuple[int, int, Group] | None) -> Choice:
+        removing = self._removing
+        score = BASE + key if removing else BASE - key
+        if rival is None:
+            return Choice(machine, score, count, removing=removing)
+        other, _, where = rival
+        its_score = BASE + other if removing else BASE - other
+        return Choice(machine, score, count, self._items[where][-1][2], its_score, self._counts.get(where, 0), removing)
 
 
-def to_add(
-    machines: Iterable[Machine], group_of: Callable[[Machine], Group], counts: dict[Group, int], lives: Lives
-) -> RackQueue:
-    queue = RackQueue(counts, removing=False)
-    queue.fill((group_of(m), (-lives[m.retire_at], (address_number(m.address),), m)) for m in machines)
-    return queue
+def to_add(machines: Iterable[Machine], counts: dict[Group, int], lives: Lives) -> RackQueue:
+    """All machines compete in one role: `counts` is by rack."""
+    items: dict[Group, list[_Item]] = {}
+    for m in machines:
+        item = (-lives[m.retire_at], address_number(m.address), m)
+        held = items.get(m.rack)
+        if held is None:
+            items[m.rack] = [item]
+        else:
+            held.append(item)
+    return RackQueue(items, counts, removing=False)
 
 
 def to_remove(
@@ -165,16 +151,9 @@ def to_remove(
     first: frozenset[str] = frozenset(),
 ) -> RackQueue:
     """`first`: addresses that go before others of the same score (removing them is the smaller change)."""
-    queue = RackQueue(counts, removing=True)
-    queue.fill(
-        (
-            group_of(m),
-            (
-                HEALTHY_BONUS * (m.state == _HEALTHY) + lives[m.retire_at],
-                (m.address not in first, -address_number(m.address)),
-                m,
-            ),
-        )
-        for m in machines
-    )
-    return queue
+    items: dict[Group, list[_Item]] = {}
+    for m in machines:
+        value = HEALTHY_BONUS * (m.state == _HEALTHY) + lives[m.retire_at]
+        tie = (_LAST if m.address not in first else 0) - address_number(m.address)
+        items.setdefault(group_of(m), []).append((value, tie, m))
+    return RackQueue(items, counts, removing=True)

@@ -1,21 +1,23 @@
 """Which taint a machine's state asks for, and which taints a control plane may carry."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from mooring.fleet import keys
 from mooring.fleet.current import StateTaint
 from mooring.model.machine import MachineState
 
-_BY_STATE: Final[Mapping[MachineState, StateTaint]] = {
-    MachineState.RETIRING: ("retiring", "NoExecute"),
-    MachineState.RETIRED: ("retired", "NoExecute"),
-}
+_RETIRING: Final = MachineState.RETIRING
+_RETIRED: Final = MachineState.RETIRED
 
 
 def wanted_state_taint(state: MachineState) -> StateTaint:
     """Retiring and retired only. Rebooting (UPDATING, UNINITIALIZED) and broken machines carry none."""
-    return _BY_STATE.get(state)
+    if state == _RETIRING:
+        return ("retiring", "NoExecute")
+    if state == _RETIRED:
+        return ("retired", "NoExecute")
+    return None
 
 
 def intolerable(taint_keys: Iterable[str], tolerated: frozenset[str]) -> str:

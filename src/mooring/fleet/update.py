@@ -122,7 +122,7 @@ def _replace_control_plane(draft: Draft) -> Outcome:
 
 
 def _first_bad(draft: Draft) -> tuple[str, str]:
-    for m in draft.seated(draft.control_planes):
+    for m in draft.seated_control_planes():
         if m.state not in _GOOD_STATES:
             return m.address, f"its machine is {m.state.value}"
         taint = draft.bad_taint(m.address)
@@ -133,17 +133,14 @@ def _first_bad(draft: Draft) -> tuple[str, str]:
 
 def _increase_workers(draft: Draft) -> Outcome:
     limits = draft.view.constraints
-    healthy, added = draft.healthy_workers(), 0
-    while healthy + added < limits.minimum_workers and limits.room_for_worker(len(draft.workers)):
-        if not draft.add_worker():
-            break
-        added += 1
-    return added > 0
+    missing = limits.minimum_workers - draft.healthy_workers()
+    room = limits.maximum_workers - len(draft.workers) if limits.maximum_workers else missing
+    return draft.add_workers(min(missing, room)) > 0
 
 
 def _decrease_workers(draft: Draft) -> Outcome:
     view, minimum = draft.view, draft.view.constraints.minimum_workers
-    for m in draft.seated(draft.workers):
+    for m in draft.seated_workers():
         if m.state != _RETIRED or not view.now - m.state_since > view.wait_retired_s:
             continue
         retired_s = int(view.now - m.state_since)

@@ -17,6 +17,8 @@ from mooring.model.machine import Machine, MachineState
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _NAME_RULE: Final = "1 to 63 of [A-Za-z0-9._-], beginning and ending with a letter or digit"
 _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
+_BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4: Final = re.compile(rf"{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}\Z")
 _SHOWN: Final = 10
 
 
@@ -33,7 +35,7 @@ class _Bmc(msgspec.Struct, gc=False):
     ipv4: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _Spec(msgspec.Struct, rename="camel", gc=False):
     serial: Annotated[str, Meta(min_length=1)]
     rack: Annotated[int, Meta(ge=0)]
     index_in_rack: Annotated[int, Meta(ge=0)]
@@ -119,15 +121,15 @@ class _Reader:
             self._check_name(spec.role)
         labels = NO_LABELS
         if spec.labels:
-            labels = {label.name: label.value for label in spec.labels}
-            for name, value in labels.items():
-                if name not in names:
-                    self._check_name(name)
-                if value and value not in names:
-                    self._check_name(value)
+            labels = {}
+            for label in spec.labels:
+                name, value = label.name, label.value
+                labels[name] = value
+                if name not in names or value not in names:
+                    self._check_label(name, value)
         registered, retires = self._date(spec.register_date), self._date(spec.retire_date)
         address = spec.ipv4[0] if spec.ipv4 else ""
-        if address and not _is_ipv4(address):
+        if address and not _IPV4.match(address):
             self.doubtful = True
         return Machine(
             spec.serial,
@@ -144,6 +146,11 @@ class _Reader:
             registered[1],
             retires[1],
         )
+
+    def _check_label(self, name: str, value: str) -> None:
+        self._check_name(name)
+        if value:
+            self._check_name(value)
 
     def _check_name(self, text: str) -> None:
         if _NAME.match(text):
@@ -176,7 +183,7 @@ class _Reader:
             for field, text in (("registerDate", raw.spec.register_date), ("retireDate", raw.spec.retire_date)):
                 if parse_date(text) is None:
                     yield f"{at}.{field}{who}: {text!r} is no RFC 3339 date such as 2031-06-01T00:00:00Z"
-            if machine.address and not _is_ipv4(machine.address):
+            if machine.address and not _IPV4.match(machine.address):
                 yield f"{at}.ipv4[0]{who}: {machine.address!r} is no IPv4 address"
 
 
@@ -191,16 +198,6 @@ def parse_date(text: str) -> tuple[float, str] | None:
     except ValueError:
         return None
     return (at + float("0" + parts[2]) if parts[2] else at, whole)
-
-
-def _is_ipv4(text: str) -> bool:
-    parts = text.split(".")
-    if len(parts) != 4:
-        return False
-    for part in parts:
-        if not (part.isascii() and part.isdigit()) or (len(part) > 1 and part[0] == "0") or int(part) > 255:
-            return False
-    return True
 
 
 def _twice(machines: list[Machine]) -> list[str]:

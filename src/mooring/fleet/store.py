@@ -1,0 +1,98 @@
+"""The cluster as decisions: who is in, and as what. Small enough to live in one Kubernetes object.
+
+10,000 nodes written out as cluster.yml are 6 MB, four times what Kubernetes stores in one object. The decisions behind
+them (serial, address, control plane, which state taint has been released) are under 300 KB, and everything else follows
+from template and machines. The text is JSON with rows instead of objects, above a few KB compressed and in base64, so
+that it fits into a ConfigMap's `data`.
+"""
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from mooring.fleet.current import Current, Member
+from mooring.fleet.plan import ClusterPlan
+from mooring.fleet.taints import wanted_state_taint
+
+#: Kubernetes refuses objects above 1.5 MiB (etcd), and ConfigMaps above 1 MiB.
+MAX_BYTES: Final = 1_000_000
+_VERSION: Final = 1
+_PACKED: Final = b"zlib:"
+_PLAIN_BELOW: Final = 4096
+
+
+class InvalidDecisions(Exception):  # noqa: N818
+    """What is stored is not what we write."""
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """What is stored. `revision` is that of the template it was made from; `members` control planes first."""
+
+    revision: str
+    members: tuple[Member, ...]
+
+    def current(self) -> Current:
+        return Current(self.members)
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    version: int
+    revision: str
+    control_planes: int
+    #: serial, address, state taint's value ("" for none)
+    rows: list[tuple[str, str, str]]
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+def decisions_of(plan: ClusterPlan, revision: str) -> Decisions:
+    """The plan itself as stored form: its destination, taints included."""
+    return Decisions(revision, tuple(_member(s.address, s.control_plane, s.machine) for s in plan.seats))
+
+
+def _member(address: str, control_plane: bool, machine: Any) -> Member:
+    if machine is None:
+        return Member(address, control_plane)
+    return Member(address, control_plane, wanted_state_taint(machine.state), machine.serial)
+
+
+def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes:
+    """Text for a ConfigMap. Members keep their order, control planes first."""
+    made = what if isinstance(what, Decisions) else decisions_of(what, revision)
+    planes = [m for m in made.members if m.control_plane]
+    workers = [m for m in made.members if not m.control_plane]
+    text = msgspec.json.encode(_Stored(_VERSION, made.revision, len(planes), list(_rows([*planes, *workers]))))
+    if len(text) < _PLAIN_BELOW:
+        return text
+    return _PACKED + b64encode(zlib.compress(text, 6))
+
+
+def _rows(members: Iterable[Member]) -> Iterable[tuple[str, str, str]]:
+    for m in members:
+        yield (m.serial, m.address, m.state_taint[0] if m.state_taint else "")
+
+
+def decode_decisions(raw: bytes) -> Decisions:
+    try:
+        text = zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
+        stored = _decoder.decode(text)
+    except (ValueError, zlib.error, msgspec.DecodeError) as error:
+        raise InvalidDecisions(f"the stored cluster is not readable: {error}") from None
+    if stored.version != _VERSION:
+        raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
+    planes = stored.control_planes
+    members = tuple(
+        Member(address, index < planes, (taint, "NoExecute") if taint else None, serial)
+        for index, (serial, address, taint) in enumerate(stored.rows)
+    )
+    return Decisions(stored.revision, members)
+
+
+def revision_of(document: Any) -> str:
+    """A short name for a template's content: the same content, the same revision, whatever the order of keys."""
+    return sha256(msgspec.json.encode(document, order="deterministic")).hexdigest()[:16]
