@@ -144,11 +144,11 @@ class Engine:
             case Outcome():
                 self._settle(event)
             case PdSeen(cluster=cluster):
-                self._glances.answered(cluster)
+                self._glances.answered(cluster, self.now)
                 self.world.note_pd(cluster, event.view, event.at)
                 self._touch(event, f"pd/{cluster}")
             case PdLost(cluster=cluster):
-                self._glances.answered(cluster)
+                self._glances.answered(cluster, self.now)
                 self.world.note_pd_lost(cluster, event.detail)
                 self._touch(event, f"pd/{cluster}")
             case MachinesSeen():

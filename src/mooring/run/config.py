@@ -37,7 +37,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     log_level: str = "info"
     log_format: str = "auto"
     lease_name: str = "mooring"
-    lease_s: float = 10.0
+    lease_s: int = 10
     renew_s: float = 7.0
     retry_s: float = 2.0
     handoff: HandoffPolicy = HandoffPolicy()
@@ -88,7 +88,8 @@ def resolve(
         sources["pd"] = "flag --pd"
     for key in ("lease-s", "renew-s", "retry-s"):
         if isinstance(values.get(key), str):
-            values[key] = _number(values[key], key, sources[key])
+            number = _number(values[key], key, sources[key])
+            values[key] = int(number) if number.is_integer() else number
     try:
         config = msgspec.convert(values, Config)
     except msgspec.ValidationError as error:

@@ -89,8 +89,12 @@ class Shell:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self, patience_s: float) -> None:
-        """Stop beginning anything and let the writes under way end."""
+        """Stop beginning anything, for good, and let the writes under way end."""
         self._stopping = True
+        await self.drain_for_now(patience_s)
+
+    async def drain_for_now(self, patience_s: float) -> None:
+        """Let the writes under way end: the lease is lost, and whoever has it next must not overlap with them."""
         waiting = [t for t in self._tasks if not t.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=patience_s)

@@ -1,0 +1,162 @@
+"""One replica of Mooring on given ports: informers in, engine in the middle, act out, a lease around it.
+
+The same replica runs in a pod (real ports, wall time) and on the sandbox (its ports, virtual time); `cli/run.py` and
+`rehearse/rig.py` only differ in the ports they hand over. Followers keep their world synced, so that taking over costs
+one look and not one list.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from mooring.engine.capability import Capability
+from mooring.engine.engine import Engine
+from mooring.engine.events import Synced
+from mooring.kube.election import Timing
+from mooring.kube.elector import Elector
+from mooring.kube.informer import Informer
+from mooring.kube.informers import InformerSet, QuietCollector
+from mooring.model.events import KubeEvent, Listed
+from mooring.model.kinds import Kind
+from mooring.ports import Chance, Clock, KubeApi, MachineRegistry
+from mooring.run.act import Act
+from mooring.run.config import Config
+from mooring.run.metrics import Metrics
+from mooring.run.pds import Make, PdDirectory
+from mooring.run.recorder import KubeRecorder
+from mooring.run.shell import Shell
+from mooring.traffic import Queue, live_settings
+from mooring.traffic.config import parse
+from mooring.world.world import World
+
+log = structlog.get_logger()
+
+#: What the world is made of.
+KINDS: Final = (
+    Kind.NODE,
+    Kind.DEPLOYMENT,
+    Kind.STATEFUL_SET,
+    Kind.REPLICA_SET,
+    Kind.PDB,
+    Kind.PV,
+    Kind.PVC,
+    Kind.TIDB_CLUSTER,
+    Kind.CONFIG_MAP,
+    Kind.POD,
+)
+#: After a stop: how long writes under way may take to end.
+PATIENCE_S: Final = 5.0
+
+
+class Replica:
+    def __init__(
+        self,
+        config: Config,
+        api: KubeApi,
+        make_pd: Make,
+        clock: Clock,
+        chance: Chance,
+        *,
+        identity: str,
+        capabilities: Sequence[Capability],
+        registry: MachineRegistry | None = None,
+        quiet: bool = True,
+    ) -> None:
+        self.config = config
+        self.identity = identity
+        self.clock = clock
+        self.api = api
+        self.metrics = Metrics()
+        self.world = World()
+        settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
+        self.engine = Engine(self.world, Queue(settings), capabilities)
+        self.pds = PdDirectory(self.world, make_pd, config.pd)
+        self.elector = Elector(
+            api,
+            clock,
+            chance,
+            namespace=config.namespace,
+            name=config.lease_name,
+            identity=identity,
+            timing=Timing(config.lease_s, config.renew_s, config.retry_s),
+            on_started=self._started,
+            on_stopped=self._stopped,
+        )
+        self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
+        self.shell = Shell(
+            self.engine,
+            Act(api, self.pds, self.elector),
+            self.pds,
+            clock,
+            self.recorder,
+            registry=registry,
+            on_turn=self._account,
+        )
+        around = QuietCollector() if quiet else None
+        informers = [
+            Informer(api, kind, self._sink, clock, chance, **({"around_sync": around} if around else {}))
+            for kind in KINDS
+        ]
+        self.informers = InformerSet(informers, clock)
+        self._listed: set[Kind] = set()
+        self.shell.switch(config.on())
+
+    # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Until canceled: then nothing new is begun, writes under way end, and the lease is given back."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.shell.run(), name="pump"),
+                group.create_task(self.informers.run(), name="informers"),
+                group.create_task(self.recorder.run(), name="events"),
+            ]
+            elector = group.create_task(self.elector.run(), name="election")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # The lease last: nobody else may begin while a write of ours is under way.
+                await self.shell.drain(PATIENCE_S)
+                elector.cancel()
+                await asyncio.gather(elector, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self.pds.close()
+
+    @property
+    def ready(self) -> bool:
+        return self.informers.synced and self.engine.synced
+
+    def _sink(self, event: KubeEvent) -> None:
+        self.shell.tell(event)
+        if isinstance(event, Listed):
+            self._listed.add(event.kind)
+            if len(self._listed) == len(KINDS):
+                self.shell.tell(Synced())
+
+    def _started(self) -> None:
+        self.shell.lead(leading=True)
+
+    async def _stopped(self) -> None:
+        await self.shell.drain_for_now(PATIENCE_S)
+        self.shell.lead(leading=False)
+
+    def _account(self) -> None:
+        """Turn what is new in the story into log lines and metrics."""
+        for entry in self.engine.story.take_fresh():
+            self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
+            if entry.verb in {"finished", "failed", "canceled", "timeout"}:
+                labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
+                self.metrics.count("mooring_operators_total", labels)
+            log.info(
+                f"story.{entry.verb}",
+                id=entry.id,
+                cause=entry.cause,
+                source=entry.source,
+                reason=entry.reason,
+                text=entry.text,
+                about=entry.subjects[1] if len(entry.subjects) > 1 else "",
+            )
