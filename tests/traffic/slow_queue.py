@@ -213,6 +213,11 @@ class SlowQueue:
             self.facts[target, subject] = amount
         return self.promote(self.drop_misfits([]))
 
+    def set_facts(self, target, facts):
+        self.facts = {key: amount for key, amount in self.facts.items() if key[0] != target}
+        self.facts |= {(target, fact.subject): fact.amount for fact in facts if fact.amount}
+        return self.promote(self.drop_misfits([]))
+
     def hold(self):
         self.held = True
         return []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from slow_queue import SlowQueue
 
-from mooring.traffic import Queue, Settings, why, why_all
+from mooring.traffic import Fact, Queue, Settings, why, why_all
 from mooring.traffic.audit import audit
 from mooring.traffic.lane import UNLIMITED
 
@@ -27,7 +27,29 @@ class Pair:
         said = plain(getattr(self.real, name)(*args))
         assert said == getattr(self.slow, name)(*args), (name, args)
         self.check()
+        if name != "resume":
+            self.promotions_stay_within_limits(said)
         return said
+
+    def promotions_stay_within_limits(self, said):
+        for entry in (self.real.entries[event[1]] for event in said if event[0] == "promoted"):
+            for target in entry.need:
+                limit = self.real.limit(target)
+                assert limit is None or self.real.used(target) <= limit
+
+    def end_everything(self):
+        """Conservation: when all have ended and nothing is broken, nothing is charged, claimed or counted."""
+        real = self.real
+        self.call("configure", Settings())
+        for name in (*real.waiting, *real.running):
+            self.call("cancel", name)
+        for target in TARGETS:
+            for fact in real.facts(target):
+                self.call("set_fact", target, fact.subject, 0)
+        self.call("tick", real.now + 1000.0)
+        assert all(real.used(target) == 0 for target in TARGETS)
+        assert not (real.entries or real.waiting_count or real._claims or real._cooling)
+        assert all(lane.idle and lane.room == lane.cap for lane in real.lanes.values())
 
     def check(self):
         real, slow = self.real, self.slow
@@ -100,6 +122,10 @@ def random_call(rng, pair, number):
             return "reset_limit", rng.choice(TARGETS)
         case "l":
             return "set_limit", rng.choice(TARGETS), rng.choice([None, 0, 1, 2, 5, 20])
+        case "F" if rng.random() < 0.2:
+            target = rng.choice(TARGETS)
+            told = [Fact(target, subject, rng.randint(0, 3)) for subject in rng.sample(SUBJECTS, 2)]
+            return "set_facts", target, told
         case "F":
             return "set_fact", rng.choice(TARGETS), rng.choice([*SUBJECTS, ""]), rng.choice([0, 0, 1, 2, 4, 15])
         case _:
@@ -114,6 +140,7 @@ def test_random_runs(seed):
     pair.call("tick", 0.0)
     for number in range(60):
         pair.call(*random_call(rng, pair, number))
+    pair.end_everything()
 
 
 @pytest.mark.parametrize("seed", range(8))
