@@ -1,5 +1,7 @@
 """The queue's promises beyond the replay: every kind of target, facts, parking, deadlines, phases."""
 
+import sys
+
 import pytest
 from build import op, plain
 from hypothesis import given, settings
@@ -49,6 +51,20 @@ def test_two_restarts_in_the_same_second(queue):
     queue.clear_fact("tikv/tidb/demo", "pod/tidb/demo-tikv-0")
     queue.finish("restart-0")
     assert promoted(queue.finish("evict-0")) == ["evict-1"]
+
+
+def test_behind_a_move_and_an_eviction(queue):
+    """T4, example 4: 10 of 20 used and 10 reserved on store 4: the third starts when one ends, not before."""
+    queue.submit(op("evict", {"store/demo/4": 10, "evicting/tidb/demo": 1}, source="handoff"))
+    queue.submit(op("busy", {"store/demo/1": 20}, source="replica"))
+    queue.submit(op("ahead", {"store/demo/4": 10, "store/demo/1": 8}, source="balance-region"))
+    assert promoted(queue.submit(op("move", {"store/demo/4": 10}, source="balance-region"))) == []
+    answer = queue.why("move")
+    assert (answer.used, answer.reserved, answer.needs, answer.limit) == (10, 10, 10, 20)
+    assert (answer.reason, answer.blocked_by) == (Reason.BEHIND, ("evict", "ahead"))
+    assert answer.line() == "op move waits for store/demo/4: behind op evict, op ahead"
+    assert promoted(queue.finish("evict")) == ["move"]
+    assert promoted(queue.finish("busy")) == ["ahead"]
 
 
 def test_a_broken_pod_stops_its_workload_only(queue):
@@ -261,6 +277,39 @@ def test_targets_that_come_and_go_are_forgotten(queue):
         queue.finish(f"a{n}")
     assert len(queue.lanes) < 5000
     assert not queue.entries
+
+
+def calls_of(work):
+    """How many function calls a piece of work makes: a measure of work that no clock disturbs."""
+    count = 0
+
+    def counting(_frame, event, _arg):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("target", ["1", "99"], ids=["behind them all", "beside them all"])
+def test_work_does_not_grow_with_the_number_waiting(target):
+    """T11: an operator's way through the queue takes as much work with 5,000 waiting as with 50."""
+    taken = []
+    for waiting in (50, 5000):
+        queue = Queue(Settings(max_waiting_operator=None))
+        for n in range(waiting + 2):
+            queue.submit(op(f"w{n}", {"1": 10}))
+
+        def one_in_one_out(queue=queue):
+            queue.submit(op("x", {target: 10}))
+            queue.finish(queue.running[0] if target == "1" else "x")
+
+        taken.append(calls_of(one_in_one_out))
+    assert taken[0] == taken[1]
 
 
 # ── Start times: the theorem ──────────────────────────────────────────────────────────────────────────────────────

@@ -59,8 +59,11 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if not self.target:
             return f"op {self.id} waits: nothing is promoted yet"
         if self.reason is Reason.FACT:
-            named = "; ".join(fact.text or f"{fact.subject or 'something'} is charged" for fact in self.facts)
-            return f"op {self.id} waits for {self.target}: {named}"
+            first = self.facts[0]
+            others = f" and {len(self.facts) - 1} more" if len(self.facts) > 1 else ""
+            return (
+                f"op {self.id} waits for {self.target}: {first.text or first.subject or 'something is broken'}{others}"
+            )
         ahead = ", ".join(f"op {name}" for name in self.blocked_by[:3])
         rest = len(self.blocked_by) + self.more - 3
         others = f" and {rest} more" if rest > 0 else ""
