@@ -50,6 +50,22 @@ def test_replay_reads_stdin():
     assert mooring("replay", "-", stdin=json.dumps(SUBMIT)).stdout.count("\n") == 2
 
 
+def test_replay_for_people(tmp_path, capfdbinary):
+    """`-o table` says the same in words, with the sum that keeps an operator waiting."""
+    events = tmp_path / "events.jsonl"
+    again = {**SUBMIT, "operator": {**SUBMIT["operator"], "id": "b", "regions": [2]}}
+    third = {**SUBMIT, "operator": {**SUBMIT["operator"], "id": "c", "regions": [3]}}
+    lines = [SUBMIT, again, third, {"at": 1, "do": "state"}, {"at": 2, "do": "cancel", "id": "x"}]
+    events.write_text("\n".join(map(json.dumps, lines)))
+    app(["traffic", "replay", str(events), "-o", "table"], result_action="return_value")
+    said = capfdbinary.readouterr().out.decode().splitlines()
+    assert said[-3:] == [
+        "         1  state     2 run, 1 wait",
+        "            c waits for store 2: needs 8 · used 16 · reserved 0 · limit 20; behind a, b",
+        "         2  ignored   x  unknown",
+    ]
+
+
 @pytest.mark.parametrize("config", ["MaxScheduleCost: -3", "Colour: red", "[", "- 1", "{"])
 def test_a_bad_config_file_is_refused(tmp_path, config):
     """Exit 2, naming the file and what would be right."""

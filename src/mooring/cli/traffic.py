@@ -17,7 +17,12 @@ app = App(name="traffic", help="The queue: moves wait in order and pass by cost.
 
 
 @app.command
-def replay(events: Readable, *, config: Annotated[Path | None, Parameter(name="--config")] = None) -> None:
+def replay(
+    events: Readable,
+    *,
+    config: Annotated[Path | None, Parameter(name="--config")] = None,
+    output: Output = Format.JSON,
+) -> None:
     """Play a recorded stream of operators through the queue and print what becomes of each.
 
     One JSON object a line in, one a line out; lines that make no sense are `ignored` with a reason (in words on
@@ -32,6 +37,8 @@ def replay(events: Readable, *, config: Annotated[Path | None, Parameter(name="-
     config
         The five settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
         SchedulerMaxWaitingOperator) as JSON or YAML; null is unlimited, 0 is paused.
+    output
+        JSON, one object a line, or a table for people.
     """
     from mooring.traffic.config import BadConfig, Settings, parse
     from mooring.traffic.replay import Replay
@@ -44,7 +51,7 @@ def replay(events: Readable, *, config: Annotated[Path | None, Parameter(name="-
             raise CommandError(f"{config}: {error}") from error
     number = 0
     player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
-    encode = msgspec.json.Encoder().encode
+    encode = msgspec.json.Encoder().encode if output is Format.JSON else _row
     with _open(events) as lines:
         for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
             for record in player.line(line):
@@ -86,6 +93,21 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     rows = [(s.name, msgspec.json.encode(s.value).decode(), s.why) for s in answer.settings]
     rows += [(f"({s.name})", msgspec.json.encode(s.value).decode(), s.why) for s in answer.dropped]
     print_table(("SETTING", "VALUE", "WHY"), rows)
+
+
+def _row(record: dict[str, Any]) -> bytes:
+    """One event of a replay in words; a `state` says for each waiting operator what it waits for."""
+    at = f"{record['at'] or 0:>10g}"
+    if record["event"] != "state":
+        return f"{at}  {record['event']:<9} {record.get('id') or '-'}  {record.get('reason', '')}".rstrip().encode()
+    lines = [f"{at}  state     {len(record['running'])} run, {len(record['waiting'])} wait"]
+    for name, why in record["why"].items():
+        behind = ", ".join(why["blocked_by"]) + (f" and {why['more']} more" if "more" in why else "")
+        lines.append(
+            f"{'':>12}{name} waits for store {why['store']}: needs {why['needs']} · used {why['used']} · "
+            f"reserved {why['reserved']} · limit {why['limit']}; behind {behind}"
+        )
+    return "\n".join(lines).encode()
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -51,7 +51,7 @@ class Replay:
         except BadLine as error:
             self._remark(str(error))
             last = self.queue.now
-            return [{"at": last if isfinite(last) else None, "event": "ignored", "reason": Reason.INVALID.value}]
+            return [{"at": last if isfinite(last) else 0.0, "event": "ignored", "reason": Reason.INVALID.value}]
         if at < self.queue.now:
             self._remark(f"at {at} is before {self.queue.now}: lines must be in time order")
             return [_ignored(at, record, Reason.TIME)]
