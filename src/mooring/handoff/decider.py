@@ -100,12 +100,14 @@ class Handoff:
             instructions.append(forgotten)
         busy = bool(wishes) or bool(marks)
         every = self.policy.recheck_s if busy else self.policy.idle_s
+        # Never looked at: now. Lost: again in a while. Seen: when that look is old.
+        look_at = now if seen_at is None and not lost else (now if lost or seen_at is None else seen_at) + every
         return Look(
             proposals=tuple(proposals),
             withdrawals=tuple(self._withdrawn(cluster, pods, seen, queue, now)),
             facts=tuple(facts),
             instructions=tuple(instructions),
-            glances=(Glance(cluster, now if seen_at is None and not lost else (now if lost else seen_at or now) + every),),
+            glances=(Glance(cluster, look_at),),
             verdict=verdict,
         )
 

@@ -25,7 +25,6 @@ from mooring.ports import PlacementDriver
 from mooring.rehearse.gate import Gate, GatedApi, GatedPd
 from mooring.run.config import Config
 from mooring.run.replica import Replica
-from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -43,7 +42,7 @@ class Rig:
     def __init__(self, seed: int = 0, config: Config | None = None, cluster: Cluster | None = None) -> None:
         self.cluster = cluster or Cluster(seed=seed)
         self.config = config or Config(features={"handoff": True})
-        self.api = SandboxKubeApi(self.cluster.store, seed=seed)
+        self.api = self.cluster.api
         namespace = {"metadata": {"name": self.config.namespace}}
         if self.cluster.store.find(Kind.NAMESPACE, "", self.config.namespace) is None:
             self.cluster.store.create(Kind.NAMESPACE, namespace)
@@ -99,6 +98,11 @@ class Rig:
 
     def leads(self) -> bool:
         return self.leader() is not None
+
+    def unsettled(self) -> bool:
+        """Is anything still waiting or on its way?"""
+        leader = self.leader()
+        return leader is None or bool(leader.engine.running or leader.engine.waiting)
 
     # ── Killing at a write ────────────────────────────────────────────────────────────────────────────────────
 

@@ -152,7 +152,8 @@ class Replica:
                 labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
                 self.metrics.count("mooring_operators_total", labels)
             log.info(
-                f"story.{entry.verb}",
+                "story",
+                verb=entry.verb,
                 id=entry.id,
                 cause=entry.cause,
                 source=entry.source,
