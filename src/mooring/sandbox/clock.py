@@ -90,6 +90,8 @@ class Timeline:
 
     def step(self, limit: float) -> bool:
         """Fire the next timer due no later than `limit`, moving time there. False: there was none."""
+        if self._running:
+            raise RuntimeError("the timeline is already running: a timer must not drive it")
         when = self.next_at()
         if when is None or when > limit:
             return False
@@ -97,17 +99,12 @@ class Timeline:
         self._monotonic = max(self._monotonic, when)
         fn, timer.fn = timer.fn, None
         if fn is not None:
-            self._fire(fn)
+            self._running = True
+            try:
+                fn()
+            finally:
+                self._running = False
         return True
-
-    def _fire(self, fn: Callable[[], None]) -> None:
-        if self._running:
-            raise RuntimeError("the timeline is already running: a timer must not drive it")
-        self._running = True
-        try:
-            fn()
-        finally:
-            self._running = False
 
     def run_until(self, monotonic: float) -> None:
         while self.step(monotonic):

@@ -314,6 +314,10 @@ async def _body(request: web.Request) -> Any:
         return {}
     if "yaml" in request.content_type:
         return yaml.safe_load(raw)
+    if "json" not in request.content_type:
+        # `kubectl create namespace` and its like speak protobuf and nothing else.
+        way = "kubectl create … --dry-run=client -o yaml | kubectl apply -f -"
+        raise Refused(f"the sandbox reads JSON, not {request.content_type}; try: {way}", 415)
     return msgspec.json.decode(raw)
 
 

@@ -60,6 +60,8 @@ class QuotaStatus:
         store.listen(self._changed)
 
     def _changed(self, kind: Kind, event: str, old: Json | None, new: Json | None) -> None:
+        if not self._store.count(Kind.RESOURCE_QUOTA):
+            return
         obj = new or old
         namespace = obj["metadata"].get("namespace", "") if obj else ""
         if not namespace or (event == "MODIFIED" and kind not in {Kind.POD, Kind.RESOURCE_QUOTA}):

@@ -1,0 +1,102 @@
+"""Virtual time: order, jumps, asyncio on it, and a wall driver."""
+
+import asyncio
+
+import pytest
+
+from mooring.sandbox.clock import Stuck, Timeline, TimelineClock, WallDriver, parse_rfc3339, rfc3339, run_virtual
+
+
+def test_ties_fire_in_the_order_they_were_set():
+    """Two timers of one moment fire as they were set, whatever else was canceled between them (O5)."""
+    timeline, seen = Timeline(), []
+    timeline.at(5, lambda: seen.append("a"))
+    timeline.at(5, lambda: seen.append("never")).cancel()
+    timeline.at(5, lambda: timeline.soon(lambda: seen.append("after all due now")))
+    timeline.at(5, lambda: seen.append("b"))
+    timeline.at(1, lambda: seen.append("first"))
+    timeline.run_until(10)
+    assert seen == ["first", "a", "b", "after all due now"]
+    assert timeline.monotonic() == 10
+
+
+def test_the_wall_clock_jumps_and_the_monotonic_one_does_not():
+    """A jump changes what people read, not what is measured."""
+    timeline = Timeline(epoch=1000)
+    timeline.run_for(5)
+    timeline.jump(-3600)
+    assert timeline.now() == 1000 + 5 - 3600
+    assert timeline.monotonic() == 5
+
+
+def test_run_while_stops_as_soon_as_the_condition_ends():
+    """Time stands where the condition ended; a limit that passes says False."""
+    timeline, seen = Timeline(), []
+    for at in (1, 2, 3):
+        timeline.at(at, lambda at=at: seen.append(at))
+    assert timeline.run_while(lambda: len(seen) < 2, limit_s=100)
+    assert timeline.monotonic() == 2
+    assert not timeline.run_while(lambda: True, limit_s=50)
+    assert timeline.monotonic() == 52
+
+
+def test_a_timer_must_not_drive_the_timeline():
+    """Running time from inside a timer would fire others out of order: it is an error."""
+    timeline = Timeline()
+    timeline.soon(lambda: timeline.run_for(1))
+    with pytest.raises(RuntimeError, match="already running"):
+        timeline.run_for(1)
+
+
+def test_asyncio_code_runs_without_waiting():
+    """An hour of sleeps, time-outs and timers passes at once, in order."""
+    timeline, seen = Timeline(), []
+
+    async def main():
+        clock = TimelineClock(timeline)
+        timeline.after(1800, lambda: seen.append("timer"))
+
+        async def sleeper():
+            await clock.sleep(2000)
+            seen.append("sleeper")
+
+        task = asyncio.create_task(sleeper())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1000):
+                await asyncio.Event().wait()
+        seen.append("timeout")
+        await task
+        return timeline.monotonic()
+
+    assert run_virtual(main, timeline) == 2000
+    assert seen == ["timeout", "timer", "sleeper"]
+
+
+def test_waiting_for_ever_is_an_error():
+    """Nothing due and everybody waiting would hang on a wall clock; here it says so."""
+
+    async def main():
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stuck):
+        run_virtual(main, Timeline())
+
+
+async def test_the_wall_driver_pumps_at_its_speed():
+    """Under a wall driver timers fire in order and sleepers wake, many virtual seconds to a wall second."""
+    timeline, seen = Timeline(), []
+    timeline.at(30, lambda: seen.append(30))
+    timeline.at(10, lambda: seen.append(10))
+    driver = asyncio.create_task(WallDriver(timeline, speed=10_000).run())
+    await TimelineClock(timeline).sleep(60)
+    assert seen == [10, 30]
+    assert timeline.monotonic() >= 60
+    driver.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driver
+
+
+def test_times_read_back():
+    """What is written as RFC 3339 reads back to the second."""
+    assert rfc3339(1767225600.9) == "2026-01-01T00:00:00Z"
+    assert parse_rfc3339("2026-01-01T00:00:00Z") == 1767225600
