@@ -1,0 +1,192 @@
+"""`SandboxSabakan`: machines with states, dates, racks and roles behind `ports.MachineRegistry`.
+
+    uninitialized → healthy ⇄ unhealthy ⇄ unreachable          (each of the three to each other)
+    healthy, unhealthy, unreachable → updating → uninitialized
+    uninitialized, healthy, unhealthy, unreachable → retiring → retired → uninitialized
+
+Any other transition is forbidden, as in the real one; to the state it is in already, a machine may always be set.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from mooring.model.machine import Machine, MachineState
+from mooring.ports import Json, Refused, Unanswered
+from mooring.sandbox.clock import Timeline, TimelineClock
+from mooring.sandbox.sabakan import search
+from mooring.sandbox.sabakan.ipam import Ipam
+
+_S = MachineState
+TRANSITIONS: Final[Mapping[MachineState, frozenset[MachineState]]] = {
+    _S.UNINITIALIZED: frozenset({_S.HEALTHY, _S.RETIRING}),
+    _S.HEALTHY: frozenset({_S.UNHEALTHY, _S.UNREACHABLE, _S.UPDATING, _S.RETIRING}),
+    _S.UNHEALTHY: frozenset({_S.HEALTHY, _S.UNREACHABLE, _S.UPDATING, _S.RETIRING}),
+    _S.UNREACHABLE: frozenset({_S.HEALTHY, _S.UNHEALTHY, _S.UPDATING, _S.RETIRING}),
+    _S.UPDATING: frozenset({_S.UNINITIALIZED}),
+    _S.RETIRING: frozenset({_S.RETIRED}),
+    _S.RETIRED: frozenset({_S.UNINITIALIZED}),
+}
+
+
+class Forbidden(Exception):  # noqa: N818
+    """The registry's rules say no. `kind` is one of not-found, conflict, invalid, transition, not-retired, no-ipam."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine, all of it."""
+
+    serial: str
+    rack: int
+    index_in_rack: int
+    role: str
+    ipv4: tuple[str, ...]
+    bmc_ipv4: str
+    bmc_type: str
+    labels: Mapping[str, str]
+    registered_at: float
+    retire_at: float
+    state: MachineState = MachineState.UNINITIALIZED
+    state_since: float = 0.0
+
+
+class SandboxSabakan:
+    def __init__(self, timeline: Timeline, *, ipam: Ipam | None = None) -> None:
+        self.timeline = timeline
+        #: None: machines cannot be registered yet, as in a registry just set up.
+        self.ipam = ipam
+        self.entries: dict[str, Entry] = {}
+        #: Why nobody answers now ("" when somebody does).
+        self.away = ""
+        self.latency_s = 0.0
+        self.timeout_s = 5.0
+        self._clock = TimelineClock(timeline)
+
+    # ── Machines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(
+        self,
+        serial: str,
+        *,
+        rack: int = 0,
+        role: str = "cs",
+        labels: Mapping[str, str] | None = None,
+        retire_at: float | None = None,
+        bmc_type: str = "iDRAC-9",
+        state: MachineState | None = None,
+    ) -> Entry:
+        """A new machine, uninitialized unless a scene says that it has been through that already."""
+        if self.ipam is None:
+            raise Forbidden("no-ipam", "IPAMConfig is not set")
+        if not serial:
+            raise Forbidden("invalid", "invalid request: serial is empty")
+        if not bmc_type:
+            raise Forbidden("invalid", "invalid request: BMC type is empty")
+        if serial in self.entries:
+            raise Forbidden("conflict", "conflicted")
+        taken = {e.index_in_rack for e in self.entries.values() if e.rack == rack}
+        index = next((i for i in self.ipam.indexes(role) if i not in taken), None)
+        if index is None:
+            raise Forbidden("invalid", "no node index is available")
+        now = self.timeline.now()
+        entry = Entry(
+            serial=serial,
+            rack=rack,
+            index_in_rack=index,
+            role=role,
+            ipv4=self.ipam.node_addresses(rack, index),
+            bmc_ipv4=self.ipam.bmc_address(rack, index),
+            bmc_type=bmc_type,
+            labels=dict(sorted((labels or {}).items())),
+            registered_at=now,
+            retire_at=now if retire_at is None else retire_at,
+            state=state or MachineState.UNINITIALIZED,
+            state_since=now,
+        )
+        self.entries[serial] = entry
+        return entry
+
+    def entry(self, serial: str) -> Entry:
+        found = self.entries.get(serial)
+        if found is None:
+            raise Forbidden("not-found", "not found")
+        return found
+
+    def set_state(self, serial: str, state: MachineState) -> None:
+        entry = self.entry(serial)
+        if state == entry.state:
+            return
+        if state not in TRANSITIONS[entry.state]:
+            words = f"transition from [ {entry.state.lower()} ] to [ {state.lower()} ] is forbidden"
+            raise Forbidden("transition", words)
+        now = self.timeline.now()
+        self.entries[serial] = msgspec.structs.replace(entry, state=state, state_since=now)
+
+    def set_retire_date(self, serial: str, retire_at: float) -> None:
+        self.entries[serial] = msgspec.structs.replace(self.entry(serial), retire_at=retire_at)
+
+    def set_labels(self, serial: str, labels: Mapping[str, str]) -> None:
+        entry = self.entry(serial)
+        merged = dict(sorted({**entry.labels, **labels}.items()))
+        self.entries[serial] = msgspec.structs.replace(entry, labels=merged)
+
+    def remove(self, serial: str) -> None:
+        if self.entry(serial).state != MachineState.RETIRED:
+            raise Forbidden("not-retired", "non-retired machine cannot be deleted")
+        del self.entries[serial]
+
+    def find(self, variables: Json) -> list[Entry]:
+        """By serial number, as sabakan's store orders them. Raises BadVariables."""
+        search.check(variables)
+        now = self.timeline.now()
+        return [e for _, e in sorted(self.entries.items()) if search.matches(e, variables, now)]
+
+    # ── What befalls it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def go_dark(self, seconds: float | None = None) -> None:
+        self.away = "connection refused"
+        if seconds is not None:
+            self.timeline.after(seconds, self.lighten)
+
+    def lighten(self) -> None:
+        self.away = ""
+
+    def slow(self, seconds: float) -> None:
+        self.latency_s = seconds
+
+    # ── ports.MachineRegistry ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def machines(self, variables: Json | None = None) -> Sequence[Machine]:
+        if self.latency_s:
+            await self._clock.sleep(min(self.latency_s, self.timeout_s))
+        if self.away or self.latency_s > self.timeout_s:
+            raise Unanswered(f"sabakan did not answer: {self.away or 'too slow'}")
+        try:
+            found = self.find(variables or {})
+        except search.BadVariables as e:
+            raise Refused(f"sabakan: {e} ({'.'.join(map(str, e.path))})", 422) from e
+        return tuple(machine(e) for e in found)
+
+    async def close(self) -> None:
+        return None
+
+
+def machine(entry: Entry) -> Machine:
+    return Machine(
+        serial=entry.serial,
+        address=entry.ipv4[0] if entry.ipv4 else "",
+        state=entry.state,
+        rack=entry.rack,
+        index_in_rack=entry.index_in_rack,
+        role=entry.role,
+        labels=entry.labels,
+        registered_at=entry.registered_at,
+        retire_at=entry.retire_at,
+        state_since=entry.state_since,
+        bmc_address=entry.bmc_ipv4,
+    )
