@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 NODES, PODS, TEMPLATES, PER_OWNER, PAGE = 5_000, 150_000, 400, 10, 500
-EVENTS = 60_000
+EVENTS = 40_000
 BASELINE_PODS = 5_000
 MB = 1 << 20
 
@@ -42,13 +42,14 @@ def main() -> None:
         ("decode and project a pod, CPU", f"{full['decode_us']:.1f} µs", "", f"{plain['decode_us']:.1f} µs"),
         ("longest pause: one event", f"{full['worst_event_ms']:.1f} ms", "≤ 100 ms", ""),
         ("longest pause: a part of a relist", f"{full['worst_part_ms']:.1f} ms", "≤ 100 ms", ""),
+        ("  the same, rows known already held twice", f"{full['worst_twice_ms']:.1f} ms", "≤ 100 ms", ""),
         ("longest pause: one page of a list", f"{full['worst_page_ms']:.1f} ms", "≤ 100 ms", ""),
         ("a full garbage collection", f"{full['gc_ms']:.1f} ms", "≤ 100 ms", f"{plain['gc_ms'] * scale:,.0f} ms*"),
         ("  before gc.freeze", f"{full['gc_unfrozen_ms']:.1f} ms", "", ""),
     ]
     for what, measured, target, other in rows:
         print(f"  {what:42}{measured:>12}{target:>12}{other:>14}")
-    print(f"  * {BASELINE_PODS:,} pods, times {scale:.0f}. Pauses are wall time on a machine that others use as well.")
+    print(f"  * {BASELINE_PODS:,} pods, times {scale:.0f}. Pauses are CPU time, without what others on the machine do.")
 
 
 def _child(mode: str, pods: int) -> dict[str, float]:
@@ -168,9 +169,9 @@ def _reset_peak() -> None:
 
 
 def _timed_collection() -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     gc.collect()
-    return (time.perf_counter() - began) * 1000
+    return (time.process_time() - began) * 1000
 
 
 def measure_world(count: int) -> dict[str, float]:
@@ -181,27 +182,32 @@ def measure_world(count: int) -> dict[str, float]:
     from mooring.world.world import World
 
     world = World()
-    worst_page = worst_part = decode_s = 0.0
+    worst_page = worst_part = worst_twice = decode_s = 0.0
     pods_decoded = 0
 
     def load(kind: Kind, make: Callable[[int], bytes], how_many: int, *, twice: bool = False) -> None:
         """A paged list. What the world knows already is dropped page by page, unless `twice` holds on to it."""
-        nonlocal worst_page, worst_part, decode_s, pods_decoded
+        nonlocal worst_page, worst_part, worst_twice, decode_s, pods_decoded
         objects: list[Any] = []
         for page in pages(make, how_many):
-            began, cpu = time.perf_counter(), time.process_time()
+            cpu = time.process_time()
             found = decode_list(kind, page)[0]
             objects.extend(found if twice else [world.known(kind, obj) for obj in found])
+            spent = time.process_time() - cpu
             if kind is Kind.POD:
-                decode_s += time.process_time() - cpu
-                pods_decoded += min(PAGE, how_many)
-            worst_page = max(worst_page, (time.perf_counter() - began) * 1000)
+                decode_s += spent
+                pods_decoded += len(found)
+            worst_page = max(worst_page, spent * 1000)
         parts = world.relist(Listed(kind, tuple(objects)))
         del objects
         while True:
-            began = time.perf_counter()
+            began = time.process_time()
             part = next(parts, None)
-            worst_part = max(worst_part, (time.perf_counter() - began) * 1000)
+            spent = (time.process_time() - began) * 1000
+            if twice:
+                worst_twice = max(worst_twice, spent)
+            else:
+                worst_part = max(worst_part, spent)
             if part is None:
                 break
 
@@ -263,9 +269,9 @@ def measure_world(count: int) -> dict[str, float]:
         cpu_s += time.process_time() - cpu
         applied += len(events)
         for event in events[:400]:  # again, one by one: most are known by now, a few bring something
-            began = time.perf_counter()
+            began = time.process_time()
             world.apply(event)
-            worst_event = max(worst_event, (time.perf_counter() - began) * 1000)
+            worst_event = max(worst_event, (time.process_time() - began) * 1000)
     problems = world.check()
     assert problems == [], problems
 
@@ -285,6 +291,7 @@ def measure_world(count: int) -> dict[str, float]:
         "decode_us": decode_s / pods_decoded * 1e6,
         "worst_event_ms": worst_event,
         "worst_part_ms": worst_part,
+        "worst_twice_ms": worst_twice,
         "worst_page_ms": worst_page,
         "gc_ms": gc_ms,
         "gc_unfrozen_ms": gc_unfrozen,

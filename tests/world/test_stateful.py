@@ -48,8 +48,9 @@ class Cluster(RuleBasedStateMachine):
         version = str(self.version)
         if kind is Kind.POD:
             old = self.truth[kind].get(uid)
-            # Mostly a pod keeps its template and its owner, and only its place or its phase changes.
+            # Mostly a pod keeps its template and its owner, often its place too, and only its phase changes.
             keep = old is not None and data.draw(st.integers(0, 3)) > 0
+            stay = keep and data.draw(st.booleans())
             return Pod(
                 "ns",
                 name,
@@ -57,7 +58,7 @@ class Cluster(RuleBasedStateMachine):
                 version,
                 old.shape if keep else data.draw(st.sampled_from(SHAPES)),
                 owner=old.owner if keep else data.draw(st.sampled_from(OWNERS)),
-                node=data.draw(st.sampled_from(("", *NAMES))),
+                node=old.node if stay else data.draw(st.sampled_from((*NAMES, ""))),
                 phase=data.draw(st.sampled_from(("Pending", "Running", "Failed"))),
                 deletion_at=data.draw(st.sampled_from((None, 5.0))),
             )

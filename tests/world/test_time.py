@@ -111,7 +111,7 @@ def test_a_list_in_parts(world, rows):
     for part in world.relist(Listed(Kind.POD, tuple(rows.pod(f"new-{n}", node="n2") for n in range(5))), step=2):
         parts.append(len(part))
         assert world.check() == []
-    assert parts == [2, 2, 1, 2, 2, 1]
+    assert [size for size in parts if size] == [2, 2, 1, 2, 2, 1]
     assert len(world.pods_on("n2")) == 5
 
 

@@ -78,11 +78,17 @@ class World:
     def relist(self, event: Listed, step: int = 1000) -> Iterator[list[Change]]:
         """`apply` of a list in parts of about `step` objects, for a loop that has other things to do in between.
 
-        What is gone goes first; the world is consistent at every pause. Events of the same kind wait until the end.
+        What is gone goes first; the world is consistent at every pause. Some parts change nothing and come back empty.
+        Events of the same kind wait until the end.
         """
         table = self._tables[event.kind]
         table.listed()
-        gone = table.missing_from({obj.uid for obj in event.objects})
+        uids: set[str] = set()
+        for start in range(0, len(event.objects), step * 20):
+            uids.update([obj.uid for obj in event.objects[start : start + step * 20]])
+            yield []
+        gone = table.missing_from(uids)
+        del uids
         for start in range(0, len(gone), step):
             changes: list[Change] = []
             for old in gone[start : start + step]:
