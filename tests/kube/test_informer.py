@@ -27,10 +27,7 @@ def told(events):
 async def test_syncs_by_watch_list_and_follows_on_from_its_bookmark(script, follow, words):
     """WatchList comes first, ends at its bookmark, and the watch goes on from that resourceVersion."""
     script.stream(
-        words.line("ADDED", words.pod("a", 5)),
-        words.line("ADDED", words.pod("b", 7)),
-        words.bookmark(9, end=True),
-        words.hang,
+        words.line("ADDED", words.pod("a", 5)), words.line("ADDED", words.pod("b", 7)), words.bookmark(9, end=True)
     )
     script.stream(words.line("MODIFIED", words.pod("a", 11)), words.line("DELETED", words.pod("b", 12)))
     informer, seen = await follow()
@@ -44,6 +41,19 @@ async def test_syncs_by_watch_list_and_follows_on_from_its_bookmark(script, foll
     assert "sendInitialEvents" not in second
     assert third["resourceVersion"] == "12"
     assert informer.synced
+
+
+async def test_the_stream_that_brought_the_list_is_followed_on(script, follow, words):
+    """After the bookmark the same stream goes on: no second request, and no gap between list and watch."""
+    script.stream(
+        words.line("ADDED", words.pod("a", 5)),
+        words.bookmark(9, end=True),
+        words.line("MODIFIED", words.pod("a", 10)),
+        words.line("ERROR", words.status(410, "Expired")),
+    )
+    script.stream(words.bookmark(20, end=True))
+    _, seen = await follow()
+    assert told(seen) == [("listed", ["a"]), ("seen", "a"), ("listed", [])]
 
 
 @pytest.mark.parametrize("code", [400, 422])
@@ -66,13 +76,10 @@ async def test_an_older_server_is_listed_page_by_page_from_then_on(script, follo
 async def test_410_as_status_is_a_relist_that_tells_of_deletes(script, follow, words):
     """Rule 1: a 410 status means relist; what was deleted meanwhile is missing in the new `Listed`."""
     script.stream(
-        words.line("ADDED", words.pod("a", 5)),
-        words.line("ADDED", words.pod("b", 6)),
-        words.bookmark(9, end=True),
-        words.hang,
+        words.line("ADDED", words.pod("a", 5)), words.line("ADDED", words.pod("b", 6)), words.bookmark(9, end=True)
     )
     script.answer(410, words.status(410, "Expired", "too old resource version: 9 (40)"))
-    script.stream(words.line("ADDED", words.pod("b", 6)), words.bookmark(50, end=True), words.hang)
+    script.stream(words.line("ADDED", words.pod("b", 6)), words.bookmark(50, end=True))
     informer, seen = await follow()
     assert told(seen) == [("listed", ["a", "b"]), ("listed", ["b"])]
     assert script.queries()[-1]["resourceVersion"] == "50"
@@ -81,19 +88,19 @@ async def test_410_as_status_is_a_relist_that_tells_of_deletes(script, follow, w
 
 async def test_410_inside_the_stream_is_the_same(script, follow, words):
     """Rule 1: an ERROR event with code 410 means relist too, and what came before it counts."""
-    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True), words.hang)
+    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True))
     script.stream(
         words.line("ADDED", words.pod("b", 10)),
         words.line("ERROR", words.status(410, "Expired", "too old resource version")),
     )
-    script.stream(words.line("ADDED", words.pod("b", 10)), words.bookmark(50, end=True), words.hang)
+    script.stream(words.line("ADDED", words.pod("b", 10)), words.bookmark(50, end=True))
     _, seen = await follow()
     assert told(seen) == [("listed", ["a"]), ("seen", "b"), ("listed", ["b"])]
 
 
 async def test_bookmarks_move_the_resource_version_on(script, follow, words):
     """Rules 2 and 3: a bookmark tells the sink nothing and moves the point of resumption."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     script.stream(words.bookmark(77))
     _, seen = await follow()
     assert told(seen) == [("listed", [])]
@@ -102,7 +109,7 @@ async def test_bookmarks_move_the_resource_version_on(script, follow, words):
 
 async def test_a_cut_stream_is_taken_up_where_it_stopped(script, follow, words, clock):
     """A torn connection, even inside a line, costs neither a relist nor an event."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     half = words.line("ADDED", words.pod("b", 11))
     script.stream(words.line("ADDED", words.pod("a", 10)), half[:100], words.cut)
     script.stream(half)
@@ -137,7 +144,6 @@ async def test_what_is_deleted_during_the_initial_events_is_not_listed(script, f
         words.line("ADDED", words.pod("b", 6)),
         words.line("DELETED", words.pod("a", 8)),
         words.bookmark(9, end=True),
-        words.hang,
     )
     _, seen = await follow()
     assert told(seen) == [("listed", ["b"])]
@@ -157,7 +163,7 @@ async def test_an_expired_page_token_starts_the_list_anew(script, follow, words)
 
 async def test_429_waits_as_long_as_the_server_wishes(script, follow, words, clock):
     """Rule 4: Retry-After is honoured, never undercut, and says nothing against the resourceVersion."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     for _ in range(4):
         script.answer(429, words.status(429, "TooManyRequests"), Retry_After="7")
     informer, _ = await follow()
@@ -170,7 +176,7 @@ async def test_429_waits_as_long_as_the_server_wishes(script, follow, words, clo
 
 async def test_waits_grow_and_are_bounded(script, follow, words, clock):
     """Rule 4: an API server that is not there is asked less and less often, at least every 15 s, and resumed, not relisted."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     for _ in range(9):
         script.answer(503, b"upstream connect error")
     informer, _ = await follow()
@@ -183,17 +189,17 @@ async def test_waits_grow_and_are_bounded(script, follow, words, clock):
 
 async def test_garbage_ends_a_stream_and_three_of_them_a_resource_version(script, follow, words):
     """A line that is no event is never skipped over: resume, and after three in vain list again."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     for _ in range(3):
         script.stream(b"<html>bad gateway</html>\n")
-    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(30, end=True), words.hang)
+    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(30, end=True))
     _, seen = await follow()
     assert told(seen) == [("listed", []), ("listed", ["a"])]
 
 
 async def test_an_error_event_other_than_410_is_no_relist(script, follow, words):
     """A 500 inside the stream: the stream is taken up again from where it was."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     script.stream(words.line("ERROR", words.status(500, "InternalError", "etcdserver: no leader")))
     script.stream(words.line("ADDED", words.pod("a", 10)))
     informer, seen = await follow()
@@ -203,7 +209,7 @@ async def test_an_error_event_other_than_410_is_no_relist(script, follow, words)
 
 async def test_streams_that_end_at_once_do_not_turn_in_a_circle(script, follow, words, clock):
     """A server that closes every stream at once is not asked in a tight loop."""
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     for _ in range(5):
         script.stream()
     await follow()
@@ -214,7 +220,7 @@ async def test_streams_that_end_at_once_do_not_turn_in_a_circle(script, follow, 
 async def test_relists_in_a_row_are_spread(script, follow, words, clock):
     """A server that answers 410 to every watch is not relisted in a tight loop."""
     for _ in range(4):
-        script.stream(words.bookmark(9, end=True), words.hang).answer(410, words.status(410, "Expired"))
+        script.stream(words.bookmark(9, end=True)).answer(410, words.status(410, "Expired"))
     await follow()
     assert len(clock.slept) == 4
     assert clock.slept == sorted(clock.slept)
@@ -224,7 +230,7 @@ async def test_relists_in_a_row_are_spread(script, follow, words, clock):
 async def test_the_time_limit_of_a_watch_is_drawn_between_290_and_590_s(script, follow, words):
     """Rule 4: `timeoutSeconds` is random within its bounds (the dice of this test show the middle)."""
     assert WATCH_TIMEOUT_S == (290.0, 590.0)
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
     await follow()
     assert {q["timeoutSeconds"] for q in script.queries()} == {"440"}
 
@@ -244,7 +250,7 @@ async def test_a_kind_the_server_does_not_know_is_an_empty_one(script, follow, w
 @pytest.mark.parametrize(("looks", "believed"), [(2, False), (3, True)])
 async def test_a_kind_that_vanishes_is_believed_at_the_third_look(script, follow, words, looks, believed):
     """A 404 or two of a server that is still starting do not wipe the world; the third does."""
-    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True), words.hang)
+    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True))
     script.answer(404, words.status(404, "NotFound"))
     for _ in range(looks):
         script.answer(404, words.status(404, "NotFound"))
@@ -314,7 +320,7 @@ async def test_an_event_the_sink_chokes_on_is_not_passed_over(script, api, clock
         def uniform(self, low, high):
             return low
 
-    script.stream(words.bookmark(9, end=True), words.hang)
+    script.stream(words.bookmark(9, end=True))
 
     def choke(event):
         raise KeyError("bug")

@@ -13,11 +13,32 @@ Follow
     informers = InformerSet((Informer(api, kind, sink, clock, chance, around_sync=quiet) for kind in kinds), clock)
     task = asyncio.create_task(informers.run()); await informers.wait_synced()
     `sink` gets `Listed` (the whole truth: what is missing was deleted), then `Seen` and `Gone`. Works on any KubeApi.
+
+Lead
+    elector = Elector(api, clock, chance, namespace=…, name=…, identity=…, on_started=f, on_stopped=async_f)
+    task = asyncio.create_task(elector.run())               # cancel it to stop: the lease is given back
+    safe = Fenced(api, elector.may_write)                   # a KubeApi whose writes raise NotLeaderError unless we lead
 """
 
 from mooring.kube.api import HttpKubeApi, Scope
 from mooring.kube.config import ConfigError, Connection, load
+from mooring.kube.election import Timing
+from mooring.kube.elector import Elector
+from mooring.kube.fence import Fenced, NotLeaderError
 from mooring.kube.informer import Informer
 from mooring.kube.informers import InformerSet, QuietCollector
 
-__all__ = ["ConfigError", "Connection", "HttpKubeApi", "Informer", "InformerSet", "QuietCollector", "Scope", "load"]
+__all__ = [
+    "ConfigError",
+    "Connection",
+    "Elector",
+    "Fenced",
+    "HttpKubeApi",
+    "Informer",
+    "InformerSet",
+    "NotLeaderError",
+    "QuietCollector",
+    "Scope",
+    "Timing",
+    "load",
+]

@@ -21,7 +21,7 @@ It keeps no objects: the sink (the world) compares.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from typing import Final
 
 import msgspec
@@ -108,64 +108,83 @@ class Informer:
     async def run(self) -> None:
         while True:
             try:
-                if not self._resource_version:
-                    with self._around_sync():
-                        await self._sync()
-                await self._follow()
+                if self._resource_version:
+                    await self._follow()
+                elif self._knows_watch_list and not self._pages_next:
+                    await self._sync_by_watch()
+                else:
+                    await self._sync_by_pages()
             except PortError as error:
                 await self._clock.sleep(self._wait_after(error))
 
     # ── Sync ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _sync(self) -> None:
-        by_watch = self._knows_watch_list and not self._pages_next
-        try:
-            objects, version = await (self._list_by_watch() if by_watch else self._list_by_pages())
-        except NotFound:
-            self._not_found += 1
-            if not self._absent and (not self.synced or self._not_found >= NOT_FOUND_BELIEVED):
-                self._absent = True
-                self._take(())
-            raise
-        except Throttled:
-            raise
-        except PortError:
-            # A proxy in between may spoil one way and not the other: the next attempt takes the other.
-            self._pages_next = by_watch
-            raise
+    async def _sync_by_watch(self) -> None:
+        """The initial events of a watch, up to the bookmark that ends them; then the same stream is followed."""
+        found: dict[Key, Object] = {}
+        with ExitStack() as syncing:
+            syncing.enter_context(self._around_sync())
+            stream = self._api.watch(self.kind, timeout_s=self._timeout_s(), initial_events=True)
+            try:
+                async with _closing(stream):
+                    async for event in stream:
+                        _raise_if_error(event)
+                        if self._resource_version:
+                            self._pass_on(event)
+                        elif event.initial_end:
+                            self._listed(tuple(found.values()), event.resource_version)
+                            found.clear()
+                            syncing.close()
+                        elif event.object is not None:
+                            _collect(found, event.type, event.object)
+            except PortError as error:
+                if self._resource_version:
+                    raise
+                if not self._refuses_watch_list(error):
+                    # A proxy in between may spoil one way and not the other: the next attempt takes the other.
+                    self._pages_next = not isinstance(error, (Throttled, NotFound))
+                    self._missing(error)
+                    raise
+            else:
+                if not self._resource_version:
+                    self._pages_next = True
+                    raise BrokenStream(f"watch {self.kind}: the stream ended before its initial events did")
+
+    def _refuses_watch_list(self, error: PortError) -> bool:
+        """400, 422: a server that does not know the parameter, or has it off (before 1.34). Pages, for good."""
+        if isinstance(error, Refused) and error.code in {400, 405, 422, 501}:
+            self._knows_watch_list = False
+            _log.info("informer.no-watch-list", kind=self.kind.value, detail=str(error))
+        return not self._knows_watch_list
+
+    async def _sync_by_pages(self) -> None:
+        with self._around_sync():
+            try:
+                objects, version = await self._list_by_pages()
+            except PortError as error:
+                self._pages_next = isinstance(error, (Throttled, NotFound))
+                self._missing(error)
+                raise
+            self._listed(objects, version)
+
+    def _listed(self, objects: tuple[Object, ...], version: str) -> None:
         self._take(objects)
         self._resource_version, self._pages_next = version, False
         self._went_well()
+
+    def _missing(self, error: PortError) -> None:
+        """The server does not know the kind: it is empty, at once at first, later only after a few looks."""
+        if not isinstance(error, NotFound):
+            return
+        self._not_found += 1
+        if not self._absent and (not self.synced or self._not_found >= NOT_FOUND_BELIEVED):
+            self._absent = True
+            self._take(())
 
     def _take(self, objects: tuple[Object, ...]) -> None:
         self._sink(Listed(self.kind, objects))
         self.synced = True
         self.stats.syncs += 1
-
-    async def _list_by_watch(self) -> tuple[tuple[Object, ...], str]:
-        """The initial events of a watch, up to the bookmark that ends them."""
-        found: dict[Key, Object] = {}
-        try:
-            stream = self._api.watch(self.kind, timeout_s=self._timeout_s(), initial_events=True)
-            async with _closing(stream):
-                async for event in stream:
-                    _raise_if_error(event)
-                    if event.initial_end:
-                        return tuple(found.values()), event.resource_version
-                    if event.object is None:
-                        continue
-                    if event.type == "DELETED":
-                        found.pop(event.object.key, None)
-                    else:
-                        found[event.object.key] = event.object
-        except Refused as error:
-            # 400, 422: a server that does not know the parameter, or has it switched off (before 1.34).
-            if error.code not in {400, 405, 422, 501}:
-                raise
-            self._knows_watch_list = False
-            _log.info("informer.no-watch-list", kind=self.kind.value, detail=str(error))
-            return await self._list_by_pages()
-        raise BrokenStream(f"watch {self.kind}: the stream ended before its initial events did")
 
     async def _list_by_pages(self) -> tuple[tuple[Object, ...], str]:
         """Page by page, at one resourceVersion. A token that expires midway: again, with larger pages."""
@@ -257,6 +276,13 @@ def _raise_if_error(event: WatchEvent) -> None:
     if event.code == 429:
         raise Throttled(event.message)
     raise BrokenStream(f"the stream ended with {event.code}: {event.message}")
+
+
+def _collect(found: dict[Key, Object], kind: str, obj: Object) -> None:
+    if kind == "DELETED":
+        found.pop(obj.key, None)
+    else:
+        found[obj.key] = obj
 
 
 @asynccontextmanager

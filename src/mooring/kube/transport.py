@@ -62,7 +62,13 @@ class Transport:
         """A 2xx answer, line by line, as long as it lasts; `silence_s` without a byte ends it."""
         limits = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         async with self._answer(request, limits) as response:
-            yield Lines(request.what, response.content)
+            try:
+                yield Lines(request.what, response.content)
+            finally:
+                # Left in the middle: a polite TLS farewell would wait for a server that goes on talking.
+                connection = response.connection
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()
 
     @asynccontextmanager
     async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -1,0 +1,147 @@
+"""Leader election between real processes on a real API server: kill -9, a clean stop, a frozen leader."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+CANDIDATE = """
+import asyncio, random, signal, sys, time
+from mooring.kube import Elector, HttpKubeApi, load
+
+class Clock:
+    now, monotonic, sleep = staticmethod(time.time), staticmethod(time.monotonic), staticmethod(asyncio.sleep)
+
+class Chance(random.Random):
+    def token(self, length=8):
+        return "x" * length
+
+async def main(kubeconfig, namespace, identity):
+    def say(word):
+        print(word, flush=True)
+    async def stopped():
+        say("stopped")
+    async with HttpKubeApi(load(kubeconfig)) as api:
+        elector = Elector(api, Clock(), Chance(), namespace=namespace, name="mooring", identity=identity,
+                          on_started=lambda: say("started"), on_stopped=stopped)
+        task = asyncio.create_task(elector.run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        async def tell():
+            # At most one process may ever say this in any half second.
+            while True:
+                if elector.may_write():
+                    say(f"may-write {time.monotonic()}")
+                await asyncio.sleep(0.05)
+        telling = asyncio.create_task(tell())
+        try:
+            await task
+        except asyncio.CancelledError:
+            telling.cancel()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Candidate:
+    def __init__(self, lab, namespace, identity):
+        self.identity = identity
+        self.words: queue.Queue[str] = queue.Queue()
+        self.wrote: list[float] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CANDIDATE, str(lab.kubeconfig), namespace, identity],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            word, *when = line.split()
+            if word == "may-write":
+                self.wrote.append(float(when[0]))
+            elif word in ("started", "stopped"):
+                self.words.put(word)
+
+    def wait_for(self, word, within_s):
+        """Seconds until it said so."""
+        began = time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            while time.monotonic() - began < within_s:
+                if self.words.get(timeout=max(0.01, began + within_s - time.monotonic())) == word:
+                    return time.monotonic() - began
+        raise AssertionError(f"{self.identity} did not say {word} within {within_s} s")
+
+    def end(self, how=signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, how)
+        self.process.wait(10)
+        self._reader.join(10)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def candidates(lab):
+    namespace, all_ = lab.namespace("election"), []
+
+    def start(identity):
+        all_.append(Candidate(lab, namespace, identity))
+        return all_[-1]
+
+    start.namespace = namespace
+    yield start
+    for candidate in all_:
+        if candidate.process.poll() is None:
+            os.kill(candidate.process.pid, signal.SIGCONT)
+            candidate.end()
+    lab.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def lease(lab, namespace):
+    return json.loads(lab.kubectl("get", "lease", "mooring", "-n", namespace, "-o", "json"))["spec"]
+
+
+def test_fail_over_after_kill_and_after_a_clean_stop(lab, candidates):
+    """Under 15 s after kill -9, under 3 s after SIGTERM, and the lease tells who holds it."""
+    first = candidates("first")
+    first.wait_for("started", 15)
+    second = candidates("second")
+    time.sleep(3)  # it has to have seen the holder, as a follower of long standing has
+    first.end(signal.SIGKILL)
+    killed = second.wait_for("started", 15)
+    assert killed < 15
+    assert lease(lab, candidates.namespace)["holderIdentity"] == "second"
+    third = candidates("third")
+    time.sleep(3)
+    os.kill(second.process.pid, signal.SIGTERM)
+    stopped = third.wait_for("started", 3)
+    assert stopped < 3
+    second.end(signal.SIGTERM)
+    assert second.process.returncode == 0
+    assert lease(lab, candidates.namespace)["holderIdentity"] == "third"
+    assert lease(lab, candidates.namespace)["leaseTransitions"] >= 2
+    print(f"fail-over: {killed:.1f} s after kill -9, {stopped:.1f} s after a clean stop")
+
+
+def test_a_leader_that_was_frozen_does_not_write_when_it_wakes_up(lab, candidates):
+    """SIGSTOP for longer than the lease: another leads; the old one wakes up, may not write, and says it stopped."""
+    first = candidates("first")
+    first.wait_for("started", 15)
+    second = candidates("second")
+    time.sleep(3)
+    os.kill(first.process.pid, signal.SIGSTOP)
+    second.wait_for("started", 15)
+    os.kill(first.process.pid, signal.SIGCONT)
+    first.wait_for("stopped", 5)
+    time.sleep(1)
+    took_over = min(second.wrote)
+    assert not [t for t in first.wrote if t >= took_over]

@@ -1,0 +1,182 @@
+"""Informers on a real API server that is killed and restarted, with its etcd compacted and things deleted meanwhile."""
+
+import asyncio
+import os
+import random
+import subprocess
+import time
+
+import pytest
+
+from mooring.kube import HttpKubeApi, Informer, InformerSet, Scope, load
+from mooring.model.events import Gone, Listed, Seen
+from mooring.model.kinds import Kind
+from mooring.ports import Refused
+
+pytestmark = pytest.mark.e2e
+
+
+class RealClock:
+    now, monotonic = staticmethod(time.time), staticmethod(time.monotonic)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Dice(random.Random):
+    def token(self, length: int = 8) -> str:
+        return f"{self.getrandbits(4 * length):0{length}x}"
+
+
+class Told:
+    """What a world would know that only listens."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self.gone: list[str] = []
+        self.lists = 0
+
+    def __call__(self, event) -> None:
+        match event:
+            case Listed():
+                self.lists += 1
+                now = {o.name: o.resource_version for o in event.objects}
+                self.gone += sorted(set(self.known) - set(now))
+                self.known = now
+            case Seen():
+                self.known[event.object.name] = event.object.resource_version
+            case Gone():
+                self.known.pop(event.key.name)
+                self.gone.append(event.key.name)
+
+
+class Gate:
+    """The real API behind a network that can be cut: no watch starts while it is shut. Pages only, on demand."""
+
+    def __init__(self, api, *, pages: bool) -> None:
+        self.api, self.pages = api, pages
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def list(self, kind, **more):
+        await self.open.wait()
+        return await self.api.list(kind, **more)
+
+    async def watch(self, kind, **more):
+        await self.open.wait()
+        if self.pages and more.get("initial_events"):
+            raise Refused("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", 422)
+        async for event in self.api.watch(kind, **more):
+            yield event
+
+
+@pytest.fixture
+def namespace(lab):
+    name = lab.namespace("informer")
+    yield name
+    lab.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(params=["watch-list", "pages"])
+async def followed(lab, namespace, request):
+    """An informer of the namespace's ConfigMaps, synced, with three of them there."""
+    scopes = {Kind.CONFIG_MAP: Scope(namespace=namespace, label_selector="test=informer")}
+    async with HttpKubeApi(load(lab.kubeconfig), scopes=scopes) as api:
+        for name in "abc":
+            await make(api, namespace, name)
+        told, gate = Told(), Gate(api, pages=request.param == "pages")
+        informer = Informer(gate, Kind.CONFIG_MAP, told, RealClock(), Dice(1))
+        several = InformerSet([informer], RealClock())
+        assert not several.synced
+        task = asyncio.create_task(several.run())
+        await until(lambda: several.synced)
+        assert sorted(told.known) == ["a", "b", "c"]
+        assert told.gone == []
+        yield api, told, gate, informer
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def make(api, namespace, name):
+    meta = {"namespace": namespace, "name": name, "labels": {"test": "informer"}}
+    return await api.create(Kind.CONFIG_MAP, {"metadata": meta, "data": {}})
+
+
+async def until(true, within_s=30.0):
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+async def in_a_thread(function, *args):
+    """The lab's calls block; the informer must go on meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+
+def delete_in_etcd(lab, namespace, name):
+    """With the API server down, only etcd itself can forget something."""
+    env = {**os.environ, "ETCDCTL_ENDPOINTS": lab.etcd}
+    key = f"/registry/configmaps/{namespace}/{name}"
+    out = subprocess.run([lab.binaries["etcdctl"], "del", key], env=env, check=True, capture_output=True, text=True)
+    assert out.stdout.strip() == "1"
+
+
+async def test_every_change_is_seen(followed, namespace):
+    """A hundred patches, an addition, a deletion: all of it arrives, without a second list."""
+    api, told, _, informer = followed
+    for n in range(100):
+        patched = await api.patch(Kind.CONFIG_MAP, namespace, "a", {"data": {"n": str(n)}})
+    await make(api, namespace, "d")
+    await api.delete(Kind.CONFIG_MAP, namespace, "b")
+    await until(lambda: told.gone == ["b"])
+    assert sorted(told.known) == ["a", "c", "d"]
+    assert told.known["a"] == patched["metadata"]["resourceVersion"]
+    assert informer.stats.events == 102
+    assert told.lists == 1
+
+
+async def test_what_was_deleted_while_the_api_server_was_dead_is_reported(lab, followed, namespace):
+    """kill -9, a deletion behind its back, a restart: the deletion is told, and the next write is seen."""
+    api, told, _, informer = followed
+    await in_a_thread(lab.kill, "kube-apiserver")
+    await until(lambda: informer.stats.failures > 0)
+    assert informer.synced
+    delete_in_etcd(lab, namespace, "b")
+    await in_a_thread(lab.start, "kube-apiserver")
+    await until(lambda: told.gone == ["b"])
+    await make(api, namespace, "d")
+    await until(lambda: sorted(told.known) == ["a", "c", "d"])
+    assert informer.stats.last_error == ""
+
+
+async def test_a_compacted_history_is_a_relist_with_its_deletes(lab, followed, namespace):
+    """We were cut off, meanwhile things went, etcd forgot how, and the server restarted: 410, relist, deletes told."""
+    api, told, gate, informer = followed
+    gate.open.clear()
+    await in_a_thread(lab.kill, "kube-apiserver")  # ends the running stream
+    await in_a_thread(lab.start, "kube-apiserver")
+    await api.delete(Kind.CONFIG_MAP, namespace, "a")
+    await api.delete(Kind.CONFIG_MAP, namespace, "c")
+    await make(api, namespace, "d")
+    await in_a_thread(lab.etcd_compact)
+    await in_a_thread(lab.restart, "kube-apiserver")
+    assert told.gone == []
+    syncs = informer.stats.syncs
+    gate.open.set()
+    await until(lambda: told.gone == ["a", "c"])
+    assert sorted(told.known) == ["b", "d"]
+    assert informer.stats.syncs == syncs + 1
+    await api.delete(Kind.CONFIG_MAP, namespace, "d")
+    await until(lambda: told.gone == ["a", "c", "d"])
+
+
+async def test_a_kind_that_is_not_installed_is_empty_until_it_is_there(lab):
+    """No TidbCluster CRD: ready all the same, and empty."""
+    told = Told()
+    async with HttpKubeApi(load(lab.kubeconfig)) as api:
+        informer = Informer(api, Kind.TIDB_CLUSTER, told, RealClock(), Dice(1))
+        task = asyncio.create_task(informer.run())
+        await until(lambda: informer.synced)
+        assert told.known == {}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
