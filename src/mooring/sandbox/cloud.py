@@ -134,7 +134,7 @@ class Cloud:
         if self._store.find(Kind.NODE, "", new) is not None:
             self._store.remove(Kind.NODE, "", new)  # the old object had not been cleaned up yet
         labels = {**labels_of(was), "kubernetes.io/hostname": new}
-        spec = {k: v for k, v in was["spec"].items() if k in {"podCIDR"}}
+        spec = {"podCIDR": was["spec"].get("podCIDR", "")}
         status = {**was["status"], "conditions": healthy_conditions(now)}
         self._note(f"returned {new}")
         return self._store.create(

@@ -25,7 +25,7 @@ from mooring.sandbox.controllers.disruption import Disruption
 from mooring.sandbox.controllers.endpoints import Endpoints, ready_nodes
 from mooring.sandbox.controllers.eventlog import EventLog
 from mooring.sandbox.controllers.node_lifecycle import NodeLifecycle
-from mooring.sandbox.controllers.ownership import Orphans, controller_of
+from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, controller_of
 from mooring.sandbox.controllers.pod_gc import PodGc
 from mooring.sandbox.controllers.replicaset import ReplicaSets
 from mooring.sandbox.controllers.statefulset import StatefulSets
@@ -62,12 +62,12 @@ class Cluster:
         self.log = EventLog(self.store) if log else None
         self.api = SandboxKubeApi(self.store, seed=seed)
         send = self.api.server.sender()
-        orphans = Orphans(self.store)
+        owned, orphans = OwnedPods(self.store), Orphans(self.store)
         clock, store = self.timeline, self.store
-        self.deployments = Deployments(clock, store)
-        self.replica_sets = ReplicaSets(clock, store, orphans, send)
-        self.stateful_sets = StatefulSets(clock, store, orphans, send)
-        self.daemon_sets = DaemonSets(clock, store, orphans, send)
+        self.deployments = Deployments(clock, store, owned)
+        self.replica_sets = ReplicaSets(clock, store, owned, orphans, send)
+        self.stateful_sets = StatefulSets(clock, store, owned, orphans, send)
+        self.daemon_sets = DaemonSets(clock, store, owned, orphans, send)
         self.scheduler = Scheduler(clock, store, profiles=profiles)
         self.kubelets = Kubelets(clock, store, pace)
         self.node_lifecycle = NodeLifecycle(clock, store, self.kubelets)
@@ -233,7 +233,7 @@ class Cluster:
         return sum(podstate.ready(pod) and podstate.active(pod) for pod in self.pods(namespace, workload))
 
     def ready_nodes(self, namespace: str, service: str) -> set[str]:
-        """Nodes with a ready endpoint of a Service: with externalTrafficPolicy Local, what a load balancer points at."""
+        """Nodes with a ready endpoint: with externalTrafficPolicy Local, what a load balancer points at."""
         return ready_nodes(self.store, namespace, service)
 
 

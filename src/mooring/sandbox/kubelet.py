@@ -54,6 +54,8 @@ class Kubelets:
         self.pace = pace or Pace()
         self._stages: dict[PodKey, _Stage] = {}
         self._silent: dict[str, float] = {}
+        #: Nodes in graceful shutdown: they start nothing any more.
+        self._closing: set[str] = set()
         self._addresses: dict[str, int] = {}
         self._listeners: list[Callable[[str], None]] = []
         for pod in store.list(Kind.POD):
@@ -82,6 +84,7 @@ class Kubelets:
         """It speaks again: the node is Ready, ended pods are reported, the others carry on."""
         if self._silent.pop(node, None) is None:
             return
+        self._closing.discard(node)
         now = self._timeline.now()
 
         def healthy(current: Json) -> Json:
@@ -100,6 +103,7 @@ class Kubelets:
     def shut_down(self, node: str, grace_s: float = 30.0) -> None:
         """Graceful node shutdown: Ready=False at once, pods ended within the grace, then silence."""
         now = self._timeline.now()
+        self._closing.add(node)
         item = make_condition("Ready", "False", now, "KubeletNotReady", "node is shutting down")
         self._store.mutate(
             Kind.NODE,
@@ -111,6 +115,7 @@ class Kubelets:
         )
         for pod in self._store.pods_on(node):
             key, uid = key_of(pod), pod["metadata"]["uid"]
+            self._stop(key)
             wait_s = min(self._end_s(pod), grace_s)
             self._timeline.after(wait_s, lambda key=key, uid=uid: self._cut_off(key, uid))  # type: ignore[misc]
         self._timeline.after(grace_s, lambda: self.silence(node))
@@ -138,6 +143,7 @@ class Kubelets:
         if kind == "DELETED" and old is not None:
             name = old["metadata"]["name"]
             self._silent.pop(name, None)
+            self._closing.discard(name)
             for pod in self._store.pods_on(name):
                 self._stop(key_of(pod))
 
@@ -168,7 +174,7 @@ class Kubelets:
             if fail == "start" and stage.name == "starting":
                 self._stop(key_of(pod))
             return
-        if podstate.terminal(pod):
+        if podstate.terminal(pod) or node in self._closing:
             return
         if podstate.phase_of(pod) == "Pending":
             if fail != "start":

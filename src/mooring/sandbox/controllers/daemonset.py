@@ -6,7 +6,7 @@ from mooring.model.kinds import Kind
 from mooring.ports import Conflict, Json, NotFound, PortError
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import Orphans, claim_pods, controller_of
+from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, claim_pods
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.podwrites import Send
 from mooring.sandbox.controllers.queue import Key, WorkQueue
@@ -29,7 +29,14 @@ _ALWAYS_TOLERATED: Final = (
 
 class DaemonSets:
     def __init__(
-        self, timeline: Timeline, store: ObjectStore, orphans: Orphans, send: Send, *, latency_s: float = 0.02
+        self,
+        timeline: Timeline,
+        store: ObjectStore,
+        owned: OwnedPods,
+        orphans: Orphans,
+        send: Send,
+        *,
+        latency_s: float = 0.02,
     ) -> None:
         self._timeline = timeline
         self._store = store
@@ -37,7 +44,7 @@ class DaemonSets:
         self._send = send
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         store.subscribe(Kind.DAEMON_SET, self._on_set)
-        store.subscribe(Kind.POD, self._on_pod)
+        owned.route("DaemonSet", self._on_pod)
         store.subscribe(Kind.NODE, self._on_node)
 
     def _on_set(self, _kind: str, old: Json | None, new: Json | None) -> None:
@@ -45,16 +52,14 @@ class DaemonSets:
         if obj is not None:
             self.queue.add(key_of(obj))
 
-    def _on_pod(self, _kind: str, old: Json | None, new: Json | None) -> None:
+    def _on_pod(self, _event: str, old: Json | None, new: Json | None, reference: Json) -> None:
         pod = new or old
-        reference = None if pod is None else controller_of(pod)
-        if pod is not None and reference is not None and reference["kind"] == "DaemonSet":
+        if pod is not None:
             self.queue.add((pod["metadata"]["namespace"], reference["name"]))
 
-    def _on_node(self, kind: str, old: Json | None, new: Json | None) -> None:
-        if kind == "MODIFIED" and old is not None and new is not None:
-            if old["spec"] == new["spec"] and labels_of(old) == labels_of(new):
-                return
+    def _on_node(self, _kind: str, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is not None and old["spec"] == new["spec"] and labels_of(old) == labels_of(new):
+            return
         for obj in self._store.list(Kind.DAEMON_SET):
             self.queue.add(key_of(obj))
 

@@ -14,7 +14,7 @@ from mooring.ports import AlreadyExists, Json
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate, rollout
 from mooring.sandbox.controllers.deployment_status import deployment_status
-from mooring.sandbox.controllers.ownership import controller_of
+from mooring.sandbox.controllers.ownership import OwnedPods, controller_of
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, with_meta, with_spec
 from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.controllers.template import HASH_LABEL, owner_reference, same_template, template_hash
@@ -27,16 +27,18 @@ MAX: Final = "deployment.kubernetes.io/max-replicas"
 
 
 class Deployments:
-    def __init__(self, timeline: Timeline, store: ObjectStore, *, latency_s: float = 0.01) -> None:
+    def __init__(self, timeline: Timeline, store: ObjectStore, owned: OwnedPods, *, latency_s: float = 0.01) -> None:
         self._timeline = timeline
         self._store = store
         self._sets: dict[str, set[Key]] = {}
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         store.subscribe(Kind.DEPLOYMENT, self._on_deployment)
         store.subscribe(Kind.REPLICA_SET, self._on_set)
-        store.subscribe(Kind.POD, self._on_pod)
+        owned.route("ReplicaSet", self._on_pod)
 
     def _on_deployment(self, _type: str, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is not None and old["spec"] == new["spec"]:
+            return  # our own status or revision mark
         obj = new or old
         if obj is not None:
             self.queue.add(key_of(obj))
@@ -53,18 +55,17 @@ class Deployments:
             known.add(key_of(obj))
         self.queue.add((obj["metadata"]["namespace"], reference["name"]))
 
-    def _on_pod(self, kind: str, old: Json | None, new: Json | None) -> None:
+    def _on_pod(self, event: str, old: Json | None, _new: Json | None, reference: Json) -> None:
         """Recreate waits until the last old pod is gone."""
-        pod = old or new
-        if kind != "DELETED" or pod is None:
+        if event != "DELETED" or old is None:
             return
-        reference = controller_of(pod)
-        if reference is None or reference["kind"] != "ReplicaSet":
-            return
-        owner = self._store.find(Kind.REPLICA_SET, pod["metadata"]["namespace"], reference["name"])
+        namespace = old["metadata"]["namespace"]
+        owner = self._store.find(Kind.REPLICA_SET, namespace, reference["name"])
         above = None if owner is None else controller_of(owner)
         if above is not None:
-            self.queue.add((pod["metadata"]["namespace"], above["name"]))
+            obj = self._store.find(Kind.DEPLOYMENT, namespace, above["name"])
+            if obj is not None and self._strategy(obj) == "Recreate":
+                self.queue.add((namespace, above["name"]))
 
     # ── one pass ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -39,7 +39,7 @@ class Disruption:
 
     def _on_pod(self, _kind: str, old: Json | None, new: Json | None) -> None:
         pod = new or old
-        if pod is None:
+        if pod is None or not self._store.count(Kind.PDB):
             return
         for budget in self._store.list(Kind.PDB, pod["metadata"]["namespace"]):
             if any(one is not None and selects(budget["spec"].get("selector"), labels_of(one)) for one in (old, new)):

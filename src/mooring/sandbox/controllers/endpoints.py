@@ -33,7 +33,7 @@ class Endpoints:
 
     def _on_pod(self, _kind: str, old: Json | None, new: Json | None) -> None:
         pod = new or old
-        if pod is None:
+        if pod is None or not self._store.count(Kind.SERVICE):
             return
         for service in self._store.list(Kind.SERVICE, pod["metadata"]["namespace"]):
             if any(one is not None and _selects(service, one) for one in (old, new)):

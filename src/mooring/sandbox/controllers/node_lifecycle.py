@@ -25,6 +25,7 @@ from mooring.sandbox.store import ObjectStore
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+SETTLE_S: Final = 0.1
 _OURS: Final = frozenset({UNREACHABLE, NOT_READY, UNSCHEDULABLE})
 
 
@@ -47,6 +48,7 @@ class NodeLifecycle:
         self._rate_per_s = rate_per_s
         self._slow_rate_per_s = slow_rate_per_s
         self._free_at: dict[str, float] = {}
+        self._down_since: dict[str, float] = {}
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         kubelets.on_health(lambda node: self.queue.add(("", node)))
         store.subscribe(Kind.NODE, self._on_node)
@@ -70,6 +72,8 @@ class NodeLifecycle:
         ready = (condition(node, "Ready") or {}).get("status", "Unknown")
         if ready != "True":
             self._mark_pods(key[1])
+        else:
+            self._down_since.pop(key[1], None)
         wait_s = self._taint(node, ready)
         return wait_s if again_s is None else again_s if wait_s is None else min(again_s, wait_s)
 
@@ -112,7 +116,7 @@ class NodeLifecycle:
             key = UNREACHABLE if ready == "Unknown" else NOT_READY
             wanted.append({"key": key, "effect": "NoSchedule", "timeAdded": now})
             held = any(t["key"] in {UNREACHABLE, NOT_READY} and t["effect"] == "NoExecute" for t in have)
-            wait_s = None if held else self._wait_s(node)
+            wait_s = None if held else self._settling_s(node) or self._wait_s(node)
             if held or wait_s == 0:
                 wanted.append({"key": key, "effect": "NoExecute", "timeAdded": now})
                 wait_s = None
@@ -122,6 +126,11 @@ class NodeLifecycle:
         if taints != have:
             self._store.mutate(Kind.NODE, *key_of(node), lambda current: _with_taints(current, taints))
         return wait_s
+
+    def _settling_s(self, node: Json) -> float:
+        """Nodes that fall together are all seen to be down before the first is given up."""
+        name, now = node["metadata"]["name"], self._timeline.monotonic()
+        return max(0.0, self._down_since.setdefault(name, now) + SETTLE_S - now)
 
     def _wait_s(self, node: Json) -> float:
         """0: NoExecute may be set now, and this is noted."""

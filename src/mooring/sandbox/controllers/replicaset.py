@@ -7,7 +7,7 @@ from mooring.model.kinds import Kind
 from mooring.ports import Conflict, Json, NotFound, PortError
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import Orphans, claim_pods, controller_of
+from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, Tally, claim_pods, controller_of
 from mooring.sandbox.controllers.podstate import key_of, labels_of, with_condition, with_status
 from mooring.sandbox.controllers.podwrites import Send, Waves
 from mooring.sandbox.controllers.queue import Key, WorkQueue
@@ -25,6 +25,7 @@ class ReplicaSets:
         self,
         timeline: Timeline,
         store: ObjectStore,
+        owned: OwnedPods,
         orphans: Orphans,
         send: Send,
         *,
@@ -37,33 +38,30 @@ class ReplicaSets:
         self._send = send
         self._call_s = call_s
         self._creating: set[str] = set()
+        self._tally = Tally(owned, "ReplicaSet")
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s, forgets=False)
         store.subscribe(Kind.REPLICA_SET, self._on_set)
-        store.subscribe(Kind.POD, self._on_pod)
+        owned.route("ReplicaSet", self._on_pod)
         orphans.on_orphan(self._on_orphan)
 
     def _on_set(self, _type: str, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is not None and old["spec"] == new["spec"]:
+            return  # our own status
         obj = new or old
         if obj is not None:
             self.queue.add(key_of(obj))
 
-    def _on_pod(self, _type: str, old: Json | None, new: Json | None) -> None:
+    def _on_pod(self, _event: str, old: Json | None, new: Json | None, reference: Json) -> None:
         pod = new or old
-        if pod is None:
-            return
-        reference = controller_of(pod)
-        if reference is not None and reference["kind"] == "ReplicaSet":
+        if pod is not None:
             self.queue.add((pod["metadata"]["namespace"], reference["name"]))
-        if old is not None and new is not None and old is not pod:
-            before = controller_of(old)
-            if before is not None and before["kind"] == "ReplicaSet" and before != reference:
-                self.queue.add((pod["metadata"]["namespace"], before["name"]))
 
     def _on_orphan(self, pod: Json) -> None:
         labels = labels_of(pod)
         if labels:
             for obj in self._store.list(Kind.REPLICA_SET, pod["metadata"]["namespace"]):
                 if selects(obj["spec"].get("selector"), labels):
+                    self._tally.unsure.add(obj["metadata"]["uid"])
                     self.queue.add(key_of(obj))
 
     def _sync(self, key: Key) -> float | None:
@@ -73,17 +71,21 @@ class ReplicaSets:
         uid = obj["metadata"]["uid"]
         if uid in self._creating:
             return None  # the wave's end looks again
-        pods = claim_pods(self._store, self._orphans, obj, "apps/v1", "ReplicaSet")
-        active = [pod for pod in pods if podstate.active(pod)]
+        if uid in self._tally.unsure:
+            claim_pods(self._store, self._orphans, obj, "apps/v1", "ReplicaSet")
+            self._tally.unsure.discard(uid)
         if not podstate.terminating(obj):
-            missing = int(obj["spec"].get("replicas", 1)) - len(active)
+            missing = int(obj["spec"].get("replicas", 1)) - self._tally.of(uid)[0]
             if missing > 0:
                 self._create(key, obj, min(missing, BURST))
             elif missing < 0:
-                self._remove(obj, active, min(-missing, BURST))
+                self._remove(obj, self._active_pods(uid), min(-missing, BURST))
             if missing <= 0:
                 self.queue.forget(key)
-        return self._write_status(obj, [pod for pod in active if not podstate.terminating(pod)])
+        return self._write_status(obj)
+
+    def _active_pods(self, uid: str) -> list[Json]:
+        return [pod for pod in self._store.pods_of(uid) if podstate.active(pod)]
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,24 +129,25 @@ class ReplicaSets:
 
     # ── status ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write_status(self, obj: Json, active: list[Json]) -> float | None:
-        now = self._timeline.now()
+    def _write_status(self, obj: Json) -> float | None:
+        uid = obj["metadata"]["uid"]
         min_ready_s = int(obj["spec"].get("minReadySeconds", 0))
-        ready = [pod for pod in active if podstate.ready(pod)]
-        available = [pod for pod in ready if podstate.available(pod, min_ready_s, now)]
+        active, ready = self._tally.of(uid)
+        available = ready
+        if min_ready_s > 0:
+            now = self._timeline.now()
+            available = sum(podstate.available(pod, min_ready_s, now) for pod in self._active_pods(uid))
         old = obj.get("status") or {}
         fresh = {
-            "replicas": len(active),
-            "fullyLabeledReplicas": len(active),
-            "readyReplicas": len(ready),
-            "availableReplicas": len(available),
+            "replicas": active,
+            "fullyLabeledReplicas": active,
+            "readyReplicas": ready,
+            "availableReplicas": available,
             "observedGeneration": obj["metadata"].get("generation", 1),
         }
         if any(old.get(name) != value for name, value in fresh.items()):
             self._change_status(key_of(obj), lambda current: with_status(current, **fresh))
-        if len(available) < len(ready):
-            return float(min_ready_s)
-        return None
+        return 1.0 if available < ready else None
 
     def _set_failure(self, key: Key, error: PortError | None) -> None:
         """The condition ReplicaFailure: a quota's or a webhook's refusal is visible on the ReplicaSet."""

@@ -16,7 +16,7 @@ from mooring.ports import AlreadyExists, Conflict, Json, NotFound, PortError
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.identity import claims_for, ordinal_of, pod_for
-from mooring.sandbox.controllers.ownership import Orphans, claim_pods, controller_of
+from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, claim_pods
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.podwrites import Send
 from mooring.sandbox.controllers.queue import Key, WorkQueue
@@ -29,7 +29,14 @@ WAIT: Final = None
 
 class StatefulSets:
     def __init__(
-        self, timeline: Timeline, store: ObjectStore, orphans: Orphans, send: Send, *, latency_s: float = 0.01
+        self,
+        timeline: Timeline,
+        store: ObjectStore,
+        owned: OwnedPods,
+        orphans: Orphans,
+        send: Send,
+        *,
+        latency_s: float = 0.01,
     ) -> None:
         self._timeline = timeline
         self._store = store
@@ -40,7 +47,7 @@ class StatefulSets:
         self._in_flight: set[Key] = set()
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s, forgets=False)
         store.subscribe(Kind.STATEFUL_SET, self._on_set)
-        store.subscribe(Kind.POD, self._on_pod)
+        owned.route("StatefulSet", self._on_pod)
 
     def _on_set(self, kind: str, old: Json | None, new: Json | None) -> None:
         obj = new or old
@@ -50,11 +57,10 @@ class StatefulSets:
             self._revisions.pop(obj["metadata"]["uid"], None)
         self.queue.add(key_of(obj))
 
-    def _on_pod(self, _type: str, old: Json | None, new: Json | None) -> None:
-        for pod in (old, new):
-            reference = None if pod is None else controller_of(pod)
-            if pod is not None and reference is not None and reference["kind"] == "StatefulSet":
-                self.queue.add((pod["metadata"]["namespace"], reference["name"]))
+    def _on_pod(self, _event: str, old: Json | None, new: Json | None, reference: Json) -> None:
+        pod = new or old
+        if pod is not None:
+            self.queue.add((pod["metadata"]["namespace"], reference["name"]))
 
     # ── one pass ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,20 +6,19 @@ smallest domain.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mooring.model.kinds import Kind
 from mooring.ports import Json
 from mooring.sandbox.labels import selects
 from mooring.sandbox.scheduler.classes import refuses
 from mooring.sandbox.scheduler.needs import Needs, PodTerm, Spread, claims_of, parse_required
-from mooring.sandbox.scheduler.snapshot import NodeState, PodUse, Snapshot
+from mooring.sandbox.scheduler.snapshot import ZONE, NodeState, PodUse, Snapshot
 from mooring.sandbox.store import ObjectStore
 
 #: Node index → why it is out.
 Out = dict[int, str]
 HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
 
 
 def _domain(node: NodeState, key: str) -> str | None:
@@ -182,22 +181,12 @@ def _siblings_raw(snapshot: Snapshot, owner_uid: str, candidates: list[int]) -> 
     }
 
 
-def sibling_penalties(snapshot: Snapshot, owner_uid: str, feasible: int) -> dict[int, int] | None:
-    """`points` of a pod with siblings and no rules of its own, relative to a node without a sibling: only the few
-    nodes that have one. None: zones are in play, ask `points`. Right as long as some candidate has no sibling."""
-    on = snapshot.by_owner.get(owner_uid)
-    if not on:
-        return {}
-    weight, nodes = math.log(feasible + 2), snapshot.nodes
-    raw: dict[int, float] = {}
-    for name, count in on.items():
-        node = nodes.get(name)
-        if node is not None:
-            if ZONE in node.labels:
-                return None
-            raw[node.index] = count * weight + 2
-    most = max(raw.values(), default=2.0)
-    return {index: 200 - 2 * int(100 * (most + 2 - value) / most) for index, value in raw.items()}
+def sibling_penalties(on: Mapping[str, int], feasible: int) -> dict[int, int]:
+    """`points` of a pod with siblings and no rules of its own, relative to a node without a sibling, by how many
+    siblings a node has. Right as long as zones are not in play and some candidate has no sibling."""
+    weight = math.log(feasible + 2)
+    most = max(on.values()) * weight + 2
+    return {count: 200 - 2 * int(100 * (most - count * weight) / most) for count in set(on.values())}
 
 
 def _spread_raw(

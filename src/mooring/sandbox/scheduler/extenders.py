@@ -77,7 +77,7 @@ def run_filter(
 
 
 def run_prioritize(extender: Extender, pod: Json, names: list[str], snapshot: Snapshot) -> dict[str, int]:
-    """Points by node. An extender's 0…10 becomes 0…100, times its weight. Errors are ignored, as kube-scheduler does."""
+    """Points by node: an extender's 0…10 becomes 0…100, times its weight. Errors are ignored, as in kube-scheduler."""
     if extender.prioritize is None:
         return {}
     try:
@@ -87,9 +87,7 @@ def run_prioritize(extender: Extender, pod: Json, names: list[str], snapshot: Sn
     return {str(_field(item, "Host")): int(_field(item, "Score") or 0) * 10 * extender.weight for item in reply or ()}
 
 
-def run_preempt(
-    extender: Extender, pod: Json, victims: dict[str, list[Json]], snapshot: Snapshot
-) -> dict[str, list[str]]:
+def run_preempt(extender: Extender, pod: Json, victims: dict[str, list[Json]]) -> dict[str, list[str]]:
     """Which nodes may still be preempted on, with the uids of their victims."""
     uids = {name: [one["metadata"]["uid"] for one in pods] for name, pods in victims.items()}
     if extender.preempt is None:

@@ -90,6 +90,15 @@ class Scheduler:
         if kind == "DELETED" or new is None:
             self._gone(old)
             return
+        if (
+            old is not None
+            and kind == "MODIFIED"
+            and (node := new["spec"].get("nodeName"))
+            and node == old["spec"].get("nodeName")
+            and old["metadata"].get("labels") is new["metadata"].get("labels")
+            and not podstate.terminal(new)
+        ):
+            return  # placed before, nothing that placement reads has changed
         key = key_of(new)
         if podstate.terminal(new):
             self._gone(new)
@@ -256,7 +265,7 @@ class Scheduler:
                 for name, one in found.items()
             }
             try:
-                allowed = run_preempt(extender, pod, objects, self.snapshot)
+                allowed = run_preempt(extender, pod, objects)
             except ExtenderError:
                 if extender.ignorable:
                     continue

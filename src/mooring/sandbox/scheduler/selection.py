@@ -124,15 +124,23 @@ class Selection:
 
     def _quick(self, near: list[int], start: int, count: int, use: PodUse) -> int | None:
         """The best of the sample when only siblings have to be weighed besides the table."""
+        nodes = self._snapshot.order
+        on = self._snapshot.by_owner.get(use.owner_uid)
+        if not on:
+            return (start + near.index(max(near))) % count
         feasible = len(near) - near.count(NEVER)
-        penalties = constraints.sibling_penalties(self._snapshot, use.owner_uid, feasible)
-        if penalties is None or len(penalties) >= feasible:
+        if self._snapshot.zoned or len(on) >= feasible:
             return None
-        for index, penalty in penalties.items():
-            at = (index - start) % count
-            if at < len(near) and near[at] != NEVER:
-                near[at] = max(0, near[at] - penalty)
-        return (start + near.index(max(near))) % count
+        penalties = constraints.sibling_penalties(on, feasible)
+        weighed: set[int] = set()
+        while True:  # penalties only lower: the first best that needs none any more is the best of all
+            at = near.index(max(near))
+            index = (start + at) % count
+            siblings = on.get(nodes[index].name, 0)
+            if not siblings or index in weighed:
+                return index
+            weighed.add(index)
+            near[at] = max(0, near[at] - penalties[siblings])
 
     def _finish(
         self,

@@ -5,6 +5,7 @@ a table computed for a class of pods (`classes.py`) catches up by looking at the
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,7 @@ from mooring.sandbox.scheduler.needs import Needs, PodTerm
 from mooring.sandbox.scheduler.quantity import milli, whole
 
 PodKey = tuple[str, str]
+ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class PodUse(msgspec.Struct, frozen=True):
@@ -115,6 +117,8 @@ class Snapshot:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.order: list[NodeState] = []
+        #: Some node carries a zone.
+        self.zoned = False
         #: Grows when nodes come or go: indexes are new.
         self.generation = 0
         #: Indexes of nodes that changed; `base` is how many entries were dropped from the front.
@@ -155,6 +159,7 @@ class Snapshot:
             node.version = version
             return False
         self._changed(node.index)
+        self.zoned = self.zoned or ZONE in node.labels
         return True
 
     def drop_node(self, name: str) -> None:
@@ -165,6 +170,7 @@ class Snapshot:
         self.order = [self.nodes[name] for name in sorted(self.nodes)]
         for index, node in enumerate(self.order):
             node.index = index
+        self.zoned = any(ZONE in node.labels for node in self.order)
         self.generation += 1
         self.log_base += len(self.log)
         self.log = []
