@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from build import op, plain
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-from slow_queue import SlowQueue
+from traffic_build import op, plain
+from traffic_slow_queue import SlowQueue
 
 from mooring.traffic import Fact, Queue, Settings, why, why_all
 from mooring.traffic.audit import audit

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
-from build import op, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traffic_build import op, plain
 
 from mooring.model.reasons import Reason
 from mooring.traffic import Queue, Settings, live_settings, why
