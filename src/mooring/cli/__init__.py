@@ -17,12 +17,15 @@ from mooring.cli.exits import CommandError, Exit
 GROUPS: Final[dict[str, str]] = {
     "fleet": "mooring.cli.fleet:app",
     "lab": "mooring.cli.lab:app",
+    "queue": "mooring.cli.queue:app",
+    "run": "mooring.cli.run:app",
     "traffic": "mooring.cli.traffic:app",
+    "why": "mooring.cli.why:app",
 }
 
 app = App(
     name="mooring",
-    help="Says where the machines, pods and data leaders of a cluster belong, and moves them gently when they must move.",
+    help="Says where machines, pods and data leaders belong, and moves them gently when they must move.",
     version=mooring.__version__,
     version_flags=["--version"],
 )

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from mooring.handoff import Handoff
 from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
 from mooring.ports import PlacementDriver
 from mooring.rehearse.gate import Gate, GatedApi, GatedPd
+from mooring.run.assemble import capabilities
 from mooring.run.config import Config
 from mooring.run.replica import Replica
 from mooring.sandbox.chance import SeededChance
@@ -168,7 +168,3 @@ class Rig:
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         return self.cluster.store.find(Kind.POD, namespace, name)
-
-
-def capabilities(config: Config) -> list[Any]:
-    return [Handoff(config.handoff)]

@@ -126,9 +126,11 @@ class Replica:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.pds.close()
 
-    @property
-    def ready(self) -> bool:
-        return self.informers.synced and self.engine.synced
+    def not_ready(self) -> list[str]:
+        """What is still missing before this replica can serve; empty: ready."""
+        if not self.informers.synced:
+            return [f"not synced: {what}" for what in self.informers.missing]
+        return [] if self.engine.synced else ["not synced: taking in the first lists"]
 
     def _sink(self, event: KubeEvent) -> None:
         self.shell.tell(event)

@@ -1,0 +1,23 @@
+"""Which capabilities a replica has, and how it finds a real PD."""
+
+from collections.abc import Sequence
+
+from mooring.engine.capability import Capability
+from mooring.handoff import Handoff
+from mooring.model.cluster import Key
+from mooring.pd.client import PdClient
+from mooring.ports import Chance, Clock, PlacementDriver
+from mooring.run.config import Config
+from mooring.run.pds import Make
+
+
+def capabilities(config: Config) -> Sequence[Capability]:
+    """All of them, on or off: what a switched-off one has begun must still end well."""
+    return [Handoff(config.handoff)]
+
+
+def make_pd(clock: Clock, chance: Chance) -> Make:
+    def make(_: Key, urls: tuple[str, ...]) -> PlacementDriver:
+        return PdClient(urls, clock=clock, chance=chance)
+
+    return make

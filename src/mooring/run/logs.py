@@ -1,0 +1,32 @@
+"""Structured logs on stderr: readable on a terminal, one JSON object a line otherwise."""
+
+import logging
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+
+
+def _json(_: Any, __: str, event: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def configure(level: str, form: str) -> None:
+    """`form`: auto (console on a terminal, else json), console or json."""
+    console = form == "console" or (form == "auto" and sys.stderr.isatty())
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if console:
+        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    else:
+        processors += [structlog.processors.format_exc_info, _json]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

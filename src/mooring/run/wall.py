@@ -1,0 +1,28 @@
+"""Real time and real chance, behind the ports."""
+
+import asyncio
+import random
+import secrets
+import time
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SystemChance:
+    def __init__(self) -> None:
+        self._random = random.SystemRandom()
+
+    def token(self, length: int = 8) -> str:
+        return secrets.token_hex((length + 1) // 2)[:length]
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
