@@ -139,9 +139,7 @@ def _yardstick() -> float:
 
 
 def main() -> None:
-    print(
-        f"a million additions take {_yardstick():.0f} ms here and now (about 50 on an idle core of the reference machine)"
-    )
+    print(f"a million additions take {_yardstick():.0f} ms here and now (50 when nothing else runs)")
     for count, repeat in ((1_000, 7), (10_000, 5), (100_000, 1)):
         size(count, repeat)
 

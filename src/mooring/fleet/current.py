@@ -25,6 +25,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     serial: str = ""
     #: As written in cluster.yml; None when only the decision is known.
     node: Mapping[str, Any] | None = None
+    #: Decided out, still here until its node is empty. The planner no longer counts it.
+    leaving: bool = False
 
 
 class Current(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 from mooring.fleet import generate
 from mooring.fleet.current import Member
 from mooring.fleet.draft import Draft, verb_of
-from mooring.fleet.labels import Renderer
+from mooring.fleet.labels import Renderer, with_nodes
 from mooring.fleet.plan import Action, Change, ClusterPlan, FleetView, Seat, Verb
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.template import Template
@@ -94,24 +94,11 @@ _COMPARED = ("user", "labels", "annotations", "taints")
 def write_nodes(template: Template, seats: tuple[Seat, ...]) -> tuple[Mapping[str, Any], ...]:
     renderer = Renderer(template)
     return tuple(
-        renderer.node(s.machine, control_plane=s.control_plane) if s.machine is not None else _kept(template, s)
+        renderer.node(s.machine, control_plane=s.control_plane, state_taint=wanted_state_taint(s.machine.state))
+        if s.machine is not None
+        else renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)
         for s in seats
     )
-
-
-def _kept(template: Template, seat: Seat) -> Mapping[str, Any]:
-    """A node whose machine has vanished and whose removal is held: as it was written, or as much as is known."""
-    if seat.kept is not None:
-        return seat.kept
-    user = (template.control_plane if seat.control_plane else template.workers[0]).user
-    return {
-        "address": seat.address,
-        "user": user,
-        "control_plane": seat.control_plane,
-        "labels": {},
-        "annotations": {},
-        "taints": [],
-    }
 
 
 def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:
@@ -124,4 +111,4 @@ def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:
     if plan.action is Action.NONE and view.current is not None and view.current.document is not None:
         return dict(view.current.document)
     nodes = plan.nodes if plan.nodes is not None else write_nodes(view.template, plan.seats)
-    return {key: (list(nodes) if key == "nodes" else value) for key, value in view.template.document.items()}
+    return with_nodes(view.template, nodes)

@@ -27,8 +27,8 @@ class Draft:
         self.machines = {m.address: m for m in view.machines if m.address}
         self.notes = [*view.template.notes, *view.constraints.notes, *_left_out(view)]
         self.members: dict[str, Member] = {m.address: m for m in view.current.members} if view.current else {}
-        self.control_planes = {a: None for a, m in self.members.items() if m.control_plane}
-        self.workers = {a: None for a, m in self.members.items() if not m.control_plane}
+        self.control_planes = {a: None for a, m in self.members.items() if m.control_plane and not m.leaving}
+        self.workers = {a: None for a, m in self.members.items() if not m.control_plane and not m.leaving}
         #: address → what happened to it in this pass, in words.
         self.said: dict[str, list[str]] = {}
         self._lives = Lives(view.now)

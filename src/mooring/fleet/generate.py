@@ -72,9 +72,10 @@ def role_guard(draft: Draft) -> PlanError | None:
 
 
 def unmet(draft: Draft) -> tuple[Unmet, ...]:
+    """What does not hold after this pass. A surplus of control planes is no lack: a later pass takes it away."""
     limits, found = draft.view.constraints, []
     control_planes, workers = len(draft.control_planes), len(draft.workers)
-    if control_planes != limits.control_plane_count:
+    if control_planes < limits.control_plane_count:
         found.append(Unmet(CONTROL_PLANE_COUNT, limits.control_plane_count, control_planes))
     if workers < limits.minimum_workers:
         found.append(Unmet(MINIMUM_WORKERS, limits.minimum_workers, workers))

@@ -1,11 +1,11 @@
 """A machine as a node of cluster.yml: labels, annotations and taints of the design's tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from mooring.fleet import keys
-from mooring.fleet.taints import wanted_state_taint
+from mooring.fleet.current import StateTaint
 from mooring.fleet.template import NodeTemplate, Template
 from mooring.model.machine import Machine
 
@@ -23,7 +23,8 @@ class Renderer:
         self._of_rack: dict[int, tuple[str, str]] = {}
         self._role_key: dict[str, str] = {}
 
-    def node(self, machine: Machine, *, control_plane: bool) -> dict[str, Any]:
+    def node(self, machine: Machine, *, control_plane: bool, state_taint: StateTaint) -> dict[str, Any]:
+        """`state_taint` is said apart: what is stored may lag behind the machine's state until its node is empty."""
         template = self._template.control_plane if control_plane else self._template.for_worker(machine.role)
         assert template is not None, f"no template for role {machine.role}: checked before"
         registered = machine.register_date or rfc3339(machine.registered_at)
@@ -39,11 +40,19 @@ class Renderer:
                 keys.RETIRE_DATE: retires,
             },
             "labels": self._labels(machine, template, registered[:7], retires[:7]),
-            "taints": _taints(machine, template),
+            "taints": _taints(template, state_taint),
         }
         if template.extra:
             node.update(template.extra)
         return node
+
+    def vanished(self, address: str, *, control_plane: bool, kept: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """A node whose machine is not listed any more and whose removal waits: as it was, or as far as is known."""
+        if kept is not None:
+            return kept
+        template = self._template.control_plane if control_plane else self._template.workers[0]
+        empty: dict[str, Any] = {"annotations": {}, "labels": {}, "taints": []}
+        return {"address": address, "user": template.user, "control_plane": control_plane, **empty}
 
     def _labels(self, machine: Machine, template: NodeTemplate, registered: str, retires: str) -> dict[str, str]:
         """The machine's own, then the template's, then the computed ones: the later wins."""
@@ -82,9 +91,13 @@ class Renderer:
         return made
 
 
-def _taints(machine: Machine, template: NodeTemplate) -> list[dict[str, str]]:
+def with_nodes(template: Template, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A whole cluster.yml: the template's fields in their order, with the nodes in place of its own."""
+    return {key: (list(nodes) if key == "nodes" else value) for key, value in template.document.items()}
+
+
+def _taints(template: NodeTemplate, state_taint: StateTaint) -> list[dict[str, str]]:
     taints = [dict(t) for t in template.taints] if template.taints else []
-    wanted = wanted_state_taint(machine.state)
-    if wanted is not None:
-        taints.append({"key": keys.STATE_TAINT, "value": wanted[0], "effect": wanted[1]})
+    if state_taint is not None:
+        taints.append({"key": keys.STATE_TAINT, "value": state_taint[0], "effect": state_taint[1]})
     return taints

@@ -22,6 +22,7 @@ from mooring.fleet.taints import wanted_state_taint
 MAX_BYTES: Final = 1_000_000
 _VERSION: Final = 1
 _PACKED: Final = b"zlib:"
+_LEAVING: Final = "-"
 _PLAIN_BELOW: Final = 4096
 
 
@@ -43,7 +44,7 @@ class _Stored(msgspec.Struct, array_like=True):
     version: int
     revision: str
     control_planes: int
-    #: serial, address, state taint's value ("" for none)
+    #: serial, address, and the state taint's value, or "-" for a member on its way out
     rows: list[tuple[str, str, str]]
 
 
@@ -74,7 +75,7 @@ def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes
 
 def _rows(members: Iterable[Member]) -> Iterable[tuple[str, str, str]]:
     for m in members:
-        yield (m.serial, m.address, m.state_taint[0] if m.state_taint else "")
+        yield (m.serial, m.address, m.state_taint[0] if m.state_taint else _LEAVING if m.leaving else "")
 
 
 def decode_decisions(raw: bytes) -> Decisions:
@@ -87,8 +88,14 @@ def decode_decisions(raw: bytes) -> Decisions:
         raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
     planes = stored.control_planes
     members = tuple(
-        Member(address, index < planes, (taint, "NoExecute") if taint else None, serial)
-        for index, (serial, address, taint) in enumerate(stored.rows)
+        Member(
+            address,
+            index < planes,
+            (mark, "NoExecute") if mark and mark != _LEAVING else None,
+            serial,
+            leaving=mark == _LEAVING,
+        )
+        for index, (serial, address, mark) in enumerate(stored.rows)
     )
     return Decisions(stored.revision, members)
 

@@ -158,7 +158,7 @@ def _decrease_workers(draft: Draft) -> Outcome:
 def _taint(draft: Draft) -> Outcome:
     for address, member in draft.members.items():
         machine = draft.machines.get(address)
-        if machine is not None and member.state_taint != wanted_state_taint(machine.state):
+        if machine is not None and not member.leaving and member.state_taint != wanted_state_taint(machine.state):
             return True
     return False
 
