@@ -75,9 +75,3 @@ def labels(mapping: Mapping[str, str] | None) -> Mapping[str, str]:
 def owner(kind: str, name: str, uid: str, api_version: str) -> Owner:
     key = (uid, kind, name, api_version)
     return _owners.get(key) or _owners.put(key, Owner(text(kind), name, uid, text(api_version)))
-
-
-def forget() -> None:
-    """Start with empty tables (tests and measurements; nothing else needs it)."""
-    for table in (_strings, _maps, _owners, shapes):
-        table._young, table._old = {}, {}  # noqa: SLF001
