@@ -167,6 +167,8 @@ class PdClient:
 
     async def transfer_pd_leader(self, name: str) -> None:
         answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
+        if "no valid pd" in answer.words:
+            raise NotFound(f"PD has no other member {name} to lead")
         if not answer.ok:
             raise _error(answer, f"hand PD's leadership to {name}")
 

@@ -1,14 +1,20 @@
 """The walk through a real sabakan, recorded, walked again: the sandbox says the same, word for word."""
 
+import contextlib
 import json
 import os
 import re
+import socket
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from mooring.lab.binaries import cache_dir, release
+from mooring.lab.pki import Authority
+from mooring.lab.processes import Processes, Server
+from mooring.lab.sabakan import sabakan, sabakan_url
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.http import sabakan_app
@@ -17,7 +23,7 @@ RECORDING = Path(__file__).parent / "recordings" / "sabakan-3.1.9.txt"
 REQUEST = re.compile(r"^--- (?:-X(\w+) )?(?:-H Content-Type: application/json )?(?:-d (.*) )?\$U(/\S*)$")
 ANSWER = re.compile(r"^\[(\d+) ([^\]]*)\]$")
 #: What differs from one walk to the next.
-FLEETING = {"timestamp", "duration", "register-date", "registerDate", "locations"}
+FLEETING = {"request_id", "timestamp", "duration", "register-date", "registerDate", "locations"}
 
 
 def walk():
@@ -88,10 +94,42 @@ async def test_sandbox_speaks_as_recorded():
 @pytest.mark.e2e
 async def test_real_sabakan_still_speaks_as_recorded(tmp_path):
     """The recording itself is true: a real sabakan answers the same walk the same way."""
-    bin_dir = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere"))
-    if not (bin_dir / "sabakan").is_file() or not (bin_dir / "etcd").is_file():
-        pytest.skip("sabakan and etcd are not in MOORING_BIN_DIR: the sandbox's sabakan was asked instead")
-    from real_sabakan import running
-
-    with running(bin_dir, tmp_path) as url:
+    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "sabakan"
+    etcd = next((p for p in (program.parent / "etcd", cache_dir(release()) / "etcd") if p.is_file()), None)
+    if not program.is_file() or etcd is None:
+        pytest.skip("sabakan is not in MOORING_BIN_DIR (or etcd nowhere): the sandbox's sabakan was asked instead")
+    with running(program, etcd, tmp_path) as url:
         await compare(url)
+
+
+@contextlib.contextmanager
+def running(program, etcd, directory):
+    """A sabakan with an etcd of its own, on loopback."""
+    ports = free_ports(6)
+    store = f"http://127.0.0.1:{ports[0]}"
+    flags = {"data-dir": directory / "etcd", "listen-client-urls": store, "advertise-client-urls": store}
+    peer = f"http://127.0.0.1:{ports[1]}"
+    flags |= {"listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}"}
+    below = Server("etcd", (str(etcd), *(f"--{k}={v}" for k, v in flags.items())), ready_url=store + "/health")
+    tls = Authority().server("sabakan", ["127.0.0.1"]).write(directory, "sabakan")
+    above = sabakan(program, directory, ports[2:], etcd=store, tls=tls)
+    processes = Processes(directory, foreground=True)
+    try:
+        for server in (below, above):
+            processes.start(server)
+            processes.wait_ready([server])
+        yield sabakan_url(ports[2])
+    finally:
+        processes.stop("sabakan")
+        processes.stop("etcd")
+
+
+def free_ports(count):
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for s in held:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in held]
+    finally:
+        for s in held:
+            s.close()

@@ -258,7 +258,7 @@ class SandboxPd:
     async def transfer_pd_leader(self, name: str) -> None:
         await self._reach(write=True)
         if not self.hand_over(name):
-            raise Unanswered(f"PD: hand PD's leadership to {name}: 500 no such member")
+            raise NotFound(f"PD has no other member {name} to lead")
         self._answer()
 
     async def close(self) -> None:

@@ -142,7 +142,7 @@ class _Pd:
 
     async def transfer(self, request: web.Request) -> web.Response:
         if not self._pd.hand_over(request.match_info["name"]):
-            return _say(Said(500, "failed to transfer leader: no such member"))
+            return _say(Said(500, "no valid pd to transfer etcd leader"))
         return _say(Said(200, "The transfer command is submitted."))
 
     async def cluster_status(self, _: web.Request) -> web.Response:
