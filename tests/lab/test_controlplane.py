@@ -114,7 +114,7 @@ def test_stages_answer_to_the_annotations_we_name():
 
 def test_nodes_carry_capacity_and_labels():
     """A node is as large as asked for and has the labels that selectors and topology keys look for."""
-    (node,) = yaml.safe_load_all(kwok.nodes(["n"], labels={"rack": "1"}, cpu="2", memory="4Gi"))
+    node = kwok.node("n", {"rack": "1"}, cpu="2", memory="4Gi")
     assert node["status"]["allocatable"]["cpu"] == "2"
     assert node["status"]["capacity"]["memory"] == "4Gi"
     assert node["metadata"]["labels"]["rack"] == "1"

@@ -199,9 +199,9 @@ class Lab:
         free = (name for n in itertools.count() if f"node/{(name := f'{prefix}{n}')}" not in taken)
         names = list(itertools.islice(free, count))
         if names:
-            self.kubectl("create", "-f", "-", input=kwok_nodes.nodes(names, labels=labels, cpu=cpu, memory=memory))
-            self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
-            self._wait_untainted(names)
+            made = (kwok_nodes.node(name, labels or {}, cpu, memory) for name in names)
+            kwok_nodes.create_nodes(self.layout, self.state.ports, made)
+            self._wait_usable(names)
         return names
 
     def namespace(self, prefix: str = "test") -> str:
@@ -300,13 +300,19 @@ class Lab:
             self._servers[component] = server
         return self._servers[component]
 
-    def _wait_untainted(self, names: list[str], within_s: float = 30.0) -> None:
-        """A node is of use once the controller manager has taken the not-ready taint of its birth away."""
+    def _wait_usable(self, names: list[str], within_s: float = 60.0) -> None:
+        """Until each node is Ready and the controller manager has taken the not-ready taint of its birth away."""
+        # One list a turn: `kubectl wait` asks for each object by itself, and throttles itself while it does.
+        ready = "{.status.conditions[?(@.type=='Ready')].status}"
+        query = f"jsonpath={{range .items[*]}}{{.metadata.name}} {ready} {{.spec.taints[*].key}}{{'\\n'}}{{end}}"
         deadline = time.monotonic() + within_s
-        query = "jsonpath={range .items[?(@.spec.taints)]}{.metadata.name}{'\\n'}{end}"
-        while tainted := set(self.kubectl("get", "nodes", "-o", query).split()).intersection(names):
+        while True:
+            shown = (line.split() for line in self.kubectl("get", "nodes", "-o", query).splitlines())
+            usable = {words[0] for words in shown if words[1:] == ["True"]}
+            if not (missing := set(names) - usable):
+                return
             if time.monotonic() > deadline:
-                raise LabError(f"{', '.join(sorted(tainted))} still tainted after {within_s:.0f} s")
+                raise LabError(f"not Ready after {within_s:.0f} s: {', '.join(sorted(missing))}")
             time.sleep(0.1)
 
     def _remember(self, state: State) -> None:

@@ -73,7 +73,9 @@ def write_identities(at: Layout, ports: Ports) -> None:
     pki.write_private(at.pki / "service-account.key", private)
     (at.pki / "service-account.pub").write_bytes(public)
     for name, (user, groups) in IDENTITIES.items():
-        config = pki.kubeconfig(apiserver_url(ports), authority.pair.certificate, authority.client(user, groups))
+        pair = authority.client(user, groups)
+        pair.write(at.pki, name)
+        config = pki.kubeconfig(apiserver_url(ports), authority.pair.certificate, pair)
         pki.write_private(at.kubeconfig_of(name), config)
 
 
