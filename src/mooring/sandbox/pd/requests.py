@@ -42,7 +42,7 @@ def remove_evict_leader(pd: PdServer, store_id: int) -> bool:
 
 def pause(pd: PdServer, name: str, seconds: int) -> Said:
     if name not in pd.scheduler_names():
-        return Said(404, "[PD:scheduler:ErrSchedulerNotFound]scheduler not found")
+        return Said(500, "[PD:scheduler:ErrSchedulerNotFound]scheduler not found")
     pd.pause(name, seconds)
     return Said(200, "Pause or resume the scheduler successfully.")
 
@@ -165,7 +165,7 @@ def _merge(pd: PdServer, region: Region, body: Json) -> _Made | Said:
 def _split(_: PdServer, region: Region, body: Json) -> _Made | Said:
     policy = str(body.get("policy", "")).upper()
     if policy not in ("SCAN", "APPROXIMATE", "USEKEY"):
-        return Said(400, "split policy is invalid")
+        return Said(500, f"check policy {body.get('policy', '')} is not supported")
     keys = [str(k).upper() for k in body.get("keys") or ()] if policy == "USEKEY" else [_middle(region)]
     if not all(region.start_key < k and (not region.end_key or k < region.end_key) for k in keys):
         return Said(500, "split keys are not within the region")
