@@ -93,6 +93,8 @@ def plan(
         table for people, json or yaml for scripts.
     """
     moment = _moment(now)
+    if not wait_retired >= 0:
+        raise CommandError(f"--wait-retired: {wait_retired} is no number of seconds from 0 up")
     try:
         view = FleetView(
             template=_template(template),

@@ -17,7 +17,7 @@ def decide(view: FleetView) -> ClusterPlan:
     """First generation without a current cluster, else the one action that is due (or the new template's turn)."""
     draft = Draft(view)
     if view.current is None:
-        action, error = Action.GENERATE, generate.fill(draft)
+        action, error = Action.GENERATE, generate.generate(draft)
     elif view.regenerate:
         action, error = Action.REGENERATE, generate.regenerate(draft)
     else:

@@ -39,6 +39,14 @@ def fill_workers(draft: Draft) -> PlanError | None:
     return None
 
 
+def generate(draft: Draft) -> PlanError | None:
+    """The first cluster. Short of workers it may proceed; without any control plane it would be none."""
+    error = fill(draft)
+    if error is None and not draft.control_planes:
+        return short_of_control_planes(draft)
+    return error
+
+
 def regenerate(draft: Draft) -> PlanError | None:
     """Exactly the current nodes, written anew from the template; then filled up."""
     missing = draft.vanished(draft.control_planes) + draft.vanished(draft.workers)
