@@ -27,11 +27,10 @@ DEFAULT_EPOCH: Final = 1767225600.0
 class Timer:
     """A callback that is due at a moment; `cancel` makes it never fire."""
 
-    __slots__ = ("fn", "order", "when")
+    __slots__ = ("fn", "when")
 
-    def __init__(self, when: float, order: int, fn: Callable[[], None]) -> None:
+    def __init__(self, when: float, fn: Callable[[], None]) -> None:
         self.when = when
-        self.order = order
         self.fn: Callable[[], None] | None = fn
 
     def cancel(self) -> None:
@@ -40,9 +39,6 @@ class Timer:
     @property
     def canceled(self) -> bool:
         return self.fn is None
-
-    def __lt__(self, other: "Timer") -> bool:
-        return (self.when, self.order) < (other.when, other.order)
 
 
 class Timeline:
@@ -68,8 +64,9 @@ class Timeline:
 
     def at(self, when: float, fn: Callable[[], None]) -> Timer:
         self._order += 1
-        timer = Timer(max(when, self._monotonic), self._order, fn)
-        heapq.heappush(self._heap, (timer.when, timer.order, timer))
+        when = max(self._monotonic, when)
+        timer = Timer(when, fn)
+        heapq.heappush(self._heap, (when, self._order, timer))
         if self.on_schedule is not None and not self._running:
             self.on_schedule()
         return timer
@@ -95,7 +92,7 @@ class Timeline:
         when = self.next_at()
         if when is None or when > limit:
             return False
-        _, _, timer = heapq.heappop(self._heap)
+        timer = heapq.heappop(self._heap)[2]
         self._monotonic = max(self._monotonic, when)
         fn, timer.fn = timer.fn, None
         if fn is not None:

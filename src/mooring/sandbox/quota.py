@@ -30,6 +30,8 @@ def quantity(text: str | float) -> Decimal:
 
 def check_quota(store: ObjectStore, kind: Kind, obj: Json) -> None:
     """Raises Refused (403) when a quota of the namespace has no room for this object."""
+    if not store.count(Kind.RESOURCE_QUOTA):
+        return
     namespace = obj["metadata"].get("namespace", "")
     for quota in store.list(Kind.RESOURCE_QUOTA, namespace):
         over: list[tuple[str, Decimal, Decimal, str]] = []

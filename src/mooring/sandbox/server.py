@@ -144,7 +144,7 @@ class ApiServer:
         return await self._write(write, lambda: self._create(kind, obj, by))
 
     async def _create(self, kind: Kind, obj: Json, by: str) -> Json:
-        return self.store.create(kind, await self._admit_new(kind, obj, by=by))
+        return self.store.create(kind, await self._admit_new(kind, obj, by=by), prepared=True)
 
     async def _admit_new(self, kind: Kind, obj: Json, *, by: str, dry_run: bool = False) -> Json:
         """Mutating webhooks see the object with its defaults and no uid; validating ones see it as it will be."""
@@ -155,11 +155,11 @@ class ApiServer:
         given = {**obj, "kind": kind.value, "apiVersion": RESOURCES[kind].api_version, "metadata": metadata}
         if kind in STATUS_KINDS - _STATUS_AT_BIRTH:
             given.pop("status", None)
-        new = set_defaults(kind, given)
-        request = Request("CREATE", kind, new, user=by, dry_run=dry_run)
+        request = Request("CREATE", kind, given, user=by, dry_run=dry_run)
         if not self.admission.concerns(request):
-            new = self.store.prepare(kind, new)
+            new = self.store.prepare(kind, given)
         else:
+            request = msgspec.structs.replace(request, new=set_defaults(kind, given))
             admitted = await self.admission.mutate(request)
             new = self.store.prepare(kind, admitted.obj)
             said = await self.admission.validate(Request("CREATE", kind, new, user=by, dry_run=dry_run))

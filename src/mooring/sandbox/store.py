@@ -98,8 +98,9 @@ class ObjectStore:
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def create(self, kind: Kind, obj: Json) -> Json:
-        new = self.prepare(kind, obj)
+    def create(self, kind: Kind, obj: Json, *, prepared: bool = False) -> Json:
+        """`prepared`: it comes from `prepare` and is the store's now."""
+        new = obj if prepared else self.prepare(kind, obj)
         key = key_of(new)
         if key in self._tables[kind].objects:
             raise AlreadyExists(f'{resource_name(kind)} "{key[1]}" already exists')
@@ -265,8 +266,7 @@ class ObjectStore:
         return new
 
     def _replace(self, kind: Kind, current: Json, new: Json) -> Json:
-        metadata = dict(new["metadata"])
-        metadata["resourceVersion"] = current["metadata"]["resourceVersion"]
+        metadata = {**new["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
         new = {**new, "metadata": metadata}
         if new == current:
             return current
