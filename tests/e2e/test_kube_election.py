@@ -82,8 +82,10 @@ class Candidate:
         raise AssertionError(f"{self.identity} did not say {word} within {within_s} s")
 
     def end(self, how=signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, how)
+        self.process.send_signal(how)
+        self.ended()
+
+    def ended(self):
         self.process.wait(10)
         self._reader.join(10)
         self.process.stdout.close()
@@ -125,7 +127,7 @@ def test_fail_over_after_kill_and_after_a_clean_stop(lab, candidates):
     os.kill(second.process.pid, signal.SIGTERM)
     stopped = third.wait_for("started", 3)
     assert stopped < 3
-    second.end(signal.SIGTERM)
+    second.ended()
     assert second.process.returncode == 0
     assert lease(lab, candidates.namespace)["holderIdentity"] == "third"
     assert lease(lab, candidates.namespace)["leaseTransitions"] >= 2
