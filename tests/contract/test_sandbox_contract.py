@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from kube_contract import CASES, Bench, Case
 from sandbox_bench import sandbox
+from webhook_contract import CASES as WEBHOOK_CASES
+from webhook_contract import WebhookCase
 
 from mooring.kube import HttpKubeApi, load
 from mooring.sandbox.clock import WallDriver, run_virtual
@@ -26,3 +28,13 @@ async def test_facade(case: Case, tmp_path: Path) -> None:
         facade.write_kubeconfig(tmp_path / "kubeconfig")
         async with HttpKubeApi(load(str(tmp_path / "kubeconfig"))) as api:
             await case(Bench(api, "contract", server.watches.compact))
+
+
+@pytest.mark.parametrize("case", WEBHOOK_CASES, ids=lambda c: c.__name__)
+async def test_facade_webhooks(case: WebhookCase, tmp_path: Path) -> None:
+    """The sandbox asks webhooks over TLS the way the real API server does."""
+    server = sandbox(latency_s=0).server
+    async with Facade(server, driver=WallDriver(server.timeline)) as facade:
+        facade.write_kubeconfig(tmp_path / "kubeconfig")
+        async with HttpKubeApi(load(str(tmp_path / "kubeconfig"))) as api:
+            await case(Bench(api, "contract"), tmp_path / "pki")

@@ -14,6 +14,8 @@ from mooring.ports import AlreadyExists
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from kube_contract import CASES, Bench, Case, until
+from webhook_contract import CASES as WEBHOOK_CASES
+from webhook_contract import WebhookCase
 
 pytestmark = pytest.mark.e2e
 _IDS = itertools.count(1)
@@ -66,3 +68,13 @@ async def install_crd(api: HttpKubeApi) -> None:
 async def test_real_api_server(case: Case, lab: Lab) -> None:
     """Each promise of the contract holds on the real API server, through our own client."""
     await run(case, str(lab.kubeconfig))
+
+
+@pytest.mark.parametrize("case", WEBHOOK_CASES, ids=lambda c: c.__name__)
+async def test_real_api_server_webhooks(case: WebhookCase, lab: Lab, tmp_path: Path) -> None:
+    """The real API server asks webhooks the way the contract says."""
+
+    async def with_hooks(bench: Bench) -> None:
+        await case(bench, tmp_path)
+
+    await run(with_hooks, str(lab.kubeconfig))
