@@ -27,6 +27,7 @@ from mooring.engine.events import Event, Features, Led, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import Glances
+from mooring.engine.intake import Intake
 from mooring.engine.story import Entry, Story
 from mooring.model.cluster import Key
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
@@ -72,6 +73,7 @@ class Engine:
         #: True once marks have been read back: only then are operators proposed and promoted.
         self.deciding = False
         self.now = 0.0
+        self._intake = Intake(world)
         self._out: list[Instruction] = []
         self._ids = 0
         self._operator_ids = 0
@@ -105,7 +107,8 @@ class Engine:
     def work(self, now: float) -> list[Instruction]:
         """Decide a slice of what is dirty or due. Call again at once while `next_wakeup()` is not in the future."""
         self.now = max(now, self.now)
-        if self.leading and self.synced and not self.deciding:
+        self._take_in(self._intake.advance())
+        if self.leading and self.synced and not self._intake.busy and not self.deciding:
             self._resume()
         if self.deciding:
             self._wake()
@@ -127,9 +130,10 @@ class Engine:
 
     def next_wakeup(self) -> float | None:
         """When to call `work` at the latest; `now` or earlier means: at once."""
+        times: list[float | None] = [self.now] if self._intake.busy else []
         if not self.leading:
-            return None
-        times = [self._glances.next_due()]
+            return self.now if times else None
+        times.append(self._glances.next_due())
         if self.deciding:
             times += [self.queue.next_due(), self._agenda.next_wake(), self.now if self._agenda.pending else None]
         return min((at for at in times if at is not None), default=None)
@@ -139,8 +143,7 @@ class Engine:
     def _take(self, event: Event) -> None:
         match event:
             case Seen() | Gone() | Listed():
-                for change in self.world.apply(event):
-                    self._touch(change, f"{change.kind}/{change.key}")
+                self._take_in(self._intake.take(event))
             case Outcome():
                 self._settle(event)
             case PdSeen(cluster=cluster):
@@ -166,6 +169,10 @@ class Engine:
                 self._switch(on)
             case Tick():
                 pass
+
+    def _take_in(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self._touch(change, f"{change.kind}/{change.key}")
 
     def _touch(self, happening: Happening, cause: str) -> None:
         """Mark dirty what this may concern. Before we decide there is no need: then everything is looked at once."""
