@@ -57,9 +57,9 @@ def up(
                 + "; --nodes, --with and --k8s count for a new lab alone"
             )
         else:
-            binaries = find(release(k8s), build=build.build)
             extras = [name.strip() for name in with_.split(",") if name.strip()]
             with _ending_politely():
+                binaries = find(release(k8s), build=build.build)
                 lab = Lab.up(directory, binaries, extras=extras, say=note)
                 _add_nodes(lab, nodes)
         _print_lab(lab, directory, output)
@@ -132,7 +132,8 @@ def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
     from mooring.lab.errors import LabError
 
     try:
-        binaries = find(release(k8s), build=build.build)
+        with _ending_politely():
+            binaries = find(release(k8s), build=build.build)
     except LabError as error:
         raise _as_command_error(error) from error
     if output is Format.JSON:
@@ -147,7 +148,7 @@ def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
 
 @contextlib.contextmanager
 def _ending_politely() -> Iterator[None]:
-    """While we start, being asked to end is like Ctrl-C: nothing is left running."""
+    """While we build and start, being asked to end is like Ctrl-C: nothing is left running."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield

@@ -266,9 +266,13 @@ class Lab:
 
     def _start_extras(self, extras: Sequence[str], say: Callable[[str], None]) -> None:
         if "pd" in extras:
-            self.start_pd() if self.pd_server else say(placement_driver.ABSENT)
+            say("starting pd-server" if self.pd_server else placement_driver.ABSENT)
+            if self.pd_server:
+                self.start_pd()
         if "sabakan" in extras:
-            self.start_sabakan() if self.sabakan else say(machine_registry.ABSENT)
+            say("starting sabakan" if self.sabakan else machine_registry.ABSENT)
+            if self.sabakan:
+                self.start_sabakan()
 
     def _etcdctl(self, *args: str) -> str:
         return run([self.binaries["etcdctl"], *args], env={"ETCDCTL_ENDPOINTS": self.etcd})
