@@ -17,6 +17,7 @@ from mooring.cli.exits import CommandError, Exit
 GROUPS: Final[dict[str, str]] = {
     "fleet": "mooring.cli.fleet:app",
     "lab": "mooring.cli.lab:app",
+    "mix": "mooring.cli.mix:app",
     "queue": "mooring.cli.queue:app",
     "run": "mooring.cli.run:app",
     "traffic": "mooring.cli.traffic:app",
