@@ -50,7 +50,7 @@ def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, An
     """Moves in the order they were decided, then what is only written anew."""
     moved = []
     for address, said in draft.said.items():
-        verb = verb_of(draft, address)
+        verb = verb_of(draft, address) if draft.members else Verb.ADD
         if verb is not None:
             moved.append(Change(address, _serial(draft, address), verb, "; ".join(said)))
     rewritten = []

@@ -170,7 +170,7 @@ class Draft:
             if turn is None or choice is None:
                 break
             machine = choice.machine
-            why = _in_turn(turn, turns) if several else "new worker"
+            why = turn.why(turns) if several else "new worker"
             self.said[machine.address] = [f"{why}: {choice_in_words(choice, self.view.now)}"]
             self.workers[machine.address] = None
             del self.unused[machine.address]
@@ -183,7 +183,7 @@ class Draft:
 
     def has_spare_worker(self) -> bool:
         queues = self._queues()
-        return any(queues[t.role] for t in self.view.template.workers)
+        return any(queues[t.role].heap for t in self.view.template.workers)
 
     # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,31 +237,36 @@ class Draft:
 class _Turn:
     """A worker template and how far its role is towards its weight."""
 
-    __slots__ = ("count", "queue", "ratio", "template")
+    __slots__ = ("_weight", "_words", "count", "queue", "ratio", "template")
 
     def __init__(self, template: NodeTemplate, queue: RackQueue, count: int) -> None:
         self.template = template
         self.queue = queue
+        self._weight = template.weight
+        self._words = (f"new worker, role {template.role} is next (", f" ÷ weight {template.weight:g})")
         self.advance(count)
 
     def advance(self, count: int) -> None:
         self.count = count
-        self.ratio = count / self.template.weight
+        self.ratio = count / self._weight
+
+    def why(self, turns: "list[_Turn]") -> str:
+        said = f"{self._words[0]}{self.count}{self._words[1]}"
+        ahead = True
+        for turn in turns:
+            ahead = ahead and turn is not self
+            if turn.ratio < self.ratio or (ahead and turn.ratio == self.ratio):
+                return f"{said} since {turn.template.role} has no spare machine"
+        return said
 
 
 def _next_turn(turns: list[_Turn]) -> _Turn | None:
     """The smallest ratio among those with a spare machine; of equals the first in the file."""
     best = None
     for turn in turns:
-        if turn.queue and (best is None or turn.ratio < best.ratio):
+        if turn.queue.heap and (best is None or turn.ratio < best.ratio):
             best = turn
     return best
-
-
-def _in_turn(turn: _Turn, turns: list[_Turn]) -> str:
-    said = f"new worker, role {turn.template.role} is next ({turn.count} ÷ weight {turn.template.weight:g})"
-    first = min(turns, key=lambda t: t.ratio)
-    return said if first is turn else f"{said} since {first.template.role} has no spare machine"
 
 
 def _by_rack(machine: Machine) -> Group:

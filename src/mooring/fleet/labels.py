@@ -14,21 +14,35 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(int(at // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class _Prefixed(dict[str, str]):
+    """Label name → key under sabakan's prefix, made once."""
+
+    def __missing__(self, name: str) -> str:
+        made = self[name] = keys.SABAKAN_PREFIX + name
+        return made
+
+
 class Renderer:
-    """Writes nodes from one template. Strings that repeat (racks, roles, label keys) are made once."""
+    """Writes nodes from one template. What all machines of one rack and role share is made once."""
 
     def __init__(self, template: Template) -> None:
         self._template = template
-        self._prefixed: dict[str, str] = {}
-        self._of_rack: dict[int, tuple[str, str]] = {}
-        self._role_key: dict[str, str] = {}
+        self._prefixed = _Prefixed()
+        self._shared: dict[tuple[bool, int, str], tuple[NodeTemplate, dict[str, str]]] = {}
 
     def node(self, machine: Machine, *, control_plane: bool, state_taint: StateTaint) -> dict[str, Any]:
         """`state_taint` is said apart: what is stored may lag behind the machine's state until its node is empty."""
-        template = self._template.control_plane if control_plane else self._template.for_worker(machine.role)
-        assert template is not None, f"no template for role {machine.role}: checked before"
+        kind = (control_plane, machine.rack, machine.role)
+        template, shared = self._shared.get(kind) or self._share(kind)
+        prefixed = self._prefixed
         registered = machine.register_date or rfc3339(machine.registered_at)
         retires = machine.retire_date or rfc3339(machine.retire_at)
+        # The machine's own labels, then the template's, then the computed ones: the later wins.
+        labels = {prefixed[name]: value for name, value in machine.labels.items()} if machine.labels else {}
+        labels.update(shared)
+        labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
+        labels[keys.REGISTER_MONTH] = registered[:7]
+        labels[keys.RETIRE_MONTH] = retires[:7]
         node: dict[str, Any] = {
             "address": machine.address,
             "user": template.user,
@@ -39,12 +53,29 @@ class Renderer:
                 keys.REGISTER_DATE: registered,
                 keys.RETIRE_DATE: retires,
             },
-            "labels": self._labels(machine, template, registered[:7], retires[:7]),
+            "labels": labels,
             "taints": _taints(template, state_taint),
         }
         if template.extra:
             node.update(template.extra)
         return node
+
+    def _share(self, kind: tuple[bool, int, str]) -> tuple[NodeTemplate, dict[str, str]]:
+        control_plane, rack, role = kind
+        template = self._template.control_plane if control_plane else self._template.for_worker(role)
+        assert template is not None, f"no template for role {role}: checked before"
+        shared = {
+            **template.labels,
+            keys.RACK: str(rack),
+            keys.ROLE: role,
+            keys.NODE_ROLE_PREFIX + role: "true",
+            keys.ZONE: f"rack{rack}",
+            keys.BETA_ZONE: f"rack{rack}",
+        }
+        if control_plane:
+            shared |= {keys.MASTER_ROLE: "true", keys.CONTROL_PLANE_ROLE: "true"}
+        made = self._shared[kind] = (template, shared)
+        return made
 
     def vanished(self, address: str, *, control_plane: bool, kept: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """A node whose machine is not listed any more and whose removal waits: as it was, or as far as is known."""
@@ -53,42 +84,6 @@ class Renderer:
         template = self._template.control_plane if control_plane else self._template.workers[0]
         empty: dict[str, Any] = {"annotations": {}, "labels": {}, "taints": []}
         return {"address": address, "user": template.user, "control_plane": control_plane, **empty}
-
-    def _labels(self, machine: Machine, template: NodeTemplate, registered: str, retires: str) -> dict[str, str]:
-        """The machine's own, then the template's, then the computed ones: the later wins."""
-        rack, zone = self._of_rack.get(machine.rack) or self._rack(machine.rack)
-        role = machine.role
-        labels = {
-            **self._sabakan(machine.labels),
-            **template.labels,
-            keys.RACK: rack,
-            keys.INDEX_IN_RACK: str(machine.index_in_rack),
-            keys.ROLE: role,
-            self._role_key.get(role) or self._role(role): "true",
-            keys.REGISTER_MONTH: registered,
-            keys.RETIRE_MONTH: retires,
-            keys.ZONE: zone,
-            keys.BETA_ZONE: zone,
-        }
-        if template.control_plane:
-            labels[keys.MASTER_ROLE] = "true"
-            labels[keys.CONTROL_PLANE_ROLE] = "true"
-        return labels
-
-    def _sabakan(self, labels: Mapping[str, str]) -> dict[str, str]:
-        prefixed = self._prefixed
-        for name in labels:
-            if name not in prefixed:
-                prefixed[name] = keys.SABAKAN_PREFIX + name
-        return {prefixed[name]: value for name, value in labels.items()}
-
-    def _rack(self, rack: int) -> tuple[str, str]:
-        made = self._of_rack[rack] = (str(rack), f"rack{rack}")
-        return made
-
-    def _role(self, role: str) -> str:
-        made = self._role_key[role] = keys.NODE_ROLE_PREFIX + role
-        return made
 
 
 def with_nodes(template: Template, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

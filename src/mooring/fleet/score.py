@@ -85,6 +85,9 @@ class RackQueue:
     and delta have the same sign, so keys only grow and the heap needs no search.
     """
 
+    #: Empty when nobody is left.
+    heap: list[tuple[int, int, Group]]
+
     def __init__(self, items: dict[Group, list[_Item]], counts: dict[Group, int], *, removing: bool) -> None:
         self._items = items
         self._counts = counts
@@ -92,14 +95,11 @@ class RackQueue:
         self._step, self._delta = (-RACK_STEP, -1) if removing else (RACK_STEP, 1)
         for held in items.values():
             held.sort(reverse=True)
-        self._heap = [(held[-1][0] + self._step * counts.get(g, 0), held[-1][1], g) for g, held in items.items()]
-        heapify(self._heap)
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
+        self.heap = [(held[-1][0] + self._step * counts.get(g, 0), held[-1][1], g) for g, held in items.items()]
+        heapify(self.heap)
 
     def take(self) -> Choice | None:
-        heap = self._heap
+        heap = self.heap
         if not heap:
             return None
         key, _, group = heap[0]

@@ -110,7 +110,7 @@ class _Reader:
 
     def __init__(self, received_at: float) -> None:
         self._received_at = received_at
-        self._dates: dict[str, tuple[float, str] | None] = {}
+        self._dates: dict[str, tuple[float, str]] = {}
         self._names: set[str] = set()
         self.doubtful = False
 
@@ -127,7 +127,9 @@ class _Reader:
                 labels[name] = value
                 if name not in names or value not in names:
                     self._check_label(name, value)
-        registered, retires = self._date(spec.register_date), self._date(spec.retire_date)
+        dates = self._dates
+        registered = dates.get(spec.register_date) or self._date(spec.register_date)
+        retires = dates.get(spec.retire_date) or self._date(spec.retire_date)
         address = spec.ipv4[0] if spec.ipv4 else ""
         if address and not _IPV4.match(address):
             self.doubtful = True
@@ -159,13 +161,11 @@ class _Reader:
             self.doubtful = True
 
     def _date(self, text: str) -> tuple[float, str]:
-        found = self._dates.get(text, False)
-        if found is False:
-            found = self._dates[text] = parse_date(text)
-        if not found:
+        found = parse_date(text)
+        if found is None:
             self.doubtful = True
             return (0.0, "")
-        assert isinstance(found, tuple)
+        self._dates[text] = found
         return found
 
     def problems(self, found: list[_Machine], machines: list[Machine], prefix: str) -> Iterator[str]:
