@@ -77,8 +77,6 @@ class SandboxKubeApi:
         self.server = server or ApiServer(store, seed=seed, latency_s=latency_s, window=window)
         self.by = by
         self._lists = Lists(store, self.server.watches)
-        #: The way a 410 is told: in the stream (as the watch cache does), or as the status of the answer.
-        self.expired_as_status = False
 
     def as_client(self, by: str) -> "SandboxKubeApi":
         """The same server, seen by somebody else."""
@@ -117,7 +115,7 @@ class SandboxKubeApi:
         )
         try:
             async for change in stream:
-                if change.code == 410 and self.expired_as_status:
+                if change.code == 410 and self.faults.expired_as_status:
                     raise Expired(change.message)
                 yield _event(change)
         finally:

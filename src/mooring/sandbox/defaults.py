@@ -12,6 +12,8 @@ _DEFAULT_TOLERATIONS: Final[list[Json]] = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 ]
+#: The classes that every cluster has. Others are not kept here: a pod that wants another priority names the number.
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _POD_SPEC: Final[Json] = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -76,8 +78,9 @@ def _pod(obj: Json) -> Json:
     spec = obj.get("spec") or {}
     filled = pod_spec_defaults(spec)
     if filled.get("priority") is None or filled.get("enableServiceLinks") is None:
+        priority = _SYSTEM_PRIORITIES.get(filled.get("priorityClassName", ""), 0)
         filled = _missing(
-            filled, {"priority": 0, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority"}
+            filled, {"priority": priority, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority"}
         )
         tolerations = filled.get("tolerations") or []
         missing = [t for t in _DEFAULT_TOLERATIONS if not any(_covers(have, t["key"]) for have in tolerations)]

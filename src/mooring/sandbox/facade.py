@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 
 from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json, NotFound, PatchType, PortError, Refused
+from mooring.ports import Json, NotFound, PatchType, PortError, Refused, Unanswered
 from mooring.sandbox import discovery
 from mooring.sandbox.api import Lists
 from mooring.sandbox.clock import WallDriver
@@ -79,11 +79,12 @@ class Facade:
     async def __aexit__(self, *_: object) -> None:
         if self._pump is not None:
             self._pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._pump
         self._server.watches.cut()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._pump is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pump
 
     def write_kubeconfig(self, path: Path) -> None:
         cluster: Json = {"server": self.url}
@@ -107,6 +108,7 @@ class Facade:
         heard: list[str] = []
         HEARD.set(heard)
         try:
+            self._check_alive()
             response = await self._route(request)
         except PortError as error:
             response = _json(status_of(error), error_code(error))
@@ -116,6 +118,11 @@ class Facade:
             for words in heard:
                 response.headers.add("Warning", f'299 - "{words.replace(chr(34), chr(39))}"')
         return response
+
+    def _check_alive(self) -> None:
+        """A controller that raised has stopped time: say so to everybody instead of letting them wait."""
+        if self._pump is not None and self._pump.done() and not self._pump.cancelled():
+            raise Unanswered(f"the sandbox has stopped: {self._pump.exception()!r}")
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         path = [p for p in request.path.split("/") if p]

@@ -73,6 +73,8 @@ class Faults:
         self._slow_until = 0.0
         self._slow_s = 0.0
         self.rates = FaultRates()
+        #: The way a 410 is told: in the stream (as the watch cache does), or as the status of the answer.
+        self.expired_as_status = False
         #: What happened, for the story of a run: (at, words).
         self.log: list[tuple[float, str]] = []
 

@@ -122,6 +122,23 @@ async def test_over_tls_with_a_kubeconfig(api, tmp_path):
     await asyncio.sleep(0)
 
 
+async def test_a_controller_that_fails_is_not_hidden(api):
+    """When something in the cluster raises, time stands still; every answer then says why, and leaving raises it."""
+    api.store.timeline.after(0.01, lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        async with (
+            Facade(api.server, driver=WallDriver(api.store.timeline)) as facade,
+            aiohttp.ClientSession(facade.url) as session,
+        ):
+            while True:
+                async with session.get("/version") as answer:
+                    status, body = answer.status, await answer.json()
+                if status != 200:
+                    break
+                await asyncio.sleep(0.01)
+            assert status == 500 and "ZeroDivisionError" in body["message"]
+
+
 def test_ages_read_as_kubectl_writes_them():
     """45s, 3m20s, 15m, 5h, 3d."""
     ages = [duration(s) for s in (45, 119, 200, 900, 5 * 3600, 30 * 3600, 3 * 86400)]

@@ -80,7 +80,7 @@ def test_slow_calls_take_their_time(api, play):
 @pytest.mark.parametrize("as_status", [False, True])
 def test_a_compacted_watch_gets_410(api, play, as_status):
     """After a compaction the stream ends, and resuming is 410, in the stream or as the answer (M7)."""
-    api.expired_as_status = as_status
+    api.faults.expired_as_status = as_status
 
     async def main():
         await api.create(Kind.POD, pod("a"))
