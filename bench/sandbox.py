@@ -13,6 +13,10 @@ from pathlib import Path
 from mooring.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
+from mooring.sandbox.controllers.ownership import controller_of
+from mooring.sandbox.controllers.podstate import make_condition, with_spec
+from mooring.sandbox.controllers.template import owner_reference, pod_from
+from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.kubelet import Pace
 
 
@@ -31,19 +35,51 @@ def build(nodes: int, deployments: int, replicas: int, *, log: bool = False) -> 
 
 
 def load(nodes: int = 5000, pods: int = 150_000) -> None:
+    """A cluster as it stands (nodes, Deployments, ReplicaSets, running pods), then a minute in which nothing moves."""
     before, began = resident_mb(), time.process_time()
-    deployments = 500
-    cluster = build(nodes, deployments, pods // deployments)
-    wanted = pods
-    while sum(1 for p in cluster.store.list(Kind.POD) if p["status"]["phase"] == "Running") < wanted:
-        cluster.run_for(5)
-    cluster.run_for(5)
+    cluster = build(nodes, 500, 0)
+    cluster.run_for(1)
+    store, now = cluster.store, cluster.timeline.now()
+    names = [name for _, name in store.keys(Kind.NODE)]
+    sets = store.list(Kind.REPLICA_SET)
+    each = pods // len(sets)
+    for owner in sets:  # wanted before they are there, or the controllers would take them for surplus
+        name = controller_of(owner)["name"]
+        store.mutate(Kind.REPLICA_SET, "bench", owner["metadata"]["name"], lambda one: with_spec(one, replicas=each))
+        cluster.scale(Kind.DEPLOYMENT, "bench", name, each)
+    index = 0
+    for owner in sets:
+        template = owner["spec"]["template"]
+        reference = owner_reference(owner, "apps/v1", "ReplicaSet")
+        for _ in range(each):
+            pod = pod_from(template, "bench", reference)
+            pod["metadata"]["generateName"] = owner["metadata"]["name"] + "-"
+            pod["spec"] = {**pod["spec"], "nodeName": names[index % nodes]}
+            pod["status"] = running_status(index, now)
+            index += 1
+            store.create(Kind.POD, pod)
+    cluster.run_for(60)
     gc.collect()
-    ready = sum((d.get("status") or {}).get("readyReplicas", 0) for d in cluster.store.list(Kind.DEPLOYMENT))
+    ready = sum((d.get("status") or {}).get("readyReplicas", 0) for d in store.list(Kind.DEPLOYMENT))
     print(
         f"sandbox  load        {nodes:,} nodes, {ready:,} ready pods: {resident_mb() - before:,.0f} MB"
         f"  (target ≤ 1,000 MB)  in {time.process_time() - began:.1f} s of CPU"
     )
+
+
+def running_status(index: int, now: float) -> dict:
+    conditions = [
+        make_condition(kind, "True", now) for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    address = f"10.{index // 65536}.{index // 256 % 256}.{index % 256}"
+    return {
+        "phase": "Running",
+        "conditions": conditions,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": stamp(now),
+        "containerStatuses": [{"name": "app", "ready": True, "started": True, "restartCount": 0}],
+    }
 
 
 def churn(nodes: int = 1000, pods: int = 5000, per_s: float = 10.0, hours: float = 1.0) -> None:

@@ -29,6 +29,8 @@ FAIL: Final = "lab.mooring.dev/fail"
 #: What a crash loop shows when it is first looked at.
 CRASH_RESTARTS: Final = 3
 
+_READINESS: Final = ("ContainersReady", "Ready")
+
 PodKey = tuple[str, str]
 
 
@@ -229,13 +231,16 @@ class Kubelets:
     def _write(self, pod: Json, phase: str, *, ready: bool, reason: str = "", restarts: int = 0) -> None:
         now = self._timeline.now()
         status = pod.get("status") or {}
-        conditions = list(status.get("conditions") or ())
         word = "True" if ready else "False"
         why = "" if ready else reason or "ContainersNotReady"
+        conditions = [c for c in status.get("conditions") or () if c["type"] not in _READINESS]
         if not status.get("startTime"):
-            conditions = with_condition(conditions, make_condition("Initialized", "True", now))
-        for kind in ("ContainersReady", "Ready"):
-            conditions = with_condition(conditions, make_condition(kind, word, now, why))
+            conditions.append(make_condition("Initialized", "True", now))
+        for kind in _READINESS:
+            was, item = podstate.condition(pod, kind), make_condition(kind, word, now, why)
+            if was is not None and was["status"] == word:
+                item = {**item, "lastTransitionTime": was["lastTransitionTime"]}
+            conditions.append(item)
         fresh: Json = {**status, "phase": phase, "conditions": conditions}
         if not status.get("podIP"):
             fresh["startTime"] = stamp(now)

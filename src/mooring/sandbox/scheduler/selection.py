@@ -57,6 +57,7 @@ class Selection:
 
     def choose(self, profile: Profile, pod: Json, use: PodUse) -> str | Unfit:
         snapshot, needs = self._snapshot, use.needs
+        snapshot.number()
         out = self._out(pod, use)
         if isinstance(out, str):
             return Unfit(out, {})

@@ -116,7 +116,9 @@ class MatchCount:
 class Snapshot:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeState] = {}
-        self.order: list[NodeState] = []
+        self._order: list[NodeState] | None = []
+        #: Pods on nodes that we do not know (yet, or any more).
+        self._homeless: dict[str, dict[PodKey, PodUse]] = {}
         #: Some node carries a zone.
         self.zoned = False
         #: Grows when nodes come or go: indexes are new.
@@ -139,9 +141,8 @@ class Snapshot:
         if node is None:
             node = self.nodes[name] = NodeState(name)
             node.read(obj)
-            for pod in self.pods.values():
-                if pod.node == name:
-                    self._load(node, pod, 1)
+            for pod in self._homeless.pop(name, {}).values():
+                self._load(node, pod, 1)
             self._renumber()
             return True
         before = (node.labels, node.taints, node.unschedulable, node.cpu, node.memory, node.pods_limit, node.others)
@@ -163,20 +164,36 @@ class Snapshot:
         return True
 
     def drop_node(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            if node.pods:
+                self._homeless[name] = node.pods
             self._renumber()
 
+    @property
+    def order(self) -> list[NodeState]:
+        """The nodes by index."""
+        return self.number() if self._order is None else self._order
+
+    def number(self) -> list[NodeState]:
+        """Gives nodes their indexes, when some came or went: not at each, since they come by the thousand."""
+        if self._order is None:
+            self._order = [self.nodes[name] for name in sorted(self.nodes)]
+            for index, node in enumerate(self._order):
+                node.index = index
+            self.zoned = any(ZONE in node.labels for node in self._order)
+        return self._order
+
     def _renumber(self) -> None:
-        self.order = [self.nodes[name] for name in sorted(self.nodes)]
-        for index, node in enumerate(self.order):
-            node.index = index
-        self.zoned = any(ZONE in node.labels for node in self.order)
+        self._order = None
         self.generation += 1
         self.log_base += len(self.log)
         self.log = []
 
     def _changed(self, index: int) -> None:
-        if len(self.log) > 4 * len(self.order) + 4096:
+        if self._order is None:
+            return  # every table is computed anew anyhow
+        if len(self.log) > 4 * len(self._order) + 4096:
             self.log_base += len(self.log)
             self.log = []
         self.log.append(index)
@@ -203,6 +220,10 @@ class Snapshot:
         if node is not None:
             self._load(node, pod, sign)
             self._changed(node.index)
+        elif sign > 0:
+            self._homeless.setdefault(pod.node, {})[pod.key] = pod
+        else:
+            self._homeless.get(pod.node, {}).pop(pod.key, None)
         if pod.owner_uid:
             on = self.by_owner.setdefault(pod.owner_uid, {})
             left = on.get(pod.node, 0) + sign
