@@ -98,6 +98,16 @@ class Script:
         self.steps.append(step)
         return self
 
+    def drop(self) -> "Script":
+        """The request arrived, and the connection goes without a word."""
+
+        async def step(request: web.Request) -> web.StreamResponse:
+            request.transport.abort()
+            return web.Response()
+
+        self.steps.append(step)
+        return self
+
     def hang(self) -> "Script":
         async def step(_: web.Request) -> web.StreamResponse:
             await self._over.wait()

@@ -91,6 +91,21 @@ async def test_a_lost_connection_is_unanswered(script, api, words):
             await api.create(Kind.POD, words.pod("a", 1))
 
 
+@pytest.mark.parametrize("verb", ["PUT", "DELETE", "POST"])
+async def test_nothing_is_sent_twice(script, api, words, verb):
+    """A kept connection drops in the middle of a write: nobody sends it again behind our back, since it may have counted."""
+    script.answer(200, {}).drop().answer(409, words.status(409, "Conflict"))
+    await api.get(Kind.POD, "default", "a")
+    deeds = {
+        "PUT": lambda: api.replace(Kind.POD, words.pod("a", 1)),
+        "DELETE": lambda: api.delete(Kind.POD, "default", "a", uid="u"),
+        "POST": lambda: api.evict("default", "a"),
+    }
+    with pytest.raises(Unanswered, match="closed the connection without an answer"):
+        await deeds[verb]()
+    assert [method for method, *_ in script.requests] == ["GET", verb]
+
+
 async def test_a_server_that_is_not_there_is_named():
     """Nothing listens: the sentence names the address and the reason."""
     async with HttpKubeApi(Connection(server="http://127.0.0.1:1")) as api:
