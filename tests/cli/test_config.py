@@ -1,0 +1,73 @@
+"""Settings: flags beat the environment beats the file; strict; each value knows where it came from."""
+
+import pytest
+
+from mooring.run.config import BadConfig, Config, host_port, resolve
+from mooring.run.features import BadFeatures, parse_features
+
+
+def test_flags_beat_environment_beat_file_beat_default(tmp_path):
+    """One value per key, and its source with it."""
+    file = tmp_path / "mooring.yml"
+    file.write_text("namespace: from-file\nlisten-http: 127.0.0.1:1\nsabakan-url: http://file\n")
+    resolved = resolve(
+        {"namespace": "from-flag"}, {"MOORING_NAMESPACE": "from-env", "MOORING_LISTEN_HTTP": "127.0.0.1:2"}, str(file)
+    )
+    assert resolved.config.namespace == "from-flag"
+    assert resolved.config.listen_http == "127.0.0.1:2"
+    assert resolved.config.sabakan_url == "http://file"
+    assert resolved.sources["namespace"] == "flag --namespace"
+    assert resolved.sources["listen-http"] == "environment MOORING_LISTEN_HTTP"
+    assert resolved.sources["sabakan-url"] == f"file {file}"
+    assert resolved.sources["lease-name"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nonsense: 1\n", "nonsense"),
+        ("handoff:\n  recheck: 3\n", "recheck"),
+        ("lease-s: 5\nrenew-s: 7\n", "must hold"),
+        ("- a\n", "mapping"),
+        ("a: [\n", "not YAML"),
+        ("listen-http: nowhere\n", "HOST:PORT"),
+        ("log-level: loud\n", "one of debug"),
+        ("features: {mix: perhaps}\n", "no boolean"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
+    """Unknown keys and bad values refuse to start, naming the place."""
+    file = tmp_path / "mooring.yml"
+    file.write_text(text)
+    with pytest.raises(BadConfig, match=says):
+        resolve({}, {}, str(file))
+
+
+def test_a_missing_file_is_a_sentence():
+    with pytest.raises(BadConfig, match="give a readable"):
+        resolve({}, {}, "/nowhere/mooring.yml")
+
+
+def test_features_are_off_unless_set_and_the_designs_name_is_accepted():
+    """H4: `StableScheduling=true` switches home on; tidb-operator's gates are ignored with a warning."""
+    assert Config().on() == frozenset()
+    switches, warnings = parse_features("StableScheduling=true, mix=F ,VolumeModifying=true")
+    assert switches == {"home": True, "mix": False}
+    assert warnings == ["feature VolumeModifying belongs to tidb-operator and is ignored"]
+
+
+@pytest.mark.parametrize("text", ["home", "home=yes", "Home=true", "=true"])
+def test_a_bad_feature_list_is_refused_whole(text):
+    """H4: all or nothing, naming the allowed ones."""
+    with pytest.raises(BadFeatures):
+        parse_features(text)
+
+
+def test_pd_endpoints_are_given_per_cluster():
+    resolved = resolve({}, {}, "", ("tidb/demo=http://127.0.0.1:2379,http://127.0.0.1:2381",))
+    assert resolved.config.pd == {"tidb/demo": ("http://127.0.0.1:2379", "http://127.0.0.1:2381")}
+
+
+def test_addresses():
+    assert host_port(":9443", "x") == ("0.0.0.0", 9443)
+    assert host_port("[::1]:80", "x") == ("::1", 80)
