@@ -3,6 +3,8 @@
 import pytest
 
 from mooring.ports import NotFound, Unanswered
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.pd import SandboxPd
 
 
 def leaders(pd):
@@ -222,10 +224,20 @@ def test_unknown_store_is_not_found(make_pd, look):
         look(make_pd().add_evict_leader(999))
 
 
+def test_regions_come_with_the_last_store(timeline, look):
+    """A scene may ask for regions before its pods run: they are there as soon as the stores are, leaders on each."""
+    pd = SandboxPd(timeline)
+    pd.load(regions=9, when_stores=3)
+    for i in range(3):
+        assert look(pd.observe()).region_count == 0
+        pd.pod_ready(f"demo-tikv-{i}")
+    view = look(pd.observe())
+    assert view.region_count == 9 and view.evicting == ()
+    assert [s.leader_count for s in view.stores] == [3, 3, 3]
+
+
 def test_two_runs_with_one_seed_are_the_same(look):
     """The same seed gives the same transfers at the same moments."""
-    from mooring.sandbox.clock import Timeline
-    from mooring.sandbox.pd import SandboxPd
 
     def run():
         timeline = Timeline()

@@ -46,6 +46,7 @@ class SandboxPd:
         self.latency_s = 0.0
         self._lost_answers = 0
         self._lost_requests = 0
+        self._load_later: Callable[[], None] | None = None
         self.began_at = timeline.now()
         #: Where each member is reached; set when it is served over HTTP.
         self.urls: dict[str, str] = {name: f"http://{name}:2379" for name in self.settings.members}
@@ -71,10 +72,19 @@ class SandboxPd:
         store = self.server.tikv.add_store(pod_name, address, labels or {}, store_id)
         if ready:
             self.server.tikv.start(store)
+        if self._load_later is not None:
+            self._load_later()
         return store.id
 
-    def load(self, regions: int, replicas: int | None = None) -> None:
-        """Regions over the stores attached so far; PD knows them at once and schedules (no start-up to sit through)."""
+    def load(self, regions: int, replicas: int | None = None, *, when_stores: int = 0) -> None:
+        """Regions over the stores attached so far; PD knows them at once and schedules (no start-up to sit through).
+
+        `when_stores`: as soon as there are that many, for scenes whose pods are yet to come.
+        """
+        if len(self.server.tikv.stores) < when_stores:
+            self._load_later = lambda: self.load(regions, replicas, when_stores=when_stores)
+            return
+        self._load_later = None
         server = self.server
         server.tikv.load(regions, self.settings.replicas if replicas is None else replicas)
         server.hear(list(server.tikv.groups))

@@ -62,31 +62,30 @@ def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
 
 
 def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
-    """From the store with most leaders to the one with fewest that has a follower there."""
+    """From stores with many leaders to those of their followers with the fewest, one batch."""
     counts = {s: pd.leader_counts.get(s, 0) for s in pd.up_stores() if not pd.refuses_leaders(s)}
-    for _ in range(pd.settings.balance_batch):
-        found = _one_leader(pd, counts)
-        if found is None:
-            return
-        region, source, target = found
-        counts[source] -= 1
-        counts[target] += 1
-        group = pd.tikv.groups[region.id]
-        step = transfer_step(source, target)
-        yield Operator(BALANCE_LEADER, f"transfer leader: store {source} to {target}", group, ("leader",), (step,))
-
-
-def _one_leader(pd: "PdServer", counts: dict[int, int]) -> tuple[Region, int, int] | None:
+    most, found = 2 * pd.settings.tolerance, 0
     for source in sorted(counts, key=lambda s: (-counts[s], s)):
-        for target in sorted(counts, key=lambda s: (counts[s], s)):
-            if counts[source] - counts[target] <= 2 * pd.settings.tolerance:
+        for region_id in pd.led_by(source):
+            if found == pd.settings.balance_batch or counts[source] - min(counts.values()) <= most:
                 break
-            for region_id in pd.led_by(source):
-                region = pd.cache[region_id]
-                free = region_id not in pd.operators.running and region_id in pd.tikv.groups
-                if free and target in followers(pd, region):
-                    return region, source, target
-    return None
+            group = pd.tikv.groups.get(region_id)
+            if group is None or region_id in pd.operators.running:
+                continue
+            target = _least(pd.cache[region_id], source, counts)
+            if target is None or counts[source] - counts[target] <= most:
+                continue
+            found += 1
+            counts[source] -= 1
+            counts[target] += 1
+            step, brief = transfer_step(source, target), f"transfer leader: store {source} to {target}"
+            yield Operator(BALANCE_LEADER, brief, group, ("leader",), (step,))
+
+
+def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
+    """The voter's store with the fewest leaders among those that count."""
+    stores = [p.store_id for p in region.peers if p.role == "Voter" and p.store_id != source and p.store_id in counts]
+    return min(stores, key=lambda s: (counts[s], s), default=None)
 
 
 def balance_regions(pd: "PdServer") -> Iterator[Operator]:

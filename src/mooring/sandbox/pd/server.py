@@ -18,7 +18,7 @@ cluster costs nothing.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -27,7 +27,7 @@ from mooring.model.tidb import Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd import schedulers
-from mooring.sandbox.pd.operators import Operators
+from mooring.sandbox.pd.operators import Operator, Operators
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import RaftGroup, Tikv, TikvStore
 
@@ -67,6 +67,8 @@ class PdServer:
         self._collecting: Timer | None = None
         self._begun_at = timeline.monotonic()
         self._tick: Timer | None = None
+        self._balance_at = 0.0
+        self._balance_tick: Timer | None = None
 
     # ── What it has heard ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,15 +224,25 @@ class PdServer:
             self._evict_counts = True
             self.kick()
             return
-        for name, propose, kind, limit in (
-            (schedulers.EVICT_LEADER, schedulers.evict_leaders, "leader", self.limits["leader"]),
-            (schedulers.BALANCE_LEADER, schedulers.balance_leaders, "leader", self.limits["leader"]),
-            (schedulers.BALANCE_REGION, schedulers.balance_regions, "region", self.settings.region_limit),
-        ):
-            if self.is_paused(name) or self.operators.count(kind) >= limit:
-                continue
-            for op in list(propose(self)):
-                self.operators.start(op)
+        leaders, regions = self.limits["leader"], self.settings.region_limit
+        if self.evicting:
+            self._run(schedulers.EVICT_LEADER, schedulers.evict_leaders, "leader", leaders)
+        if self.timeline.monotonic() >= self._balance_at:
+            self._balance_at = self.timeline.monotonic() + self.settings.balance_every_s
+            self._run(schedulers.BALANCE_LEADER, schedulers.balance_leaders, "leader", leaders)
+            self._run(schedulers.BALANCE_REGION, schedulers.balance_regions, "region", regions)
+        elif self._balance_tick is None:
+            self._balance_tick = self.timeline.at(self._balance_at, self._balance_again)
+
+    def _balance_again(self) -> None:
+        self._balance_tick = None
+        self.kick()
+
+    def _run(self, name: str, propose: Callable[["PdServer"], Iterator[Operator]], kind: str, limit: int) -> None:
+        if self.is_paused(name) or self.operators.count(kind) >= limit:
+            return
+        for op in list(propose(self)):
+            self.operators.start(op)
 
     def _bury(self) -> None:
         """An Offline store with no region left is a Tombstone."""

@@ -32,6 +32,8 @@ class PdSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: balance-leader acts above twice this difference, balance-region too (in regions).
     tolerance: int = 5
     schedule_every_s: float = 0.01
+    #: The balancers look at most this often: nothing is urgent to them.
+    balance_every_s: float = 0.1
     #: The coordinator looks this often whether enough regions were heard of to begin; it begins anyway after the other.
     collect_every_s: float = 3.0
     collect_at_most_s: float = 300.0
