@@ -14,6 +14,7 @@ it did not touch. Parts that repeat over the pods of a template are stored once 
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from mooring.model.kinds import RESOURCES, Kind
 from mooring.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused, Unanswered
@@ -51,7 +52,7 @@ class ObjectStore:
         self._listeners: list[Callable[[Kind, str, Json | None, Json | None], None]] = []
         self._undelivered: deque[tuple[Kind, str, Json | None, Json | None]] = deque()
         self._delivering = False
-        self._by_node: Buckets[ObjectKey, Json] = Buckets()
+        self._by_node: Buckets[ObjectKey, None] = Buckets()
         self._by_owner: Buckets[tuple[Kind, ObjectKey], None] = Buckets()
         self._uids: dict[str, Kind] = {}
         self._shared = Shared()
@@ -84,11 +85,11 @@ class ObjectStore:
         return self._tables[kind].keys
 
     def pods_on(self, node: str) -> Objects:
-        bucket = self._by_node.get(node)
-        return [bucket[key] for key in sorted(bucket)]
+        pods = self._tables[Kind.POD].objects
+        return [pods[key] for key in sorted(self._by_node.get(node))]
 
     def pods_of(self, owner_uid: str) -> Objects:
-        """Pods whose controller is this uid, in key order."""
+        """Pods that name this uid as an owner, in key order."""
         bucket = self._by_owner.get(owner_uid)
         pods = self._tables[Kind.POD].objects
         return [pods[key] for key in sorted(key for kind, key in bucket if kind is Kind.POD)]
@@ -295,7 +296,8 @@ class ObjectStore:
 
     def _commit(self, kind: Kind, key: ObjectKey, event: str, old: Json | None, new: Json) -> None:
         table = self._tables[kind]
-        if old is not None:
+        reindex = old is None or event == "DELETED" or _index_terms(kind, old) != _index_terms(kind, new)
+        if reindex and old is not None:
             self._unindex(kind, key, old)
         if event == "DELETED":
             table.drop(key)
@@ -303,8 +305,9 @@ class ObjectStore:
             self._undelivered.append((kind, event, new, None))
         else:
             table.put(key, new)
-            self._uids[new["metadata"]["uid"]] = kind
-            self._index(kind, key, new)
+            if reindex:
+                self._uids[new["metadata"]["uid"]] = kind
+                self._index(kind, key, new)
             self._undelivered.append((kind, event, old, new))
         self._deliver()
 
@@ -323,15 +326,17 @@ class ObjectStore:
             self._delivering = False
 
     def _index(self, kind: Kind, key: ObjectKey, obj: Json) -> None:
-        for owner in obj["metadata"].get("ownerReferences") or ():
+        owners, node = _index_terms(kind, obj)
+        for owner in owners or ():
             self._by_owner.put(owner["uid"], (kind, key), None)
-        if kind is Kind.POD and (node := obj.get("spec", {}).get("nodeName")):
-            self._by_node.put(node, key, obj)
+        if node:
+            self._by_node.put(node, key, None)
 
     def _unindex(self, kind: Kind, key: ObjectKey, obj: Json) -> None:
-        for owner in obj["metadata"].get("ownerReferences") or ():
+        owners, node = _index_terms(kind, obj)
+        for owner in owners or ():
             self._by_owner.discard(owner["uid"], (kind, key))
-        if kind is Kind.POD and (node := obj.get("spec", {}).get("nodeName")):
+        if node:
             self._by_node.discard(node, key)
 
     # ── Garbage collection ────────────────────────────────────────────────────────────────────────────────────────
@@ -345,6 +350,12 @@ class ObjectStore:
         obj = self.find(kind, *key)
         if obj is not None and not obj["metadata"].get("deletionTimestamp") and orphaned(obj, self._uids):
             self.delete(kind, *key)
+
+
+def _index_terms(kind: Kind, obj: Json) -> tuple[Any, Any]:
+    """What an object is found by besides its key: its owners, and a pod's node."""
+    node = obj["spec"].get("nodeName") if kind is Kind.POD else None
+    return obj["metadata"].get("ownerReferences"), node
 
 
 def _deletion_due(metadata: Json) -> bool:

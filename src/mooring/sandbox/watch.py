@@ -26,34 +26,37 @@ WINDOW: Final = 10_000
 class Change:
     """One event of a stream, with its projection made once for all watchers."""
 
-    __slots__ = ("_projected", "code", "initial_end", "kind", "message", "object", "old", "revision", "type")
+    __slots__ = ("_projected", "kind", "object", "old", "revision", "type")
+    code = 0
+    message = ""
+    initial_end = False
 
-    def __init__(
-        self,
-        kind: Kind,
-        type_: str,
-        revision: int,
-        obj: Json | None = None,
-        old: Json | None = None,
-        *,
-        code: int = 0,
-        message: str = "",
-        initial_end: bool = False,
-    ) -> None:
+    def __init__(self, kind: Kind, type_: str, revision: int, obj: Json | None = None, old: Json | None = None) -> None:
         self.kind = kind
         self.type = type_
         self.revision = revision
         self.object = obj
         self.old = old
-        self.code = code
-        self.message = message
-        self.initial_end = initial_end
         self._projected: Object | None = None
 
     def projected(self) -> Object | None:
         if self._projected is None and self.object is not None:
             self._projected = project(self.kind, self.object)
         return self._projected
+
+
+class Signal(Change):
+    """An event without an object: BOOKMARK or ERROR."""
+
+    __slots__ = ("code", "initial_end", "message")
+
+    def __init__(
+        self, kind: Kind, type_: str, revision: int, *, code: int = 0, message: str = "", initial_end: bool = False
+    ) -> None:
+        super().__init__(kind, type_, revision)
+        self.code = code
+        self.message = message
+        self.initial_end = initial_end
 
 
 class Watcher:
@@ -140,7 +143,7 @@ class WatchWindow:
                     return
                 if now >= bookmark_at:
                     bookmark_at = now + BOOKMARK_EVERY_S
-                    yield Change(kind, "BOOKMARK", self._store.revision)
+                    yield Signal(kind, "BOOKMARK", self._store.revision)
                     continue
                 await watcher.wait(self._timeline, min(ends, bookmark_at))
         finally:
@@ -153,14 +156,14 @@ class WatchWindow:
             for obj in self._store.list(kind):
                 watcher.pending.append(Change(kind, "ADDED", int(obj["metadata"]["resourceVersion"]), obj))
             if initial_events:
-                watcher.pending.append(Change(kind, "BOOKMARK", self._store.revision, initial_end=True))
+                watcher.pending.append(Signal(kind, "BOOKMARK", self._store.revision, initial_end=True))
             return None
         if not resource_version.isdigit():
-            return Change(kind, "ERROR", 0, code=400, message=f"invalid resource version {resource_version!r}")
+            return Signal(kind, "ERROR", 0, code=400, message=f"invalid resource version {resource_version!r}")
         since = int(resource_version)
         if since < self._floor[kind]:
             words = f"too old resource version: {since} ({self._floor[kind]})"
-            return Change(kind, "ERROR", 0, code=410, message=words)
+            return Signal(kind, "ERROR", 0, code=410, message=words)
         watcher.pending.extend(change for change in self._changes[kind] if change.revision > since)
         return None
 
