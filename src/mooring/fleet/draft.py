@@ -161,24 +161,25 @@ class Draft:
 
     def add_workers(self, most: int) -> int:
         """One by one: the role furthest below its weight takes its best machine; one without a spare is passed over."""
-        queues, counts, added = self._queues(), self._role_counts(), 0
-        several = len(self.view.template.workers) > 1
+        queues, counts, now = self._queues(), self._role_counts(), self.view.now
         turns = [_Turn(t, queues[t.role], counts.get(t.role, 0)) for t in self.view.template.workers]
+        several, unused, said, workers = len(turns) > 1, self.unused, self.said, self.workers
+        added = 0
         while added < most:
-            turn = _next_turn(turns)
+            turn, passed_over = _next_turn(turns)
             choice = turn.queue.take() if turn is not None else None
             if turn is None or choice is None:
                 break
-            machine = choice.machine
-            why = turn.why(turns) if several else "new worker"
-            self.said[machine.address] = [f"{why}: {choice_in_words(choice, self.view.now)}"]
-            self.workers[machine.address] = None
-            del self.unused[machine.address]
-            counts[machine.role] = counts.get(machine.role, 0) + 1
-            turn.advance(counts.get(turn.template.role, 0))
+            address = choice.machine.address
+            why = turn.why(passed_over) if several else "new worker"
+            said[address] = [f"{why}: {choice_in_words(choice, now)}"]
+            workers[address] = None
+            del unused[address]
+            turn.advance(turn.count + 1)
             added += 1
         if added:
-            self._control_plane_queue = self._worker_machines = None
+            # The workers' own queues have counted along; everything else looks again.
+            self._control_plane_queue = self._worker_machines = self._roles = None
         return added
 
     def has_spare_worker(self) -> bool:
@@ -250,23 +251,22 @@ class _Turn:
         self.count = count
         self.ratio = count / self._weight
 
-    def why(self, turns: "list[_Turn]") -> str:
+    def why(self, passed_over: "_Turn | None") -> str:
         said = f"{self._words[0]}{self.count}{self._words[1]}"
-        ahead = True
-        for turn in turns:
-            ahead = ahead and turn is not self
-            if turn.ratio < self.ratio or (ahead and turn.ratio == self.ratio):
-                return f"{said} since {turn.template.role} has no spare machine"
-        return said
+        if passed_over is None:
+            return said
+        return f"{said} since {passed_over.template.role} has no spare machine"
 
 
-def _next_turn(turns: list[_Turn]) -> _Turn | None:
-    """The smallest ratio among those with a spare machine; of equals the first in the file."""
-    best = None
+def _next_turn(turns: list[_Turn]) -> tuple[_Turn | None, _Turn | None]:
+    """The smallest ratio among those with a spare machine, of equals the first in the file; and who lost its turn."""
+    best = first = None
     for turn in turns:
+        if first is None or turn.ratio < first.ratio:
+            first = turn
         if turn.queue.heap and (best is None or turn.ratio < best.ratio):
             best = turn
-    return best
+    return best, first if first is not best else None
 
 
 def _by_rack(machine: Machine) -> Group:

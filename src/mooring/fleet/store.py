@@ -22,6 +22,8 @@ from mooring.fleet.taints import wanted_state_taint
 MAX_BYTES: Final = 1_000_000
 _VERSION: Final = 1
 _PACKED: Final = b"zlib:"
+#: The fastest: the text is small either way.
+_LEVEL: Final = 1
 _LEAVING: Final = "-"
 _PLAIN_BELOW: Final = 4096
 
@@ -70,7 +72,7 @@ def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes
     text = msgspec.json.encode(_Stored(_VERSION, made.revision, len(planes), list(_rows([*planes, *workers]))))
     if len(text) < _PLAIN_BELOW:
         return text
-    return _PACKED + b64encode(zlib.compress(text, 6))
+    return _PACKED + b64encode(zlib.compress(text, _LEVEL))
 
 
 def _rows(members: Iterable[Member]) -> Iterable[tuple[str, str, str]]:
