@@ -177,6 +177,8 @@ class Deployments:
 
     def _forget_history(self, obj: Json) -> None:
         limit = int(obj["spec"].get("revisionHistoryLimit", 10))
+        if len(self._sets.get(obj["metadata"]["uid"], ())) <= limit:
+            return
         empty = [
             one
             for one in self._sets_of(obj)

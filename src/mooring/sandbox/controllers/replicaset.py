@@ -51,10 +51,15 @@ class ReplicaSets:
         if obj is not None:
             self.queue.add(key_of(obj))
 
-    def _on_pod(self, _event: str, old: Json | None, new: Json | None, reference: Json) -> None:
+    def _on_pod(self, event: str, old: Json | None, new: Json | None, reference: Json) -> None:
         pod = new or old
-        if pod is not None:
-            self.queue.add((pod["metadata"]["namespace"], reference["name"]))
+        if pod is None:
+            return
+        if event == "MODIFIED" and old is not None and new is not None and not self._tally.unsure:
+            counted = [(podstate.active(one), podstate.ready(one)) for one in (old, new)]
+            if counted[0] == counted[1]:
+                return  # bound, started, an annotation
+        self.queue.add((pod["metadata"]["namespace"], reference["name"]))
 
     def _on_orphan(self, pod: Json) -> None:
         labels = labels_of(pod)
