@@ -10,7 +10,7 @@ import pytest
 
 from mooring.kube import HttpKubeApi, Informer, InformerSet, Scope, load
 from mooring.model.events import Gone, Listed, Seen
-from mooring.model.kinds import Kind
+from mooring.model.kinds import RESOURCES, Kind, Resource
 from mooring.ports import Refused
 
 pytestmark = pytest.mark.e2e
@@ -170,13 +170,39 @@ async def test_a_compacted_history_is_a_relist_with_its_deletes(lab, followed, n
     await until(lambda: told.gone == ["a", "c", "d"])
 
 
-async def test_a_kind_that_is_not_installed_is_empty_until_it_is_there(lab):
-    """No TidbCluster CRD: ready all the same, and empty."""
+class QuickClock(RealClock):
+    """Half a minute's patience in two seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 15)
+
+
+async def test_a_kind_that_is_not_installed_is_empty_until_it_is_there(lab, namespace, monkeypatch):
+    """No such CRD: ready all the same, and empty; found once it is installed; empty again once it is removed."""
+    # A group of this test's own, so that it does not matter what else is installed.
+    monkeypatch.setitem(RESOURCES, Kind.TIDB_CLUSTER, Resource("informer.test", "v1alpha1", "tidbclusters"))
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster"}
+    crd = {
+        "metadata": {"name": "tidbclusters.informer.test"},
+        "spec": {"group": "informer.test", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
     told = Told()
     async with HttpKubeApi(load(lab.kubeconfig)) as api:
-        informer = Informer(api, Kind.TIDB_CLUSTER, told, RealClock(), Dice(1))
+        informer = Informer(api, Kind.TIDB_CLUSTER, told, QuickClock(), Dice(1))
         task = asyncio.create_task(informer.run())
         await until(lambda: informer.synced)
         assert told.known == {}
+        await api.create(Kind.CRD, crd)
+        try:
+            await until(lambda: informer.stats.last_error == "")
+            await api.create(Kind.TIDB_CLUSTER, {"metadata": {"namespace": namespace, "name": "demo"}})
+            await until(lambda: list(told.known) == ["demo"])
+        finally:
+            await api.delete(Kind.CRD, "", "tidbclusters.informer.test")
+        await until(lambda: told.gone == ["demo"])
+        await until(lambda: informer.stats.last_error.endswith("404 page not found"))
+        assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
