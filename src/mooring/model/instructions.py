@@ -5,11 +5,12 @@ a decider leaves `id` and `cause` empty and the engine stamps them.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from mooring.model.cluster import Key
+from mooring.model.cluster import Key, Taint
 from mooring.model.events import Object
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
@@ -54,6 +55,20 @@ class DeleteObject(_Instruction, frozen=True, gc=False, kw_only=True):
     kind: Kind
     key: Key
     uid: str
+
+
+class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Add and remove taints of ours on a node, and set annotations (None removes) in the same write.
+
+    The list of taints can only be written whole, so it is read first and everything that is not ours stays as it was.
+    A taint to add replaces one of the same key and effect; one to remove goes by key and effect.
+    """
+
+    node: str
+    uid: str
+    add: tuple[Taint, ...] = ()
+    remove: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str | None] = MappingProxyType({})
 
 
 class AddEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
@@ -110,6 +125,7 @@ Write = (
     | Create
     | DeletePod
     | DeleteObject
+    | EditTaints
     | AddEvictLeader
     | RemoveEvictLeader
     | TransferPdLeader

@@ -16,6 +16,7 @@ LEAVING: Final = "mooring.dev/leaving"
 CORDONED_BY: Final = "mooring.dev/cordoned-by"
 RETIRING: Final = "mooring.dev/retiring"
 HOME: Final = "mooring.dev/home"
+SEAT: Final = "mooring.dev/seat"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
 
 
@@ -27,6 +28,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     #: Epoch seconds.
     since: float
     detail: str = ""
+    #: "<namespace>/<name>", where the mark stands on another object than the pod it is about.
+    pod: str = ""
     #: Of the pod about to be disturbed.
     pod_uid: str = msgspec.field(default="", name="podUID")
     pod_create_time: str = ""

@@ -33,6 +33,8 @@ class StepKind(StrEnum):
     ADD_REPLACEMENT = "AddReplacement"
     DELETE_POD = "DeletePod"
     AWAIT_READY = "AwaitReady"
+    HOLD_SEAT = "HoldSeat"
+    RELEASE_SEAT = "ReleaseSeat"
     # Machines and nodes.
     CORDON = "Cordon"
     EMPTY_NODE = "EmptyNode"
@@ -56,16 +58,16 @@ NO_COST: Final[Mapping[str, int]] = MappingProxyType({})
 
 class Operator(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     id: str
-    #: Who proposed it: the design's "scheduler" (`balance-region`, `handoff`, `mix`, `spot`, `fleet`, …). Caps count by it.
+    #: Who proposed it: the design's "scheduler" (`balance-region`, `handoff`, `mix`, `spot`, …). Caps count by it.
     source: str
-    #: What it does, as the proposer calls it: "restart-tikv", "evict-leaders", "move-replica", "retire-machine", "region", …
+    #: What it does, as the proposer calls it: "restart-tikv", "evict-leaders", "move-replica", "retire-machine", …
     kind: str
     #: The object it is about: "pod/<ns>/<name>", "region/<cluster>/<id>", "machine/<serial>", "store/<cluster>/<id>", …
     subject: str
     #: Everything it claims exclusively (at least its subject; a merge claims two regions).
     claims: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
-    #: Cost per target, phase by phase: `phases[0]` is charged at promotion, and `advance(id, k)` lowers it to `phases[k]`.
+    #: Cost per target, by phase: `phases[0]` is charged at promotion, and `advance(id, k)` lowers it to `phases[k]`.
     phases: tuple[Mapping[str, int], ...] = (NO_COST,)
     #: Epoch seconds; those with a deadline go before those without, the earliest first.
     deadline: float | None = None

@@ -21,6 +21,7 @@ from mooring.model.instructions import (
     Create,
     DeleteObject,
     DeletePod,
+    EditTaints,
     Outcome,
     Patch,
     PausePdScheduler,
@@ -95,6 +96,8 @@ class Act:
                 return await self._create(write)
             case DeleteObject():
                 return await self._delete_object(write)
+            case EditTaints():
+                return await self._edit_taints(write)
             case AddEvictLeader(cluster=cluster, store_id=store_id):
                 return await self._pd(write, cluster, lambda pd: pd.add_evict_leader(store_id))
             case RemoveEvictLeader(cluster=cluster, store_id=store_id):
@@ -153,6 +156,32 @@ class Act:
         if metadata["uid"] != write.uid or "deletionTimestamp" in metadata or sure:
             return _done(write, kind, obj, write.why)
         return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not deleted; will be asked again")
+
+    async def _edit_taints(self, write: EditTaints) -> Outcome:
+        obj = await self._api.get(Kind.NODE, "", write.node)
+        if obj["metadata"]["uid"] != write.uid:
+            return msgspec.structs.replace(
+                _done(write, Kind.NODE, obj, "another node has this name"), reason=Reason.CONFLICT
+            )
+        before: list[Json] = obj.get("spec", {}).get("taints") or []
+        ours = {(t.key, t.effect) for t in (*write.add, *write.remove)}
+        taints = [one for one in before if (one["key"], one["effect"]) not in ours]
+        taints += [{"key": t.key, "effect": t.effect, **({"value": t.value} if t.value else {})} for t in write.add]
+        patch: Json = {"metadata": {"annotations": dict(write.annotations)}}
+        if taints != before:
+            patch["spec"] = {"taints": taints or None}
+        if _holds(obj, patch):
+            return _done(write, Kind.NODE, obj, "seen to be written")
+        guarded = Patch(
+            id=write.id,
+            kind=Kind.NODE,
+            key=Key("", write.node),
+            uid=write.uid,
+            resource_version=obj["metadata"]["resourceVersion"],
+            patch=patch,
+            why=write.why,
+        )
+        return await self._patch(guarded)
 
     async def _create(self, write: Create) -> Outcome:
         metadata = write.object["metadata"]
