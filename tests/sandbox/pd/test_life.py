@@ -186,6 +186,31 @@ def test_store_states_by_silence(make_pd, timeline):
     assert pd.server.region_counts[store.id] == 0
 
 
+def test_silent_store_still_leads(make_pd, look, timeline):
+    """E4: a store that PD does not hear is Disconnected with its leaders, which are really there; heard again, it is Up."""
+    pd = make_pd()
+    pd.silence("demo-tikv-0")
+    timeline.run_for(60)
+    store = look(pd.observe()).store_of("demo-tikv-0")
+    assert (store.state, store.leader_count) == ("Disconnected", 10) and truth(pd)[1] == 10
+    pd.silence("demo-tikv-0", silent=False)
+    timeline.run_for(1)
+    assert look(pd.observe()).store_of("demo-tikv-0").state == "Up"
+    assert pd.interruptions == []
+
+
+def test_leaders_that_will_not_go(make_pd, look, timeline):
+    """E4: an eviction may hang on a few leaders for as long as they like, and ends when they let go."""
+    pd = make_pd()
+    pd.stick("demo-tikv-0", leaders=2)
+    look(pd.add_evict_leader(1))
+    timeline.run_for(300)
+    assert leaders(pd)[1] == 2 and look(pd.observe()).evicting == (1,)
+    pd.stick("demo-tikv-0", leaders=0)
+    timeline.run_for(130)
+    assert leaders(pd)[1] == 0
+
+
 def test_lost_pd_leader_keeps_what_it_knows(make_pd, look, timeline):
     """With three members, killing the leader means 500s for a while; leaders and schedulers are known to the next one."""
     pd = make_pd(members=("pd-0", "pd-1", "pd-2"))

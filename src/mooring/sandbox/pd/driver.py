@@ -112,6 +112,18 @@ class SandboxPd:
             self.server.tikv.start(store)
         self.server.kick()
 
+    def silence(self, pod_name: str, *, silent: bool = True) -> None:
+        """The pod runs and leads, but PD hears nothing of it (a network between them that is cut)."""
+        store = self.store_of(pod_name)
+        if store is not None:
+            self.server.silence(store, silent=silent)
+
+    def stick(self, pod_name: str, leaders: int = 1) -> None:
+        """That many of the leaders on this pod's store will not leave it; 0: none any more."""
+        store, tikv = self.store_of(pod_name), self.server.tikv
+        if store is not None:
+            tikv.stuck = set(list(tikv.led[store.id])[:leaders])
+
     def replace_store(self, pod_name: str) -> int:
         """The pod lost its disk: its old store is buried, and it registers a new one under the same address."""
         old = self.store_of(pod_name)

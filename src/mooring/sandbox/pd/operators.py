@@ -22,10 +22,12 @@ RESEND_S = 5.0
 
 
 class Step(msgspec.Struct, frozen=True):
-    #: transfer-leader, add-learner, promote-learner, remove-peer, merge, split.
+    #: transfer-leader, add-learner, promote-learner, enter-joint, leave-joint, remove-peer, merge, split.
     kind: str
     text: str
     store: int = 0
+    #: Of a joint step: the store whose voter becomes a learner.
+    demoted: int = 0
     peer_id: int = 0
     other_region: int = 0
     keys: tuple[str, ...] = ()
@@ -57,7 +59,7 @@ class Operator:
     @property
     def timeout_s(self) -> int:
         slow, fast = max(600, 6 * self.size_mib), max(60, int(0.6 * self.size_mib))
-        of = {"add-learner": slow, "merge": 10 * fast}
+        of = {"add-learner": slow, "merge": 10 * fast, "enter-joint": 3 * fast, "leave-joint": 3 * fast}
         return sum(of.get(s.kind, fast) for s in self.steps)
 
     def view(self) -> PdOperator:
@@ -201,6 +203,10 @@ def carry_out(tikv: Tikv, group: RaftGroup, step: Step) -> bool:
             return tikv.add_learner(group, step.store, step.peer_id)
         case "promote-learner":
             return tikv.promote(group, step.store)
+        case "enter-joint":
+            return tikv.enter_joint(group, step.store, step.demoted)
+        case "leave-joint":
+            return tikv.leave_joint(group)
         case "remove-peer":
             return tikv.remove_peer(group, step.store)
         case "split":

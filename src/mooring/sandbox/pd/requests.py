@@ -113,7 +113,7 @@ def _transfer_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
         return Said(500, f"region already has peer in store {to}")
     others = [s for s in schedulers.followers(pd, region) if s != source]
     steps = move_steps(region, source, to, pd.tikv.new_id(), others[0] if others else to)
-    return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", ("admin", "region"), steps
+    return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", _region_kinds(region, source), steps
 
 
 def _add_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
@@ -135,7 +135,7 @@ def _add(pd: PdServer, region: Region, body: Json, *, voter: bool) -> _Made | Sa
     if voter:
         steps.append(Step("promote-learner", f"promote learner peer {peer} on store {store} to voter", store=store))
     what = "peer" if voter else "learner"
-    return f"admin-add-{what}", f"add {what}: store [{store}]", ("admin", "region"), tuple(steps)
+    return f"admin-add-{what}", f"add peer: store [{store}]", ("admin", "region"), tuple(steps)
 
 
 def _remove_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
@@ -148,7 +148,12 @@ def _remove_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
         if not others:
             return Said(500, "cannot create operator: target leader is not found")
         steps.insert(0, transfer_step(store, others[0]))
-    return "admin-remove-peer", f"rm peer: store [{store}]", ("admin", "region"), tuple(steps)
+    return "admin-remove-peer", f"rm peer: store [{store}]", _region_kinds(region, store), tuple(steps)
+
+
+def _region_kinds(region: Region, store: int) -> tuple[str, ...]:
+    """An operator that moves the leader out of the way is of that kind, too."""
+    return ("admin", "region", "leader") if region.leader_store == store else ("admin", "region")
 
 
 def _merge(pd: PdServer, region: Region, body: Json) -> _Made | Said:
@@ -167,10 +172,9 @@ def _split(_: PdServer, region: Region, body: Json) -> _Made | Said:
     if policy not in ("SCAN", "APPROXIMATE", "USEKEY"):
         return Said(500, f"check policy {body.get('policy', '')} is not supported")
     keys = [str(k).upper() for k in body.get("keys") or ()] if policy == "USEKEY" else [_middle(region)]
-    if not all(region.start_key < k and (not region.end_key or k < region.end_key) for k in keys):
-        return Said(500, "split keys are not within the region")
     steps = (Step("split", f"split region with policy {policy}", keys=tuple(keys)),)
-    brief = f"split: region {region.id} use policy {policy}"
+    named = f" and keys [{' '.join(keys)}]" if policy == "USEKEY" else ""
+    brief = f"split: region {region.id} use policy {policy}{named}"
     return "admin-split-region", brief, ("admin", "split"), steps
 
 

@@ -31,15 +31,21 @@ def transfer_step(from_store: int, to_store: int) -> Step:
 
 
 def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, next_leader: int) -> tuple[Step, ...]:
-    """A peer from one store to another; the leader steps aside first when it is the one that goes."""
-    steps = [
-        Step("add-learner", f"add learner peer {peer_id} on store {to_store}", store=to_store, peer_id=peer_id),
-        Step("promote-learner", f"promote learner peer {peer_id} on store {to_store} to voter", store=to_store),
-    ]
-    if region.leader_store == from_store:
-        steps.append(transfer_step(from_store, next_leader))
-    steps.append(Step("remove-peer", f"remove peer on store {from_store}", store=from_store))
-    return tuple(steps)
+    """A peer from one store to another by joint consensus; a leader that has to go steps aside first."""
+    gone = next((p.id for p in region.peers if p.store_id == from_store), 0)
+    change = (
+        f"promote learner peer {peer_id} on store {to_store} to voter, "
+        f"demote voter peer {gone} on store {from_store} to learner"
+    )
+    add = Step("add-learner", f"add learner peer {peer_id} on store {to_store}", store=to_store, peer_id=peer_id)
+    enter = Step("enter-joint", f"use joint consensus, {change}", store=to_store, demoted=from_store)
+    leave = Step("leave-joint", f"leave joint state, {change}", store=to_store, demoted=from_store)
+    remove = Step("remove-peer", f"remove peer on store {from_store}", store=from_store)
+    if region.leader_store != from_store:
+        return add, enter, leave, remove
+    aside = transfer_step(from_store, next_leader)
+    # A new voter can lead once it is one: in the joint state.
+    return (add, enter, aside, leave, remove) if next_leader == to_store else (add, aside, enter, leave, remove)
 
 
 def evict_leaders(pd: "PdServer") -> Iterator[Operator]:

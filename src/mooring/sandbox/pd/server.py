@@ -286,6 +286,16 @@ class PdServer:
             self.timeline.after(delay, partial(self._reconnect, store, life))
         self._collect_later()
 
+    def silence(self, store: TikvStore, *, silent: bool) -> None:
+        """The store and PD cannot hear each other, or can again; the store goes on leading what it leads."""
+        if silent:
+            store.until = self.timeline.monotonic()
+            self._deaf_to.add(store.id)
+        elif store.alive:
+            store.since, store.until = self.timeline.monotonic(), None
+            self._deaf_to.discard(store.id)
+            self.hear(list(self.tikv.led[store.id]))
+
     def _reconnect(self, store: TikvStore, life: int) -> None:
         if life == self._life:
             self._deaf_to.discard(store.id)

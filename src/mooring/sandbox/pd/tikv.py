@@ -82,6 +82,8 @@ class Tikv:
         self.led: dict[int, dict[int, None]] = {}
         self.held: dict[int, dict[int, None]] = {}
         self.interruptions: list[Interruption] = []
+        #: Groups whose leader will not hand over, whoever asks.
+        self.stuck: set[int] = set()
         self._next_id = 0
         #: A group has a new leader or new peers: its leader tells PD.
         self.on_change: Callable[[RaftGroup], None] = lambda _: None
@@ -131,7 +133,7 @@ class Tikv:
             group = self.groups.get(group_id)
             if group is None or group.leader:
                 continue
-            voters = [p for p in group.peers if p.role == "Voter"]
+            voters = [p for p in group.peers if p.role != "Learner"]
             alive = [p.store_id for p in voters if self.stores[p.store_id].alive]
             if len(alive) * 2 > len(voters):
                 self._lead(group, self._chance.random.choice(alive))
@@ -178,7 +180,9 @@ class Tikv:
 
     def transfer(self, group: RaftGroup, to: int) -> bool:
         peer = group.peer_on(to)
-        if not group.leader or peer is None or peer.role != "Voter" or not self.stores[to].alive:
+        if not group.leader or group.id in self.stuck or peer is None or not self.stores[to].alive:
+            return False
+        if peer.role not in ("Voter", "IncomingVoter"):
             return False
         if group.leader != to:
             self._lead(group, to)
@@ -204,6 +208,26 @@ class Tikv:
             self._changed(group)
         return True
 
+    def enter_joint(self, group: RaftGroup, promoted: int, demoted: int) -> bool:
+        """Both changes at once, so that no majority is lost on the way."""
+        up, down = group.peer_on(promoted), group.peer_on(demoted)
+        if not group.leader or up is None or down is None or not self.stores[promoted].alive:
+            return False
+        group.peers[group.peers.index(up)] = Peer(up.id, promoted, "IncomingVoter")
+        group.peers[group.peers.index(down)] = Peer(down.id, demoted, "DemotingVoter")
+        group.conf_ver += 1
+        self._changed(group)
+        return True
+
+    def leave_joint(self, group: RaftGroup) -> bool:
+        if not group.leader:
+            return False
+        ended = {"IncomingVoter": "Voter", "DemotingVoter": "Learner"}
+        group.peers = [Peer(p.id, p.store_id, ended.get(p.role, p.role)) for p in group.peers]
+        group.conf_ver += 1
+        self._changed(group)
+        return True
+
     def remove_peer(self, group: RaftGroup, store_id: int) -> bool:
         peer = group.peer_on(store_id)
         if not group.leader or group.leader == store_id:
@@ -216,7 +240,8 @@ class Tikv:
 
     def split(self, group: RaftGroup, keys: Sequence[str]) -> bool:
         """At each key; the right part stays the old region, as in TiKV."""
-        if not group.leader:
+        within = all(group.start_key < k and (not group.end_key or k < group.end_key) for k in keys)
+        if not group.leader or not within:
             return False
         leader, size = group.leader, group.size_mib // (len(keys) + 1)
         for key in sorted(keys):
