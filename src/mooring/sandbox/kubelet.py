@@ -141,8 +141,12 @@ class Kubelets:
 
         self._store.mutate(Kind.POD, *key, failed)
 
-    def _on_node(self, kind: str, old: Json | None, _new: Json | None) -> None:
-        if kind == "DELETED" and old is not None:
+    def _on_node(self, kind: str, old: Json | None, new: Json | None) -> None:
+        if kind == "ADDED" and new is not None:
+            for pod in self._store.pods_on(new["metadata"]["name"]):  # bound before the machine registered
+                self._stop(key_of(pod))
+                self._look(pod)
+        elif kind == "DELETED" and old is not None:
             name = old["metadata"]["name"]
             self._silent.pop(name, None)
             self._closing.discard(name)

@@ -7,27 +7,11 @@ before any watcher has seen the first pod.
 
 from collections.abc import Callable
 
-from mooring.model.kinds import Kind
 from mooring.ports import Json, PortError
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.store import ObjectStore
 
-#: Sends one pod to the API; the answer may come later (a webhook is asked).
+#: Sends one pod to the API server, through admission and quota; the answer may come later (a webhook is asked).
 Send = Callable[[Json, Callable[[PortError | None], None]], None]
-
-
-def send_to(store: ObjectStore) -> Send:
-    """The plain way: the store answers at once."""
-
-    def send(pod: Json, answer: Callable[[PortError | None], None]) -> None:
-        try:
-            store.create(Kind.POD, pod)
-        except PortError as error:
-            answer(error)
-        else:
-            answer(None)
-
-    return send
 
 
 class Waves:
