@@ -155,6 +155,44 @@ async def creation_gives_identity(bench: Bench) -> None:
 
 
 @case
+async def some_kinds_have_a_generation(bench: Bench) -> None:
+    """Who waits for `observedGeneration` must know which kinds count at all."""
+    here, selector = {"namespace": bench.namespace, "name": "x"}, {"matchLabels": {"app": "x"}}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": pod(bench, "x")["spec"]}
+    bodies: dict[Kind, tuple[Json, int | None]] = {
+        Kind.PDB: ({"metadata": here, "spec": {"minAvailable": 1, "selector": selector}}, 1),
+        Kind.REPLICA_SET: ({"metadata": here, "spec": {"replicas": 0, "selector": selector, "template": template}}, 1),
+        Kind.ENDPOINT_SLICE: ({"metadata": here, "addressType": "IPv4", "endpoints": [], "ports": []}, 1),
+        Kind.SERVICE: ({"metadata": here, "spec": {"ports": [{"port": 80}]}}, None),
+        Kind.LEASE: ({"metadata": here, "spec": {}}, None),
+        Kind.SECRET: ({"metadata": here}, None),
+        Kind.RESOURCE_QUOTA: ({"metadata": here, "spec": {"hard": {"services": "5"}}}, None),
+        Kind.PVC: (
+            {
+                "metadata": here,
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            },
+            None,
+        ),
+    }
+    have = {
+        kind: (await bench.api.create(kind, body))["metadata"].get("generation") for kind, (body, _) in bodies.items()
+    }
+    assert have == {kind: wanted for kind, (_, wanted) in bodies.items()}
+
+
+@case
+async def what_is_not_there_cannot_be_changed(bench: Bench) -> None:
+    for call in (
+        bench.api.get(Kind.CONFIG_MAP, bench.namespace, "none"),
+        bench.api.replace(Kind.CONFIG_MAP, config_map(bench, "none")),
+        bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "none", {"data": {"a": "1"}}),
+        bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "none"),
+    ):
+        await refusal(call, NotFound)
+
+
+@case
 async def a_name_is_taken_once(bench: Bench) -> None:
     await bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one"))
     await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one")), AlreadyExists)
@@ -512,6 +550,15 @@ async def initial_events_end_with_a_bookmark(bench: Bench) -> None:
 
 
 @case
+async def a_watch_from_nowhere_begins_with_what_is_there(bench: Bench) -> None:
+    await bench.api.create(Kind.POD, pod(bench, "old"))
+    watching = asyncio.create_task(_collect(bench, Kind.POD, 2))
+    await asyncio.sleep(0.5)
+    await bench.api.create(Kind.POD, pod(bench, "young"))
+    assert [(t, n) for t, n, _ in await watching] == [("ADDED", "old"), ("ADDED", "young")]
+
+
+@case
 async def a_watch_ends_after_its_time(bench: Bench) -> None:
     start = (await bench.api.list(Kind.POD, limit=1)).resource_version
     async with asyncio.timeout(30):
@@ -697,6 +744,21 @@ async def a_pod_that_is_not_ready_needs_no_met_budget(bench: Bench) -> None:
     await budget(bench, "b", labels, 1, allowed=0)
     await bench.api.evict(bench.namespace, "bad")
     assert (await bench.api.get(Kind.POD, bench.namespace, "bad"))["metadata"]["deletionTimestamp"]
+
+
+@case
+async def who_does_not_run_needs_no_budget(bench: Bench) -> None:
+    """A pod that waits for a node, and one that is already leaving, go past a budget that allows nothing."""
+    labels = {"app": "guarded"}
+    await running_pod(bench, "runs", labels)
+    await budget(bench, "b", labels, 1, allowed=0)
+    await bench.api.create(Kind.POD, pod(bench, "waits", labels))
+    await bench.api.evict(bench.namespace, "waits")
+    assert await gone(bench, Kind.POD, "waits")
+    await bench.api.delete(Kind.POD, bench.namespace, "runs", grace_s=100)
+    await bench.api.evict(bench.namespace, "runs", grace_s=50)
+    left = await bench.api.get(Kind.POD, bench.namespace, "runs")
+    assert left["metadata"]["deletionGracePeriodSeconds"] == 50
 
 
 # ── Quota ─────────────────────────────────────────────────────────────────────────────────────────────────────────
