@@ -63,7 +63,7 @@ class EvictionBlocked(PortError):  # noqa: N818
 
 
 class Refused(PortError):  # noqa: N818
-    """The server says no and would say it again: forbidden, invalid, denied by admission or quota. Carries the status code."""
+    """The server says no and would say it again: forbidden, invalid, denied by admission or quota."""
 
     def __init__(self, message: str, code: int = 403) -> None:
         super().__init__(message)

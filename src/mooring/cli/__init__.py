@@ -15,6 +15,7 @@ from mooring.cli.exits import CommandError, Exit
 
 #: name → where its app (or function) lives. A group appears here when its capability lands.
 GROUPS: Final[dict[str, str]] = {
+    "demo": "mooring.cli.demo:app",
     "fleet": "mooring.cli.fleet:app",
     "lab": "mooring.cli.lab:app",
     "mix": "mooring.cli.mix:app",

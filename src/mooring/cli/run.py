@@ -118,7 +118,7 @@ async def _main(config: "Config") -> None:
         )
         host, port = host_port(config.listen_http, "listen-http")
         runner = web.AppRunner(
-            status_app(replica, token=config.http_token, on_loopback=is_loopback(host)), access_log=None
+            status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host)), access_log=None
         )
         await runner.setup()
         try:

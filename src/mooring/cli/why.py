@@ -33,9 +33,7 @@ def why(
     kind, slash, name = subject.partition("/")
     if not slash or not name or kind not in KINDS:
         raise CommandError(f"{subject!r}: write KIND/NAME with KIND one of {', '.join(KINDS)}, e.g. pod/demo-tikv-1")
-    if kind in {"pod", "cluster"} and "/" not in name:
-        name = f"{namespace}/{name}"
-    elif kind == "store" and name.count("/") == 1:
+    if (kind in {"pod", "cluster"} and "/" not in name) or (kind == "store" and name.count("/") == 1):
         name = f"{namespace}/{name}"
     answer = ask(server, f"/api/v1/why/{kind}/{name}", missing=f"nothing is known of {kind}/{name}")
     if output is Format.JSON:

@@ -106,7 +106,7 @@ class SelectorTerm(msgspec.Struct, frozen=True, gc=False):
 class PodShape(msgspec.Struct, frozen=True, gc=False):
     """What all pods of one template have in common; one shared instance per distinct content."""
 
-    #: Labels without those that differ from pod to pod (`statefulset.kubernetes.io/pod-name`, `apps.kubernetes.io/pod-index`).
+    #: Without the labels that differ from pod to pod (`statefulset.kubernetes.io/pod-name`, `…/pod-index`).
     labels: Mapping[str, str] = NO_LABELS
     cpu_milli: int = 0
     memory_bytes: int = 0

@@ -86,7 +86,10 @@ class Reason(StrEnum):
 
 
 class State(StrEnum):
-    """The five words a person reads. `waits`: nothing to do for you; `held`: a person must act; `refused`: never, as configured."""
+    """The five words a person reads.
+
+    `waits`: nothing to do for you; `held`: a person must act; `refused`: never, as configured.
+    """
 
     PLACED = "placed"
     MOVING = "moving"

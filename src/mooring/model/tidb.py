@@ -12,7 +12,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class EvictLeaderEntry(msgspec.Struct, frozen=True, gc=False):
-    """One entry of a TidbCluster's eviction status, the design's (`evictLeaderStatus`) or tidb-operator's (`evictLeader`)."""
+    """An entry of a TidbCluster's eviction status: the design's `evictLeaderStatus`, tidb-operator's `evictLeader`."""
 
     value: str
     pod_create_time: str = ""

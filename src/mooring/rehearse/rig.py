@@ -96,6 +96,9 @@ class Rig:
     def leader(self) -> Replica | None:
         return next((one.replica for one in self.replicas.values() if one.replica.engine.deciding), None)
 
+    def any(self) -> Replica | None:
+        return next((one.replica for one in self.replicas.values()), None)
+
     def leads(self) -> bool:
         return self.leader() is not None
 

@@ -117,11 +117,13 @@ class Shell:
         if due is None:
             await self._news.wait()
             return
-        waiting = asyncio.ensure_future(self._news.wait())
+        # By the clock we were given: it may run faster than the loop's.
+        either = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.sleep(due - self.now()))]
         try:
-            await asyncio.wait({waiting}, timeout=max(0.0, due - self.now()))
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
+            for waiting in either:
+                waiting.cancel()
 
     # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
 

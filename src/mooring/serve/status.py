@@ -20,7 +20,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPEN = frozenset({"/healthz", "/readyz"})
 
 
-def status_app(replica: Replica, *, token: str = "", on_loopback: bool = True) -> web.Application:
+def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loopback: bool = True) -> web.Application:
+    """`replica` names the one to ask: in the demo replicas come and go."""
     pages = StatusPages(replica)
     app = web.Application(middlewares=[_guard(token, on_loopback=on_loopback)])
     app.add_routes(
@@ -38,8 +39,15 @@ def status_app(replica: Replica, *, token: str = "", on_loopback: bool = True) -
 
 
 class StatusPages:
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+    def __init__(self, replica: Callable[[], Replica | None]) -> None:
+        self._find = replica
+
+    @property
+    def _replica(self) -> Replica:
+        replica = self._find()
+        if replica is None:
+            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        return replica
 
     async def healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -1,0 +1,78 @@
+"""The stage of the demo: one cluster, one day, acts that do what a person would do and check what was promised.
+
+A stage is a rig with a larger cluster on it. An act gets it, does its scene in virtual time, tells what moved and why,
+and answers with checks, each naming a promise. Nothing here prints: the narrator does.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from mooring.handoff.policy import HandoffPolicy
+from mooring.rehearse.rig import Rig
+from mooring.run.config import Config
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.cluster import Cluster
+
+TIDB, DEMO = "tidb", "demo"
+MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One promise, looked at. `seen` says what was seen, also when it held."""
+
+    promise: str
+    held: bool
+    seen: str
+
+
+class Act(Protocol):
+    #: "09:00"
+    at: str
+    title: str
+    #: The user's real command.
+    command: str
+    #: In one line, what would have happened without us; "" when nothing to say.
+    without: str
+
+    async def play(self, stage: "Stage") -> list[Check]: ...
+
+
+class Stage:
+    def __init__(self, seed: int = 1, say: Callable[[str], None] | None = None) -> None:
+        self.cluster = Cluster(seed=seed, timeline=Timeline(MIDNIGHT + 8.5 * 3600))
+        self.config = Config(
+            features={"handoff": True},
+            handoff=HandoffPolicy(recheck_s=5.0),
+        )
+        self.rig = Rig(seed=seed, config=self.config, cluster=self.cluster)
+        self._say = say or (lambda _: None)
+
+    def say(self, line: str) -> None:
+        """A line of narration: what moved, and why."""
+        self._say(line)
+
+    async def build(self) -> None:
+        """24 nodes in three racks, half of them spot; a TidbCluster with its PD; a web Deployment."""
+        cluster = self.cluster
+        for number in range(12):
+            cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
+        for number in range(12):
+            cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
+        cluster.tidb_cluster(TIDB, DEMO, tidb=3, tikv=3, pd=3, with_pd=True)
+        cluster.deployment("shop", "web", 5)
+        await self.rig.sleep(2.0)
+        for name in (f"{DEMO}-tikv", f"{DEMO}-tidb", f"{DEMO}-pd"):
+            await self.rig.until(lambda name=name: cluster.ready(TIDB, name) == 3)  # type: ignore[misc]
+        cluster.pd[TIDB, DEMO].load(300)
+        self.rig.start()
+        await self.rig.until(self.rig.leads)
+
+    async def wait_for(self, at: str) -> None:
+        """Until this time of the day, at once when it has passed."""
+        hours, _, minutes = at.partition(":")
+        goal = MIDNIGHT + int(hours) * 3600 + int(minutes) * 60
+        left = goal - self.cluster.timeline.now()
+        if left > 0:
+            await self.rig.sleep(left)
