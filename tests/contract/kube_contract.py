@@ -262,6 +262,28 @@ async def workloads_get_their_defaults(bench: Bench) -> None:
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 
 
+@case
+async def a_service_is_given_its_numbers(bench: Bench) -> None:
+    """A cluster address, and a port on every node where asked; a headless one keeps its None (H5)."""
+    body = {
+        "metadata": {"name": "web", "namespace": bench.namespace},
+        "spec": {"type": "NodePort", "externalTrafficPolicy": "Local", "ports": [{"port": 4000}]},
+    }
+    made = await bench.api.create(Kind.SERVICE, body)
+    port = made["spec"]["ports"][0]
+    assert 30000 <= port["nodePort"] <= 32767 and port["targetPort"] == 4000 and port["protocol"] == "TCP"
+    assert made["spec"]["clusterIP"] and made["spec"]["externalTrafficPolicy"] == "Local"
+    after = await bench.api.patch(Kind.SERVICE, bench.namespace, "web", {"spec": {"selector": {"a": "b"}}})
+    assert after["spec"]["ports"] == made["spec"]["ports"] and after["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+    again = {**after, "spec": {k: v for k, v in after["spec"].items() if k not in {"clusterIP", "clusterIPs"}}}
+    assert (await bench.api.replace(Kind.SERVICE, again))["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+    headless = {
+        "metadata": {"name": "peer", "namespace": bench.namespace},
+        "spec": {"clusterIP": "None", "ports": [{"port": 1}]},
+    }
+    assert (await bench.api.create(Kind.SERVICE, headless))["spec"]["clusterIP"] == "None"
+
+
 # ── Optimistic concurrency ────────────────────────────────────────────────────────────────────────────────────────
 
 

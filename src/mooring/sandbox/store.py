@@ -34,6 +34,7 @@ from mooring.sandbox.rules import (
     spec_changed,
     without_owner,
 )
+from mooring.sandbox.services import allocate
 from mooring.sandbox.share import Shared
 from mooring.sandbox.table import Buckets, ObjectKey, Table, key_of
 
@@ -129,7 +130,8 @@ class ObjectStore:
             metadata["generation"] = 1
         body = {k: v for k, v in obj.items() if k not in {"apiVersion", "kind", "metadata"}}
         new = {"kind": kind.value, "apiVersion": RESOURCES[kind].api_version, "metadata": metadata, **body}
-        return set_defaults(kind, new)
+        new = set_defaults(kind, new)
+        return allocate(new, self.list(kind)) if kind is Kind.SERVICE else new
 
     def update(self, kind: Kind, obj: Json, *, status: bool = False) -> Json:
         metadata = obj["metadata"]
@@ -264,6 +266,8 @@ class ObjectStore:
                 if "status" in current:
                     new["status"] = current["status"]
             new = set_defaults(kind, new)
+            if kind is Kind.SERVICE:
+                new = allocate(new, (o for o in self.list(kind) if o is not current), current)
         return new
 
     def _replace(self, kind: Kind, current: Json, new: Json) -> Json:
