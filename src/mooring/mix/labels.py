@@ -1,8 +1,8 @@
 """What a workload says about itself, read from the labels of the Deployment or StatefulSet (never of its pods).
 
-    vacant.io/optimize-scheduling                         true | false, absent means false
-    vacant.io/optimize-scheduling-mode                    all-in-on-demand | all-in-spot | majority-in-on-demand | custom
-    vacant.io/optimize-scheduling-mode-custom-on-demand   3, or a percentage
+    vacant.io/optimize-scheduling                        true | false, absent means false
+    vacant.io/optimize-scheduling-mode                   all-in-on-demand | all-in-spot | majority-in-on-demand | custom
+    vacant.io/optimize-scheduling-mode-custom-on-demand  3, or a percentage
 
 `30%` can never be the value of a label: Kubernetes forbids the character. So a percentage is `30pct` in the label, or
 `30%` in an annotation of the same name.
