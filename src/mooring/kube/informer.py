@@ -84,7 +84,9 @@ class Informer:
         chance: Chance,
         *,
         around_sync: Callable[[], AbstractContextManager[object]] = nullcontext,
+        known: Callable[[Kind, Object], Object] = lambda _, obj: obj,
     ) -> None:
+        """`known` may hand back the row that is kept already, so that a relist does not hold everything twice."""
         self.kind = kind
         self.stats = Stats()
         #: True from the first `Listed` on: the world may be old (see `stats.heard_at`), but it is whole.
@@ -94,6 +96,7 @@ class Informer:
         self._clock = clock
         self._chance = chance
         self._around_sync = around_sync
+        self._known = known
         self._resource_version = ""
         #: False for good once the server says that it does not know the request.
         self._knows_watch_list = True
@@ -136,7 +139,7 @@ class Informer:
                             found.clear()
                             syncing.close()
                         elif event.object is not None:
-                            _collect(found, event.type, event.object)
+                            _collect(found, event.type, self._known(self.kind, event.object))
             except PortError as error:
                 if self._resource_version:
                     raise
@@ -194,7 +197,7 @@ class Informer:
             try:
                 while True:
                     page = await self._api.list(self.kind, limit=limit, continue_token=token)
-                    objects.extend(page.items)
+                    objects.extend(self._known(self.kind, item) for item in page.items)
                     token = page.continue_token
                     if not token:
                         return tuple(objects), page.resource_version

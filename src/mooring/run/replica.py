@@ -6,6 +6,7 @@ one look and not one list.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -96,7 +97,15 @@ class Replica:
         )
         around = QuietCollector() if quiet else None
         informers = [
-            Informer(api, kind, self._sink, clock, chance, **({"around_sync": around} if around else {}))
+            Informer(
+                api,
+                kind,
+                self._sink,
+                clock,
+                chance,
+                around_sync=around or contextlib.nullcontext,
+                known=self.world.known,
+            )
             for kind in KINDS
         ]
         self.informers = InformerSet(informers, clock)

@@ -11,7 +11,9 @@ class WallClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Also counts while the machine sleeps, where the system can say so: a lease runs out then too."""
+        boottime = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
