@@ -54,8 +54,10 @@ def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, An
         if verb is not None:
             moved.append(Change(address, _serial(draft, address), verb, "; ".join(said)))
     rewritten = []
-    for index, seat in enumerate(seats):
-        member = draft.members.get(seat.address)
+    # From decisions alone there is nothing else to tell than taints.
+    members = draft.members if nodes is not None else draft.wrongly_tainted()
+    for index, seat in enumerate(seats if members else ()):
+        member = members.get(seat.address)
         if member is None or seat.machine is None or member.control_plane != seat.control_plane:
             continue
         node = nodes[index] if nodes is not None else None

@@ -14,11 +14,13 @@ from mooring.fleet.current import Member
 from mooring.fleet.explain import choice_in_words, listed
 from mooring.fleet.plan import FleetView, Verb
 from mooring.fleet.score import Choice, Group, Lives, RackQueue, to_add, to_remove
-from mooring.fleet.taints import intolerable
+from mooring.fleet.taints import intolerable, wanted_state_taint
 from mooring.fleet.template import NodeTemplate
 from mooring.model.machine import Machine, MachineState
 
 _HEALTHY: Final = MachineState.HEALTHY
+#: A tuple: membership by comparison is faster than hashing an enum.
+_TAINTED: Final = (MachineState.RETIRING, MachineState.RETIRED)
 
 
 class Draft:
@@ -63,7 +65,27 @@ class Draft:
         return self._worker_machines
 
     def healthy_workers(self) -> int:
-        return sum(1 for m in self.seated_workers() if m.state == _HEALTHY)
+        return self.worker_states().count(_HEALTHY)
+
+    def worker_states(self) -> list[MachineState]:
+        return [m.state for m in self.seated_workers()]
+
+    def wrongly_tainted(self) -> dict[str, Member]:
+        """Members whose state taint is not the one their machine's state asks for."""
+        machines = self.machines
+        # Most machines are in a state without a taint, and carry none: they are sorted out first, and fast.
+        doubtful = [
+            m
+            for a, m in self.members.items()
+            if m.state_taint is not None or (a in machines and machines[a].state in _TAINTED)
+        ]
+        return {
+            m.address: m
+            for m in doubtful
+            if not m.leaving
+            and m.address in machines
+            and m.state_taint != wanted_state_taint(machines[m.address].state)
+        }
 
     def bad_taint(self, address: str) -> str:
         """The taint that bars this machine from the control plane, as its live Node carries it."""

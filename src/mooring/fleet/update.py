@@ -16,7 +16,6 @@ from mooring.fleet.explain import listed
 from mooring.fleet.generate import fill, fill_control_planes, role_guard, short_of_control_planes, short_of_workers
 from mooring.fleet.plan import Action, WhenShort
 from mooring.fleet.problem import ErrorCode, PlanError
-from mooring.fleet.taints import wanted_state_taint
 from mooring.model.machine import MachineState
 
 #: A control plane in one of these is left alone: it works, or it is rebooting.
@@ -139,6 +138,8 @@ def _increase_workers(draft: Draft) -> Outcome:
 
 
 def _decrease_workers(draft: Draft) -> Outcome:
+    if _RETIRED not in draft.worker_states():
+        return False
     view, minimum = draft.view, draft.view.constraints.minimum_workers
     for m in draft.seated_workers():
         if m.state != _RETIRED or not view.now - m.state_since > view.wait_retired_s:
@@ -156,11 +157,7 @@ def _decrease_workers(draft: Draft) -> Outcome:
 
 
 def _taint(draft: Draft) -> Outcome:
-    for address, member in draft.members.items():
-        machine = draft.machines.get(address)
-        if machine is not None and not member.leaving and member.state_taint != wanted_state_taint(machine.state):
-            return True
-    return False
+    return bool(draft.wrongly_tainted())
 
 
 _ACTIONS: Final[dict[Action, Callable[[Draft], Outcome]]] = {

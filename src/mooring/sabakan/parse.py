@@ -4,7 +4,7 @@ A list that is only half understood must never reach the planner: a machine that
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -91,7 +91,7 @@ def parse_machines(raw: bytes, received_at: float) -> list[Machine]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidMachines(_explain(str(error))) from None
     reader = _Reader(received_at)
-    machines = [reader.machine(m) for m in found]
+    machines = reader.machines(found)
     problems = list(reader.problems(found, machines, prefix)) if reader.doubtful else []
     problems += _twice(machines)
     if problems:
@@ -114,45 +114,50 @@ class _Reader:
         self._names: set[str] = set()
         self.doubtful = False
 
-    def machine(self, raw: _Machine) -> Machine:
-        spec, status = raw.spec, raw.status
-        names = self._names
-        if spec.role not in names:
-            self._check_name(spec.role)
-        labels = NO_LABELS
-        if spec.labels:
-            labels = {}
-            for label in spec.labels:
-                name, value = label.name, label.value
-                labels[name] = value
-                if name not in names or value not in names:
-                    self._check_label(name, value)
-        dates = self._dates
-        registered = dates.get(spec.register_date) or self._date(spec.register_date)
-        retires = dates.get(spec.retire_date) or self._date(spec.retire_date)
-        address = spec.ipv4[0] if spec.ipv4 else ""
-        if address and not _IPV4.match(address):
-            self.doubtful = True
-        return Machine(
-            spec.serial,
-            address,
-            status.state,
-            spec.rack,
-            spec.index_in_rack,
-            spec.role,
-            labels,
-            registered[0],
-            retires[0],
-            self._received_at - status.duration,
-            (spec.bmc.ipv4 or "") if spec.bmc else "",
-            registered[1],
-            retires[1],
-        )
+    def machines(self, found: list[_Machine]) -> list[Machine]:
+        """One long loop on purpose: it runs over every machine, every minute."""
+        names, dates, received_at, is_ipv4 = self._names, self._dates, self._received_at, _IPV4.match
+        machines = []
+        for raw in found:
+            spec, status = raw.spec, raw.status
+            if spec.role not in names:
+                self._check_name(spec.role)
+            labels: Mapping[str, str] = NO_LABELS
+            if spec.labels:
+                labels = {label.name: label.value for label in spec.labels}
+                if not names.issuperset(labels) or not names.issuperset(labels.values()):
+                    self._check_labels(labels)
+            text = spec.register_date
+            registered = dates.get(text) or self._date(text)
+            text = spec.retire_date
+            retires = dates.get(text) or self._date(text)
+            address = spec.ipv4[0] if spec.ipv4 else ""
+            if address and not is_ipv4(address):
+                self.doubtful = True
+            machines.append(
+                Machine(
+                    spec.serial,
+                    address,
+                    status.state,
+                    spec.rack,
+                    spec.index_in_rack,
+                    spec.role,
+                    labels,
+                    registered[0],
+                    retires[0],
+                    received_at - status.duration,
+                    (spec.bmc.ipv4 or "") if spec.bmc else "",
+                    registered[1],
+                    retires[1],
+                )
+            )
+        return machines
 
-    def _check_label(self, name: str, value: str) -> None:
-        self._check_name(name)
-        if value:
-            self._check_name(value)
+    def _check_labels(self, labels: Mapping[str, str]) -> None:
+        for name, value in labels.items():
+            self._check_name(name)
+            if value:
+                self._check_name(value)
 
     def _check_name(self, text: str) -> None:
         if _NAME.match(text):
