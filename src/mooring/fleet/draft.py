@@ -183,6 +183,8 @@ class Draft:
 
     def add_workers(self, most: int) -> int:
         """One by one: the role furthest below its weight takes its best machine; one without a spare is passed over."""
+        if most <= 0:
+            return 0
         queues, counts, now = self._queues(), self._role_counts(), self.view.now
         turns = [_Turn(t, queues[t.role], counts.get(t.role, 0)) for t in self.view.template.workers]
         several, unused, said, workers = len(turns) > 1, self.unused, self.said, self.workers
