@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mooring.model.machine import MachineState
 from mooring.ports import Json
+from mooring.sandbox.sabakan.literals import with_defaults
 from mooring.sandbox.sabakan.registry import Entry, Forbidden, SandboxSabakan
 from mooring.sandbox.sabakan.search import BadVariables
 from mooring.sandbox.sabakan.stamps import stamp
@@ -48,10 +49,10 @@ def execute(registry: SandboxSabakan, query: str, variables: Json) -> tuple[int,
     try:
         wanted = select(body, "MachineStatus" if mutates else "Machine")
         if root == "searchMachines":
-            found = [project(machine_json(e, registry), wanted) for e in registry.find(variables)]
+            found = [project(machine_json(e, registry), wanted) for e in registry.find(with_defaults(query, variables))]
             return 200, {"data": {root: found}}
         return 200, {"data": {root: project(_one(registry, root, arguments), wanted)}}
-    except Invalid as e:
+    except (Invalid, ValueError) as e:
         return 422, _errors(str(e))
     except BadVariables as e:
         return 422, _errors(str(e), path=e.path)

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from mooring.model.machine import Machine, MachineState
-from mooring.ports import Json, Refused, Unanswered
+from mooring.ports import Json, NotFound, Refused, Unanswered
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.sabakan import search
 from mooring.sandbox.sabakan.ipam import Ipam
@@ -28,6 +28,10 @@ TRANSITIONS: Final[Mapping[MachineState, frozenset[MachineState]]] = {
     _S.RETIRING: frozenset({_S.RETIRED}),
     _S.RETIRED: frozenset({_S.UNINITIALIZED}),
 }
+
+
+#: The defaults of the query we send: not the boot servers, not what is retired.
+DEFAULTS: Final[Json] = {"having": None, "notHaving": {"roles": ["boot"], "states": ["RETIRED"]}}
 
 
 class Forbidden(Exception):  # noqa: N818
@@ -167,9 +171,11 @@ class SandboxSabakan:
         if self.away or self.latency_s > self.timeout_s:
             raise Unanswered(f"sabakan did not answer: {self.away or 'too slow'}")
         try:
-            found = self.find(variables or {})
+            found = self.find({**DEFAULTS, **(variables or {})})
         except search.BadVariables as e:
             raise Refused(f"sabakan: {e} ({'.'.join(map(str, e.path))})", 422) from e
+        if not found:
+            raise NotFound("sabakan: no machine matches the query's variables")
         return tuple(machine(e) for e in found)
 
     async def close(self) -> None:
