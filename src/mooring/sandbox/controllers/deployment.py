@@ -31,6 +31,7 @@ class Deployments:
         self._timeline = timeline
         self._store = store
         self._sets: dict[str, set[Key]] = {}
+        self._compared: dict[str, tuple[Json, Json, bool]] = {}
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         store.subscribe(Kind.DEPLOYMENT, self._on_deployment)
         store.subscribe(Kind.REPLICA_SET, self._on_set)
@@ -51,6 +52,7 @@ class Deployments:
         known = self._sets.setdefault(reference["uid"], set())
         if kind == "DELETED":
             known.discard(key_of(obj))
+            self._compared.pop(obj["metadata"]["uid"], None)
         else:
             known.add(key_of(obj))
         self.queue.add((obj["metadata"]["namespace"], reference["name"]))
@@ -74,7 +76,7 @@ class Deployments:
         if obj is None or podstate.terminating(obj):
             return None
         sets = self._sets_of(obj)
-        new = next((one for one in sets if same_template(one["spec"]["template"], obj["spec"]["template"])), None)
+        new = next((one for one in sets if self._is_new(one, obj)), None)
         old = [one for one in sets if one is not new]
         paused = bool(obj["spec"].get("paused"))
         if new is None and not paused:
@@ -101,6 +103,14 @@ class Deployments:
             if one is not None and not podstate.terminating(one):
                 found.append(one)
         return sorted(found, key=lambda one: (epoch(one["metadata"]["creationTimestamp"]), one["metadata"]["name"]))
+
+    def _is_new(self, one: Json, obj: Json) -> bool:
+        """Whether this ReplicaSet has the Deployment's template; remembered while both stay the same objects."""
+        have, wanted = one["spec"]["template"], obj["spec"]["template"]
+        known = self._compared.get(one["metadata"]["uid"])
+        if known is None or known[0] is not have or known[1] is not wanted:
+            known = self._compared[one["metadata"]["uid"]] = (have, wanted, same_template(have, wanted))
+        return known[2]
 
     @staticmethod
     def _strategy(obj: Json) -> str:
@@ -182,7 +192,7 @@ class Deployments:
         empty = [
             one
             for one in self._sets_of(obj)
-            if not same_template(one["spec"]["template"], obj["spec"]["template"])
+            if not self._is_new(one, obj)
             and int(one["spec"].get("replicas", 1)) == 0
             and int((one.get("status") or {}).get("replicas", 0)) == 0
         ]
@@ -258,7 +268,7 @@ class Deployments:
         if obj is None:
             return None
         sets = self._sets_of(obj)
-        new = next((one for one in sets if same_template(one["spec"]["template"], obj["spec"]["template"])), None)
+        new = next((one for one in sets if self._is_new(one, obj)), None)
         status, again_s = deployment_status(obj, sets, new, self._limits(obj)[1], self._timeline.now())
         if status != (obj.get("status") or {}):
             self._store.update(Kind.DEPLOYMENT, {**obj, "status": status}, status=True)

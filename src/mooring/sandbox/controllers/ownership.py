@@ -42,11 +42,14 @@ class OwnedPods:
         if after is not None:
             for told in self._routes.get(after["kind"], ()):
                 told(event, old, new, after)
-        if old is not None and event != "ADDED":
-            before = controller_of(old)
-            if before is not None and (after is None or before["uid"] != after["uid"]):
-                for told in self._routes.get(before["kind"], ()):
-                    told(event, old, new, before)
+        if old is None or event == "ADDED":
+            return
+        if new is not None and old["metadata"].get("ownerReferences") is new["metadata"].get("ownerReferences"):
+            return
+        before = controller_of(old)
+        if before is not None and (after is None or before["uid"] != after["uid"]):
+            for told in self._routes.get(before["kind"], ()):
+                told(event, old, new, before)
 
 
 class Orphans:
@@ -87,29 +90,35 @@ class Tally:
     set of thousands costs as little to look at as a set of one. `unsure` names the owners whose pods have to be gone
     through after all, because a label or an owner changed."""
 
-    def __init__(self, owned: OwnedPods, owner_kind: str) -> None:
+    def __init__(self) -> None:
         self._active: dict[str, int] = {}
         self._ready: dict[str, int] = {}
         self.unsure: set[str] = set()
-        owned.route(owner_kind, self._told)
 
     def of(self, uid: str) -> tuple[int, int]:
         return self._active.get(uid, 0), self._ready.get(uid, 0)
 
-    def _told(self, event: str, old: Json | None, new: Json | None, reference: Json) -> None:
-        uid = reference["uid"]
-        if event != "ADDED" and old is not None and _owned_by(old, uid):
-            self._count(uid, old, -1)
-        if new is not None and _owned_by(new, uid):
-            self._count(uid, new, 1)
-            if old is not None and (not _owned_by(old, uid) or labels_of(old) != labels_of(new)):
+    def note(self, event: str, old: Json | None, new: Json | None, uid: str) -> bool:
+        """Counts one change of a pod for this owner; False: nothing that is counted changed."""
+        before = (0, 0) if event == "ADDED" or old is None else _counts(old, uid)
+        after = (0, 0) if new is None else _counts(new, uid)
+        if old is not None and new is not None and event != "ADDED":
+            was, has = old["metadata"], new["metadata"]
+            if was.get("labels") is not has.get("labels") and labels_of(old) != labels_of(new):
                 self.unsure.add(uid)
+            if was.get("ownerReferences") is not has.get("ownerReferences"):
+                self.unsure.add(uid)
+        if before[0] != after[0]:
+            _bump(self._active, uid, after[0] - before[0])
+        if before[1] != after[1]:
+            _bump(self._ready, uid, after[1] - before[1])
+        return before != after or uid in self.unsure
 
-    def _count(self, uid: str, pod: Json, sign: int) -> None:
-        if active(pod):
-            _bump(self._active, uid, sign)
-            if ready(pod):
-                _bump(self._ready, uid, sign)
+
+def _counts(pod: Json, uid: str) -> tuple[int, int]:
+    if not active(pod) or not _owned_by(pod, uid):
+        return 0, 0
+    return 1, int(ready(pod))
 
 
 def _owned_by(pod: Json, uid: str) -> bool:
@@ -117,8 +126,8 @@ def _owned_by(pod: Json, uid: str) -> bool:
     return reference is not None and bool(reference["uid"] == uid)
 
 
-def _bump(counts: dict[str, int], uid: str, sign: int) -> None:
-    left = counts.get(uid, 0) + sign
+def _bump(counts: dict[str, int], uid: str, by: int) -> None:
+    left = counts.get(uid, 0) + by
     if left:
         counts[uid] = left
     else:

@@ -38,7 +38,7 @@ class ReplicaSets:
         self._send = send
         self._call_s = call_s
         self._creating: set[str] = set()
-        self._tally = Tally(owned, "ReplicaSet")
+        self._tally = Tally()
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s, forgets=False)
         store.subscribe(Kind.REPLICA_SET, self._on_set)
         owned.route("ReplicaSet", self._on_pod)
@@ -49,17 +49,13 @@ class ReplicaSets:
             return  # our own status
         obj = new or old
         if obj is not None:
+            self._tally.unsure.add(obj["metadata"]["uid"])  # there may be pods to adopt
             self.queue.add(key_of(obj))
 
     def _on_pod(self, event: str, old: Json | None, new: Json | None, reference: Json) -> None:
         pod = new or old
-        if pod is None:
-            return
-        if event == "MODIFIED" and old is not None and new is not None and not self._tally.unsure:
-            counted = [(podstate.active(one), podstate.ready(one)) for one in (old, new)]
-            if counted[0] == counted[1]:
-                return  # bound, started, an annotation
-        self.queue.add((pod["metadata"]["namespace"], reference["name"]))
+        if self._tally.note(event, old, new, reference["uid"]) and pod is not None:
+            self.queue.add((pod["metadata"]["namespace"], reference["name"]))
 
     def _on_orphan(self, pod: Json) -> None:
         labels = labels_of(pod)
@@ -72,7 +68,7 @@ class ReplicaSets:
     def _sync(self, key: Key) -> float | None:
         obj = self._store.find(Kind.REPLICA_SET, *key)
         if obj is None:
-            return None
+            return None  # its pods are collected by the store
         uid = obj["metadata"]["uid"]
         if uid in self._creating:
             return None  # the wave's end looks again
