@@ -11,6 +11,7 @@ from typing import Final
 from mooring.handoff import eviction, restart
 from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.proof import doubt
 from mooring.handoff.restart import steer_restart
 from mooring.handoff.status import (
     evicting_target,
@@ -88,7 +89,7 @@ class Handoff:
         wishes = self._wishes(pods, now)
         for pod, wish in wishes:
             instructions.extend(_warn_unknown(pod, wish))
-            answer = self._want(tc, pod, wish, marks, view, lost, queue)
+            answer = self._want(tc, pod, wish, marks, view, lost, queue, now)
             if isinstance(answer, Verdict):
                 verdict = verdict or answer
                 if answer.reason == Reason.ONE_STORE:
@@ -131,6 +132,7 @@ class Handoff:
         view: PdView | None,
         lost: str,
         queue: Queue,
+        now: float,
     ) -> Operator | Verdict | None:
         """The operator this wish needs next, or the sentence that says why not yet."""
         cluster = tc.key
@@ -151,7 +153,7 @@ class Handoff:
             return Verdict(State.WAITS, Reason.STORE_UNKNOWN, f"PD knows no store of {pod.name}")
         live = queue.holder(store_target(cluster, store.id))
         if live is not None:
-            if wish.value == DELETE_POD and _proven(queue, live):
+            if wish.value == DELETE_POD and _proven(queue, live) and not self._doubted(view, store.id, now):
                 return _restart(cluster, pod, wish, store)
             return None
         if not others_up(view, store.id):
@@ -163,6 +165,10 @@ class Handoff:
         if store.state != "Up":
             return Verdict(State.WAITS, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
         return _eviction(cluster, pod, wish, store.id)
+
+    def _doubted(self, view: PdView, store_id: int, now: float) -> bool:
+        """Proven once, but not as PD shows it now: its restart would only be turned back."""
+        return doubt(view, store_id, now, heartbeat_s=self.policy.heartbeat_s) is not None
 
     def _withdrawn(
         self, cluster: Key, pods: Mapping[str, Pod], view: PdView | None, queue: Queue, now: float

@@ -117,7 +117,7 @@ def steer_eviction(
     if end is not None:
         return _leave(running, scene, policy, end)
     if _expects_pod(scene):
-        return _await_pod(scene, policy)
+        return _await_pod(running, scene, policy)
     if scene.lost or scene.view is None:
         return _wait(running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
     if scene.view.evicting is None:
@@ -184,15 +184,21 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
         )
     if running.step == HOLD:
         return _hold(scene, policy)
-    if notes.get("zero_at") is None or notes.get("zero_pd") != view.start_timestamp:
-        notes["zero_at"], notes["zero_pd"] = scene.seen_at, view.start_timestamp
-    if scene.seen_at - notes["zero_at"] < policy.prove_s:
+    proven_at = prove(running, scene, view, policy)
+    if proven_at is not None:
         return Course(
-            step=EVICT,
-            progress="0 leaders left, looking once more",
-            glances=(Glance(scene.cluster, notes["zero_at"] + policy.prove_s),),
+            step=EVICT, progress="0 leaders left, looking once more", glances=(Glance(scene.cluster, proven_at),)
         )
     return _hold(scene, policy)
+
+
+def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> float | None:
+    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
+    notes = running.notes
+    if notes.get("zero_at") is None or notes.get("zero_pd") != view.start_timestamp:
+        notes["zero_at"], notes["zero_pd"] = scene.seen_at, view.start_timestamp
+    at = notes["zero_at"] + policy.prove_s
+    return at if scene.seen_at < at else None
 
 
 def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
@@ -201,11 +207,18 @@ def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
     return Course(step=HOLD, phase=1, progress="empty", glances=(Glance(scene.cluster, scene.now + every),))
 
 
-def _await_pod(scene: Scene, policy: HandoffPolicy) -> Course:
+def _await_pod(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
     """Leaders stay away until the new pod is Ready and its store is Up."""
     pod = scene.pod
+    if _ended_by_others(running, scene):
+        add = AddEvictLeader(
+            cluster=scene.cluster, store_id=scene.store_id, why=f"keeps the leaders off store {scene.store_id}"
+        )
+        return Course(step=HOLD, phase=1, instructions=(add,), glances=(Glance(scene.cluster, scene.now + 1.0),))
     if pod is None:
         detail = f"{scene.name} is not back yet"
+    elif pod.uid == scene.asked_uid:
+        detail = f"{scene.name} is on its way out"
     elif not is_back(scene, policy):
         detail = f"{scene.name} is not Ready yet" if not pod.ready else f"the store of {scene.name} is not Up yet"
     else:
@@ -333,6 +346,16 @@ def _expects_pod(scene: Scene) -> bool:
     return scene.begun or scene.pod is None or scene.pod.uid != scene.asked_uid
 
 
+def _ended_by_others(running: Running, scene: Scene) -> bool:
+    """Somebody ended our eviction while the pod is away (tidb-operator does, after an upgrade)."""
+    view, mark = scene.view, scene.mark
+    if view is None or scene.lost or view.evicting is None or mark is None or not scene.begun:
+        return False
+    if mark.before.get("evicting") == "true" or scene.store_id in view.evicting:
+        return False
+    return scene.seen_at > running.acted_at and any(s.id == scene.store_id for s in view.stores)
+
+
 def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
     pod = scene.pod
     if pod is None or pod.uid == scene.asked_uid or pod.terminating or not pod.ready:
@@ -383,4 +406,16 @@ def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason,
     )
 
 
-__all__ = ["DELETING", "GAVE_UP", "HOLD", "KIND", "NONE", "STEPS", "Scene", "observe", "others_up", "steer_eviction"]
+__all__ = [
+    "DELETING",
+    "GAVE_UP",
+    "HOLD",
+    "KIND",
+    "NONE",
+    "STEPS",
+    "Scene",
+    "observe",
+    "others_up",
+    "prove",
+    "steer_eviction",
+]

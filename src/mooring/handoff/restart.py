@@ -1,16 +1,16 @@
 """Deleting a TiKV pod whose store is proven empty, and waiting for its successor: the `restart-tikv` operator.
 
-    released ──► checked once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
+    released ──► proven once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
                       │
                       └── leaders came back · annotation removed: ended, nothing deleted
 
-The check right before the deletion is made on a look at PD that began after the release: the list of schedulers names
-the store, and it is still empty.
+The proof is made anew, on looks at PD that began after the release: PD may have restarted or failed over since the
+eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
 """
 
 import msgspec
 
-from mooring.handoff.eviction import DELETING, Scene, is_back, observe
+from mooring.handoff.eviction import DELETING, Scene, is_back, observe, prove
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
 from mooring.handoff.volumes import stuck_volume
@@ -48,6 +48,9 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
     doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s)
     if doubted is not None:
         return Course(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
+    proven_at = prove(running, scene, scene.view, policy)
+    if proven_at is not None:
+        return Course(step=DELETE, progress="empty, looking once more", glances=(Glance(scene.cluster, proven_at),))
     mark = scene.mark
     if mark is None:
         return Course(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
