@@ -252,11 +252,11 @@ class Admission:
             kept.ledger.drop(reservation.token)
 
     def _sweep(self, now: float) -> None:
+        for reservation in self._reservations.made_by(now - self.policy.reservation_s):
+            self._forget(reservation)
         if now < self._swept_at + _SWEEP_S:
             return
         self._swept_at = now
-        for reservation in self._reservations.made_by(now - self.policy.reservation_s):
-            self._forget(reservation)
         for uid in [uid for uid, kept in self._ledgers.items() if kept.used_at < now - _IDLE_S]:
             if not self.reserved(uid, now):
                 del self._ledgers[uid]

@@ -138,7 +138,7 @@ def town() -> Town:
     return Town()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_town() -> type[Town]:
     return Town
 
