@@ -89,6 +89,7 @@ async def _main(config: "Config") -> None:
     from mooring.run.config import host_port
     from mooring.run.replica import Replica
     from mooring.run.wall import SystemChance, WallClock
+    from mooring.serve.extender import extender_app
     from mooring.serve.status import is_loopback, status_app
 
     clock, chance = WallClock(), SystemChance()
@@ -125,6 +126,15 @@ async def _main(config: "Config") -> None:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise CommandError(f"--listen-http {config.listen_http}: {error.strerror}; give a free address") from None
+        extender = web.AppRunner(extender_app(replica), access_log=None)
+        await extender.setup()
+        host_, port_ = host_port(config.listen_extender, "listen-extender")
+        try:
+            await web.TCPSite(extender, host_, port_).start()
+        except OSError as error:
+            raise CommandError(
+                f"--listen-extender {config.listen_extender}: {error.strerror}; give a free address"
+            ) from None
         note(f"mooring: {identity} at http://{host}:{port} · features: {', '.join(sorted(config.on())) or 'none'}")
         task = asyncio.create_task(replica.run(), name="replica")
         loop = asyncio.get_running_loop()
@@ -135,4 +145,5 @@ async def _main(config: "Config") -> None:
         except asyncio.CancelledError:
             note("mooring: stopped; what had begun is marked, the lease is given back")
         finally:
+            await extender.cleanup()
             await runner.cleanup()

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from mooring.handoff.policy import HandoffPolicy
+from mooring.home.policy import HomePolicy
 from mooring.run.features import BadFeatures, parse_features
 
 
@@ -41,6 +42,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     renew_s: float = 7.0
     retry_s: float = 2.0
     handoff: HandoffPolicy = HandoffPolicy()
+    home: HomePolicy = HomePolicy()
     #: The queue's five settings, as in `mooring traffic replay --config`.
     traffic: dict[str, Any] = {}
 
@@ -50,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 #: Keys that may be given as plain text (flags, environment); the nested ones only in the file.
 SCALARS: Final = tuple(
-    f.encode_name for f in msgspec.structs.fields(Config) if f.encode_name not in {"pd", "handoff", "traffic"}
+    f.encode_name for f in msgspec.structs.fields(Config) if f.encode_name not in {"pd", "handoff", "home", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
 

@@ -15,7 +15,6 @@ from aiohttp import web
 from mooring.home.policy import HomePolicy
 from mooring.home.verbs import Answer, Verbs
 from mooring.home.wire import BadRequest
-from mooring.ports import Recorder
 from mooring.run.replica import Replica
 
 log = structlog.get_logger()
@@ -75,6 +74,11 @@ class ExtenderPages:
         except BadRequest as error:
             self._count(COUNTER, {"verb": verb, "reason": "invalid"})
             return _sentence(400, str(error))
+        except Exception:
+            # A defect of ours must not keep pods from being scheduled.
+            log.exception("extender.failed", verb=verb)
+            self._count(COUNTER, {"verb": verb, "reason": "failed"})
+            return web.Response(body=self._verbs.unchanged(verb, body), content_type="application/json")
         self._count(COUNTER, {"verb": verb, "reason": answer.reason})
         return web.Response(body=answer.body, content_type="application/json")
 

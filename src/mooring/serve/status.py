@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mooring.engine.why import explain
 from mooring.run.replica import Replica
+from mooring.serve.homes import home_status
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -33,6 +34,7 @@ def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loo
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
             web.get("/api/v1/story", pages.story),
+            web.get("/api/v1/home", home_status(replica)),
         ]
     )
     return app

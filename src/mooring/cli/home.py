@@ -1,0 +1,101 @@
+"""`mooring home`: where members belong, and the kube-scheduler configuration that makes a scheduler ask."""
+
+import datetime as dt
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.server import Server, ask
+
+app = App(name="home", help="Recreated members go back to their node: who is at home, and how a scheduler asks.")
+
+
+@app.command
+def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
+    """List every member with its home, where it is now, and the seats that are held.
+
+    Example: mooring home status -o json
+    """
+    answer = ask(server, "/api/v1/home")
+    if output is Format.JSON:
+        print_json(answer)
+        return
+    if not answer["on"]:
+        note("home is off (mooring run --features home=true): schedulers get every candidate back")
+    if not answer["members"]:
+        note("no TiDB members, and no StatefulSet with the label mooring.dev/home=true")
+        return
+    rows = [_row(member) for member in answer["members"]]
+    print_table(("NAMESPACE", "MEMBER", "HOME", "NOW", "STATE", "MODE", "SEAT"), rows)
+    for seat in answer["seats"]:
+        note(f"{seat['node']} is kept free for {seat['pod']} until {_clock(seat['until'])}")
+
+
+def _row(member: dict[str, Any]) -> tuple[str, ...]:
+    seat = f"held on {member['seat']}" if member["seat"] else ("on" if member["holds_seat"] else "off")
+    home, now = member["home"] or "–", member["now"] or "–"
+    return (member["namespace"], member["member"], home, now, member["state"], member["mode"], seat)
+
+
+def _clock(at: float | None) -> str:
+    return "?" if at is None else dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S")
+
+
+@app.command(name="scheduler-config")
+def scheduler_config(
+    *,
+    k8s: Annotated[str, Parameter(help="Kubernetes version, e.g. 1.36; empty asks the cluster.")] = "",
+    profile: Annotated[str, Parameter(help="schedulerName of the pods that shall find it.")] = "tidb-scheduler",
+    url: Annotated[str, Parameter(help="Where the scheduler reaches mooring run --listen-extender.")] = "",
+    prefer: Annotated[bool, Parameter(help="Add the prioritize verb, for members that only wish to go home.")] = False,
+    namespace: Annotated[str, Parameter(help="Where the scheduler keeps its lease.")] = "mooring-system",
+    kubeconfig: str = "",
+    context: str = "",
+    output: Annotated[str, Parameter(name=["--output", "-o"], help="yaml or json.")] = "yaml",
+) -> None:
+    """Print a KubeSchedulerConfiguration for a kube-scheduler that asks Mooring.
+
+    Run it as a second scheduler beside the default one, with Mooring on the same host or in the same pod.
+
+    Example: mooring home scheduler-config > tidb-scheduler.yaml
+             kube-scheduler --config tidb-scheduler.yaml --kubeconfig …
+    """
+    from mooring.home import schedulerconfig
+
+    if output not in {"yaml", "json"}:
+        raise CommandError(f"-o {output}: yaml or json")
+    version = k8s or _ask_version(kubeconfig, context)
+    try:
+        document = schedulerconfig.scheduler_config(
+            version, profile=profile, url=url or schedulerconfig.URL, prefer=prefer, namespace=namespace
+        )
+    except schedulerconfig.TooOld as error:
+        raise CommandError(str(error)) from None
+    if output == "json":
+        print_json(document)
+        return
+    import yaml
+
+    print(yaml.safe_dump(document, sort_keys=False), end="")
+
+
+def _ask_version(kubeconfig: str, context: str) -> str:
+    import asyncio
+
+    from mooring.kube import ConfigError, HttpKubeApi, load
+    from mooring.ports import PortError
+
+    async def ask_server() -> str:
+        async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:
+            return str((await api.raw("GET", "/version"))["gitVersion"])
+
+    try:
+        return asyncio.run(ask_server())
+    except ConfigError as error:
+        raise CommandError(f"{error}; or name the version with --k8s") from None
+    except PortError as error:
+        raise CommandError(
+            f"the cluster cannot be reached: {error}; or name the version with --k8s", Exit.COULD_NOT_LOOK
+        ) from None

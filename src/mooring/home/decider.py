@@ -1,0 +1,167 @@
+"""The home capability: one key per roster. It writes down where members are and holds the seats of those that leave.
+
+The answer to a scheduler is not given here but in `verbs`, on every replica; this is what only the leader does.
+"""
+
+from collections.abc import Iterable
+
+from mooring.home.memory import recorded
+from mooring.home.policy import HomePolicy
+from mooring.home.roster import (
+    ALLOWED,
+    COMPONENT,
+    INSTANCE,
+    LABEL,
+    SET,
+    TIDB,
+    Roster,
+    members_of,
+    roster_by_key,
+)
+from mooring.home.seat import resume_seats, seat_subject, steer_seat, want_seat
+from mooring.home.tracking import Record, patch_of, record
+from mooring.model.cluster import Key, Pod, Workload
+from mooring.model.decision import Course, Look, Resumed, Running, Verdict
+from mooring.model.events import Change, Happening, OperatorEnded
+from mooring.model.instructions import Instruction, Patch, Tell
+from mooring.model.kinds import Kind
+from mooring.model.operator import Operator
+from mooring.model.reasons import Reason, State
+from mooring.traffic import Queue
+from mooring.world.read import WorldRead
+
+#: A record that did not stick (a CRD with a status subresource ignores it) is not written again before this.
+AGAIN_S = 60.0
+#: Two members whose seats are on one node take turns.
+TURN_S = 5.0
+
+
+class Home:
+    name = "home"
+    sources = frozenset({"home"})
+
+    def __init__(self, policy: HomePolicy | None = None) -> None:
+        self.policy = policy or HomePolicy()
+        #: Roster → the last record asked for, and when. Soft: only keeps a write that does not stick from spinning.
+        self._asked: dict[str, tuple[Record, float]] = {}
+
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
+        match happening:
+            case Change(kind=Kind.POD, old=old, new=new):
+                pod = new if new is not None else old
+                assert isinstance(pod, Pod)
+                yield from self._rosters_of(pod, world)
+            case Change(kind=Kind.TIDB_CLUSTER, key=key):
+                yield f"{TIDB}/{key}"
+            case Change(kind=Kind.STATEFUL_SET, key=key, old=old, new=new):
+                for one in (old, new):
+                    if isinstance(one, Workload) and LABEL in one.labels:
+                        yield f"{SET}/{key}"
+                    if isinstance(one, Workload) and one.labels.get(COMPONENT) == "tidb" and INSTANCE in one.labels:
+                        yield f"{TIDB}/{key.namespace}/{one.labels[INSTANCE]}"
+            case OperatorEnded(operator=operator):
+                yield operator.args["roster"]
+
+    def _rosters_of(self, pod: Pod, world: WorldRead) -> Iterable[str]:
+        labels = pod.labels
+        if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
+            yield f"{TIDB}/{pod.namespace}/{labels[INSTANCE]}"
+        owner = pod.owner
+        if owner is not None and owner.kind == "StatefulSet":
+            sts = world.workload(Kind.STATEFUL_SET, Key(pod.namespace, owner.name))
+            if sts is not None and LABEL in sts.labels:
+                yield f"{SET}/{sts.key}"
+
+    def keys(self, world: WorldRead) -> Iterable[str]:
+        found = [f"{TIDB}/{tc.key}" for tc in world.tidb_clusters()]
+        found += [f"{SET}/{w.key}" for w in world.workloads() if w.kind == "StatefulSet" and LABEL in w.labels]
+        return sorted(found)
+
+    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+        roster = roster_by_key(key, world, self.policy)
+        if roster is None:
+            self._asked.pop(key, None)
+            return Look(verdict=_misread(key, world))
+        pods = members_of(roster, world)
+        instructions: list[Instruction] = list(_tell_moves(roster, pods))
+        again = []
+        patch, later = self._write(roster, pods, now)
+        if patch is not None:
+            instructions.append(patch)
+        if later is not None:
+            again.append(later)
+        proposals: list[Operator] = []
+        verdict: Verdict | None = None
+        for name, pod in pods.items() if roster.holds_seats else ():
+            wanted = want_seat(roster, name, pod, world, self.policy, now)
+            if isinstance(wanted, Verdict):
+                verdict = verdict or wanted
+                instructions.append(_warn(pod, wanted))
+            elif wanted is not None and queue.holder(seat_subject(pod.key)) is None:
+                if queue.holder(wanted.claims[1]) is None:
+                    proposals.append(wanted)
+                else:
+                    again.append(now + TURN_S)
+        return Look(
+            proposals=tuple(proposals),
+            instructions=tuple(instructions),
+            again_at=min(again, default=None),
+            verdict=verdict,
+        )
+
+    def _write(self, roster: Roster, pods: dict[str, Pod], now: float) -> tuple[Patch | None, float | None]:
+        found = record(roster, pods, self.policy, now)
+        patch = patch_of(roster, found)
+        if patch is None:
+            self._asked.pop(roster.key, None)
+            return None, found.again_at
+        last = self._asked.get(roster.key)
+        if last is not None and last[0] == found and now < last[1] + AGAIN_S:
+            return None, last[1] + AGAIN_S
+        self._asked[roster.key] = (found, now)
+        return patch, found.again_at
+
+    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+        return steer_seat(running, world, self.policy, now)
+
+    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+        return resume_seats(world)
+
+    def waits_for(self, world: WorldRead) -> Iterable[str]:
+        return ()
+
+
+def _misread(key: str, world: WorldRead) -> Verdict | None:
+    """A StatefulSet whose label says neither yes nor no has no home, and is told so."""
+    kind, _, rest = key.partition("/")
+    namespace, _, name = rest.partition("/")
+    sts = world.workload(Kind.STATEFUL_SET, Key(namespace, name)) if kind == SET else None
+    said = sts.labels.get(LABEL) if sts is not None else None
+    if said is None or said in ALLOWED:
+        return None
+    return Verdict(State.HELD, Reason.MISCONFIGURED, f"{LABEL}={said!r} is not known", f"one of {', '.join(ALLOWED)}")
+
+
+def _tell_moves(roster: Roster, pods: dict[str, Pod]) -> Iterable[Instruction]:
+    """A member that landed elsewhere, told once, on the pod."""
+    for name, pod in pods.items():
+        before = recorded(roster, name)
+        if pod.node and not pod.terminating and before and before != pod.node:
+            yield Tell(
+                kind=Kind.POD,
+                key=pod.key,
+                uid=pod.uid,
+                reason=Reason.HOME_ABSENT,
+                message=f"{name} could not go back to {before}; {pod.node} is its home from now on",
+            )
+
+
+def _warn(pod: Pod, verdict: Verdict) -> Instruction:
+    return Tell(
+        kind=Kind.POD,
+        key=pod.key,
+        uid=pod.uid,
+        reason=Reason.MISCONFIGURED,
+        message=f"{verdict.detail}; {verdict.remedy}",
+        warning=True,
+    )

@@ -1,0 +1,23 @@
+"""How Home behaves, for the whole installation. Labels on a TidbCluster or StatefulSet say otherwise for one."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Mode(StrEnum):
+    #: While its home is among the candidates, a member goes nowhere else.
+    REQUIRE = "require"
+    #: Its home gets the highest score, and the scheduler weighs it against the rest.
+    PREFER = "prefer"
+
+
+class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: For members whose TidbCluster or StatefulSet does not say.
+    mode: Mode = Mode.REQUIRE
+    #: A held seat is given up this long after the old pod's grace has ended.
+    hold_s: float = 120.0
+    #: How long tidb-operator gets to write a member's node itself (its resync takes 30 s).
+    settle_s: float = 60.0
+    #: The largest request of a kube-scheduler: 5,000 full Nodes are 36 MB.
+    body_limit_mb: int = 64
