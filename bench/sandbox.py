@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mooring.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import make_condition, with_spec
@@ -103,7 +104,8 @@ def churn(nodes: int = 1000, pods: int = 5000, per_s: float = 10.0, hours: float
 
     before, began = store.revision, time.process_time()
     one_goes()
-    cluster.run_for(3600 * hours)
+    with quiet_collector():
+        cluster.run_for(3600 * hours)
     took = time.process_time() - began
     gc.unfreeze()
     print(
@@ -113,7 +115,7 @@ def churn(nodes: int = 1000, pods: int = 5000, per_s: float = 10.0, hours: float
 
 
 def main() -> None:
-    churn()
+    churn(hours=0.5)
     load()
 
 

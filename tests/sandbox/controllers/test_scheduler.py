@@ -191,6 +191,18 @@ def test_higher_priority_preempts_the_cheapest_victims_and_gets_the_seat(cluster
     assert where(cluster, "dear") and cluster.store.find(Kind.POD, "default", "cheap") is None
 
 
+def test_what_nothing_wakes_is_tried_again_after_five_minutes():
+    """An extender that changed its mind without any cluster event is asked again at the latest after five minutes."""
+    answers = [[]]
+    cluster = with_extender(filter=lambda a: {"NodeNames": answers[0]}, node_cache_capable=True)
+    put(cluster, pod("web"))
+    answers[0] = ["node-1"]
+    cluster.run_for(290)
+    assert where(cluster, "web") == ""
+    cluster.run_for(20)
+    assert where(cluster, "web") == "node-1"
+
+
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

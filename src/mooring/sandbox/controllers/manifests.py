@@ -113,11 +113,12 @@ def service(
     local: bool = False,
     labels: Mapping[str, str] = NONE,
 ) -> Json:
-    """With a node port: type NodePort; `local`: externalTrafficPolicy Local."""
+    """With a node port (0: whichever is free): type NodePort; `local`: externalTrafficPolicy Local."""
     ports: Json = {"name": "main", "port": port, "targetPort": port, "protocol": "TCP"}
     spec: Json = {"selector": dict(selector), "ports": [ports], "type": "ClusterIP"}
     if node_port is not None:
-        ports["nodePort"] = node_port
+        if node_port:
+            ports["nodePort"] = node_port
         spec["type"] = "NodePort"
         spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
     return {

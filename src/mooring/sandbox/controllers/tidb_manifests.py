@@ -90,7 +90,7 @@ def component_services(cluster: Json, component: str) -> list[Json]:
     peer["spec"]["publishNotReadyAddresses"] = True
     services = [peer]
     if component == "tidb":
-        node_port = int((cluster["spec"]["tidb"].get("service") or {}).get("nodePort", 30400))
+        node_port = int((cluster["spec"]["tidb"].get("service") or {}).get("nodePort", 0))
         services.append(
             manifests.service(
                 meta["namespace"],

@@ -46,6 +46,7 @@ class Scheduler:
         self._selection = Selection(store, self.snapshot, ClassTables(self.snapshot), self._nominated)
         self._armed = self._event_pending = False
         self._retrying: set[PodKey] = set()
+        self._leftovers: set[PodKey] = set()
         #: While True nothing is scheduled (a scheduler that is down).
         self.stopped = False
         for kind, fn in (
@@ -228,12 +229,24 @@ class Scheduler:
 
     def _fail(self, key: PodKey, pod: Json, message: str, nominated: str, reason: str = "Unschedulable") -> None:
         self._queue.give_up(key)
-        self._timeline.after(LEFTOVER_S, lambda: self._leftover(key))
+        self._look_again(key, LEFTOVER_S)
         self._say(pod, reason, message, nominated)
 
+    def _look_again(self, key: PodKey, after_s: float) -> None:
+        """At the latest then, if nothing happens that could let it in."""
+        if key not in self._leftovers:
+            self._leftovers.add(key)
+            self._timeline.after(after_s, lambda: self._leftover(key))
+
     def _leftover(self, key: PodKey) -> None:
+        self._leftovers.discard(key)
         since = self._queue.unschedulable.get(key)
-        if since is not None and self._timeline.monotonic() - since >= LEFTOVER_S:
+        if since is None:
+            return
+        left = since + LEFTOVER_S - self._timeline.monotonic()
+        if left > 0:
+            self._look_again(key, left)
+        else:
             self._retry(key)
 
     def _say(self, pod: Json, reason: str, message: str, nominated: str = "") -> None:
