@@ -150,7 +150,7 @@ def points(
         most, least = max(raw.values()), min(raw.values())
         if most > 0 and most != least:
             for index, value in raw.items():
-                result[index] = 2 * int(100 * (most + least - value) / most)
+                result[index] = 2 * (100 * (most + least - value) // most)
     soft = _soft_affinity(snapshot, namespace, needs, candidates)
     if soft:
         most, least = max(soft.values()), min(soft.values())
@@ -160,8 +160,9 @@ def points(
     return result
 
 
-def _siblings_raw(snapshot: Snapshot, owner_uid: str, candidates: list[int]) -> dict[int, float]:
-    """kube-scheduler's system defaults: replicas of one owner apart by host (skew 3) and by zone (skew 5)."""
+def _siblings_raw(snapshot: Snapshot, owner_uid: str, candidates: list[int]) -> dict[int, int]:
+    """kube-scheduler's system defaults: replicas of one owner apart by host (skew 3) and by zone (skew 5). Whole
+    numbers, as there."""
     on = snapshot.by_owner.get(owner_uid)
     if not on:
         return {}
@@ -173,10 +174,12 @@ def _siblings_raw(snapshot: Snapshot, owner_uid: str, candidates: list[int]) -> 
             zones[zone] = zones.get(zone, 0) + count
     host_weight = math.log(len(candidates) + 2)
     if not zones:
-        return {i: on.get(nodes[i].name, 0) * host_weight + 2 for i in candidates}
+        return {i: round(on.get(nodes[i].name, 0) * host_weight + 2) for i in candidates}
     zone_weight = math.log(len({nodes[i].labels.get(ZONE) for i in candidates}) + 2)
     return {
-        i: on.get(nodes[i].name, 0) * host_weight + 2 + zones.get(nodes[i].labels.get(ZONE, ""), 0) * zone_weight + 4
+        i: round(
+            on.get(nodes[i].name, 0) * host_weight + 2 + zones.get(nodes[i].labels.get(ZONE, ""), 0) * zone_weight + 4
+        )
         for i in candidates
     }
 
@@ -185,13 +188,13 @@ def sibling_penalties(on: Mapping[str, int], feasible: int) -> dict[int, int]:
     """`points` of a pod with siblings and no rules of its own, relative to a node without a sibling, by how many
     siblings a node has. Right as long as zones are not in play and some candidate has no sibling."""
     weight = math.log(feasible + 2)
-    most = max(on.values()) * weight + 2
-    return {count: 200 - 2 * int(100 * (most - count * weight) / most) for count in set(on.values())}
+    most = round(max(on.values()) * weight + 2)
+    return {count: 200 - 2 * (100 * (most + 2 - round(count * weight + 2)) // most) for count in set(on.values())}
 
 
 def _spread_raw(
     snapshot: Snapshot, namespace: str, labels: dict[str, str], needs: Needs, rules: list[Spread], candidates: list[int]
-) -> dict[int, float]:
+) -> dict[int, int]:
     raw = dict.fromkeys(candidates, 0.0)
     for rule in rules:
         counts = _domain_counts(snapshot, namespace, labels, needs, rule)
@@ -199,7 +202,7 @@ def _spread_raw(
         for i in candidates:
             domain = _domain(snapshot.order[i], rule.topology_key)
             raw[i] += counts.get(domain or "", 0) * weight + rule.max_skew - 1
-    return raw
+    return {i: round(value) for i, value in raw.items()}
 
 
 def _soft_affinity(snapshot: Snapshot, namespace: str, needs: Needs, candidates: list[int]) -> dict[int, int]:
