@@ -1,0 +1,228 @@
+"""The webhook's certificates: made by us, rotated by us, never a moment in which the API server trusts nobody.
+
+An authority and one leaf of it lie in a Secret of our namespace. The leaf serves the webhook, and is also what one
+replica shows another when it passes a request on. The API server trusts the authorities in the webhook configuration's
+caBundle, so a new authority has to be known before anything is signed by it:
+
+    steady ──authority is old──► two authorities, old leaf ──settled──► two authorities, new leaf ──settled──► steady
+      │ ▲
+      └─┘ leaf is old, or a name is missing in it: a new leaf
+
+`advance` is that picture: a pure function from what is there to what should be there next. Old means two thirds of its
+life; settled means that every API server and replica has had time to see the step before.
+"""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+#: The name by which replicas know each other, whatever address they have.
+PEER_NAME: Final = "mooring-webhook"
+AUTHORITY_DAYS: Final = 365
+LEAF_DAYS: Final = 90
+#: API servers follow webhook configurations within seconds, replicas look every ten.
+SETTLED_S: Final = 120.0
+#: A clock that is a little behind must not find a certificate too young.
+_BACKDATED: Final = dt.timedelta(minutes=10)
+
+
+class BadCertificates(ValueError):  # noqa: N818
+    """Certificates that cannot be used as they are; the message says which and why."""
+
+
+class Material(msgspec.Struct, frozen=True):
+    """What the Secret holds, all PEM. `since`: when the last step was taken."""
+
+    authorities: tuple[bytes, ...]
+    certificate: bytes
+    key: bytes
+    #: Of the newest authority. Empty when the certificates are somebody else's (given as files).
+    authority_key: bytes = b""
+    since: float = 0.0
+
+    @property
+    def bundle(self) -> bytes:
+        return b"".join(self.authorities)
+
+
+def advance(material: Material | None, names: Iterable[str], now: float) -> Material:
+    """The next state; the same object when there is nothing to do. What cannot be read is made anew."""
+    wanted = tuple(dict.fromkeys((PEER_NAME, *names)))
+    now = float(int(now))
+    if material is None:
+        return _fresh(wanted, now)
+    try:
+        authorities = [x509.load_pem_x509_certificate(pem) for pem in material.authorities]
+        leaf = x509.load_pem_x509_certificate(material.certificate)
+        _check_pair(material)
+    except ValueError:
+        return _fresh(wanted, now)
+    at = dt.datetime.fromtimestamp(now, dt.UTC)
+    if not authorities or authorities[0].not_valid_after_utc <= at or not _issued_by_any(leaf, authorities):
+        return _fresh(wanted, now)
+    newest, settled = authorities[0], now - material.since >= SETTLED_S
+    if len(authorities) == 1:
+        if _old(newest, at):
+            authority, key = _authority(now)
+            return msgspec.structs.replace(
+                material, authorities=(authority, *material.authorities), authority_key=key, since=now
+            )
+    elif not _issued_by(leaf, newest):
+        return _with_leaf(material, wanted, now) if settled else material
+    elif settled:
+        return msgspec.structs.replace(material, authorities=material.authorities[:1], since=now)
+    if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
+        return _with_leaf(material, wanted, now)
+    return material
+
+
+def expires_at(material: Material) -> float:
+    """When the leaf runs out."""
+    return x509.load_pem_x509_certificate(material.certificate).not_valid_after_utc.timestamp()
+
+
+def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
+    """One PEM per certificate, in order."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle) if bundle.strip() else []
+    except ValueError as error:
+        raise BadCertificates(f"ca.crt holds no certificates in PEM: {error}") from None
+    return tuple(certificate.public_bytes(serialization.Encoding.PEM) for certificate in found)
+
+
+# ── Making ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fresh(names: tuple[str, ...], now: float) -> Material:
+    authority, authority_key = _authority(now)
+    return _with_leaf(Material((authority,), b"", b"", authority_key, now), names, now)
+
+
+def _authority(now: float) -> tuple[bytes, bytes]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A name of its own each: two authorities of one name confuse verifiers while both are trusted.
+    name = _name(f"mooring webhook authority {int(now)}")
+    builder = (
+        _builder(name, name, key.public_key(), key.public_key(), AUTHORITY_DAYS, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
+    )
+    return _pem(builder.sign(key, hashes.SHA256())), _private_pem(key)
+
+
+def _with_leaf(material: Material, names: tuple[str, ...], now: float) -> Material:
+    authority = x509.load_pem_x509_certificate(material.authorities[0])
+    authority_key = serialization.load_pem_private_key(material.authority_key, None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = (
+        _builder(_name(PEER_NAME), authority.subject, key.public_key(), authority_key.public_key(), LEAF_DAYS, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+    )
+    certificate = _pem(builder.sign(authority_key, hashes.SHA256()))
+    return msgspec.structs.replace(material, certificate=certificate, key=_private_pem(key), since=now)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    signed_by: ec.EllipticCurvePublicKey,
+    days: int,
+    now: float,
+) -> x509.CertificateBuilder:
+    at = dt.datetime.fromtimestamp(now, dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - _BACKDATED)
+        .not_valid_after(at + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by), critical=False)
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+# ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _old(certificate: x509.Certificate, at: dt.datetime) -> bool:
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return at >= certificate.not_valid_before_utc + life * 2 / 3
+
+
+def _issued_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _issued_by_any(leaf: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    return any(_issued_by(leaf, authority) for authority in authorities)
+
+
+def _names_of(leaf: x509.Certificate) -> set[str]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}
+
+
+def _check_pair(material: Material) -> None:
+    """The key belongs to the certificate, and the authority's to the newest authority. ValueError if not."""
+    for pem, key_pem in ((material.certificate, material.key), (material.authorities[0], material.authority_key)):
+        key = serialization.load_pem_private_key(key_pem, None)
+        if key.public_key() != x509.load_pem_x509_certificate(pem).public_key():
+            raise BadCertificates("a key does not belong to its certificate")

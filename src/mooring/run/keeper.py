@@ -1,0 +1,179 @@
+"""Keeps the webhook's certificates and configurations as they should be: looks every ten seconds, compares, swaps.
+
+Every replica reads the Secret and uses what is in it; the leader also writes the next step of a rotation and installs
+the webhook configurations with all authorities that count. Certificates given as files (cert-manager) are only read.
+What cannot be used is reported and left alone: the old ones serve on.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from mooring.model.kinds import Kind
+from mooring.ports import AlreadyExists, Clock, Conflict, Json, KubeApi, NotFound, PortError
+from mooring.run.certificates import BadCertificates, Material, advance, split_bundle
+from mooring.run.tls import Front
+from mooring.run.webhooks import LABELS, Address, configurations, install, uninstall
+
+log = structlog.get_logger()
+
+SECRET: Final = "mooring-webhook-tls"  # noqa: S105
+SINCE: Final = "mooring.dev/rotated-at"
+EVERY_S: Final = 10.0
+AT_FIRST_S: Final = 0.5
+
+
+class Keeper:
+    def __init__(
+        self,
+        api: KubeApi,
+        clock: Clock,
+        front: Front,
+        address: Address,
+        *,
+        leads: Callable[[], bool],
+        serves: bool = True,
+        directory: str = "",
+    ) -> None:
+        """`api` must refuse to write unless we lead. `serves`: Mix is on; off, the leader takes the hooks away."""
+        self._api = api
+        self._clock = clock
+        self._front = front
+        self._address = address
+        self._leads = leads
+        self._serves = serves
+        self._directory = Path(directory) if directory else None
+        self._bad: Material | None = None
+        self._installed = False
+        self._nudge = asyncio.Event()
+
+    @property
+    def missing(self) -> list[str]:
+        """What is still missing before the webhook can be served."""
+        return [] if self._front.loaded or not self._serves else ["webhook: no certificates yet"]
+
+    def look_again(self) -> None:
+        """Something changed (we lead now): do not wait for the next round."""
+        self._nudge.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.turn()
+            except PortError as error:
+                log.warning("webhook.keep", error=str(error))
+            pause: float | None = EVERY_S
+            if not self._serves:
+                pause = None  # until we lead (again)
+            elif not self._front.loaded or (self._leads() and not self._installed):
+                pause = AT_FIRST_S
+            try:
+                async with asyncio.timeout(pause):
+                    await self._nudge.wait()
+            except TimeoutError:
+                pass
+            self._nudge.clear()
+
+    async def turn(self) -> None:
+        """One look."""
+        if not self._serves:
+            if self._leads():
+                for what in await uninstall(self._api):
+                    log.info("webhook.removed", what=what)
+            return
+        material = self._from_files() if self._directory else await self._from_secret()
+        if material is not None and material not in (self._front.material, self._bad):
+            self._swap(material)
+        current = self._front.material
+        if self._leads() and current is not None:
+            for what in await install(self._api, configurations(self._address, current.bundle)):
+                log.info("webhook.installed", what=what)
+            self._installed = True
+
+    async def leave(self) -> None:
+        """We led and stop. Outside a cluster nobody else serves the URL: no API server shall wait for us."""
+        if self._serves and self._address.url:
+            await uninstall(self._api)
+
+    def _swap(self, material: Material) -> None:
+        try:
+            self._front.swap(material)
+        except BadCertificates as error:
+            self._bad = material
+            log.warning("webhook.certificates", error=str(error), serving="the ones before")
+        else:
+            log.info("webhook.certificates", loaded=True, authorities=len(material.authorities))
+
+    # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _from_secret(self) -> Material | None:
+        try:
+            secret: Json | None = await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
+        except NotFound:
+            secret = None
+        material = _material(secret) if secret is not None else None
+        if not self._leads():
+            return material
+        following = advance(material, self._address.names(), self._clock.now())
+        if following is material:
+            return material
+        try:
+            await self._write(secret, following)
+        except (Conflict, AlreadyExists, NotFound):
+            return material  # somebody was faster; the next look sees it
+        return following
+
+    async def _write(self, secret: Json | None, material: Material) -> None:
+        body = secret or {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"namespace": self._address.namespace, "name": SECRET, "labels": dict(LABELS)},
+        }
+        body["data"] = {
+            "ca.crt": _encoded(material.bundle),
+            "ca.key": _encoded(material.authority_key),
+            "tls.crt": _encoded(material.certificate),
+            "tls.key": _encoded(material.key),
+        }
+        body["metadata"].setdefault("annotations", {})[SINCE] = f"{material.since:.0f}"
+        if secret is None:
+            await self._api.create(Kind.SECRET, body)
+        else:
+            await self._api.replace(Kind.SECRET, body)
+
+    # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _from_files(self) -> Material | None:
+        """None: not there or not readable right now (a mounted Secret is being replaced); the next look finds it."""
+        assert self._directory is not None
+        try:
+            certificate, key = ((self._directory / name).read_bytes() for name in ("tls.crt", "tls.key"))
+            authority = self._directory / "ca.crt"
+            authorities = split_bundle(authority.read_bytes()) if authority.exists() else ()
+        except (OSError, BadCertificates) as error:
+            log.warning("webhook.certificates", error=str(error), directory=str(self._directory))
+            return None
+        return Material(authorities, certificate, key)
+
+
+def _material(secret: Json) -> Material | None:
+    """None: not readable; the leader makes it anew."""
+    data = secret.get("data") or {}
+    since = ((secret.get("metadata") or {}).get("annotations") or {}).get(SINCE, "0")
+    try:
+        ca, ca_key, certificate, key = (
+            base64.b64decode(data[name], validate=True) for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")
+        )
+        return Material(split_bundle(ca), certificate, key, ca_key, float(since))
+    except (KeyError, ValueError, binascii.Error):
+        return None
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,156 @@
+"""The webhook configurations: what the API server asks us about, and how it finds us.
+
+Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer mends
+what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so that the
+API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes them away
+when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL.
+"""
+
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from mooring.model.kinds import RESOURCES, Kind
+from mooring.ports import AlreadyExists, Conflict, Json, KubeApi, NotFound
+
+NAME: Final = "mooring-mix"
+LABELS: Final = {"app.kubernetes.io/name": "mooring", "app.kubernetes.io/managed-by": "mooring"}
+TIMEOUT_S: Final = 2
+#: Pods of a ReplicaSet of a Deployment, or of a StatefulSet. By labels: of metadata, CEL promises little more.
+OWNED_PODS: Final = (
+    "has(object.metadata.labels) && ('pod-template-hash' in object.metadata.labels || "
+    "'statefulset.kubernetes.io/pod-name' in object.metadata.labels)"
+)
+#: Workloads that speak to Mix, or spoke to it before this change.
+SPEAKING_WORKLOADS: Final = " || ".join(
+    f"({side} != null && has({side}.metadata.{part}) && {side}.metadata.{part}.exists(k, k.startsWith('vacant.io/')))"
+    for side in ("object", "oldObject")
+    for part in ("labels", "annotations")
+)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """How the API server reaches us: a URL (outside a cluster), or a Service of our namespace."""
+
+    namespace: str
+    url: str = ""
+    service: str = "mooring-webhook"
+
+    def client_config(self, path: str, ca_bundle: bytes) -> Json:
+        config: Json = {}
+        if self.url:
+            config["url"] = self.url.rstrip("/") + path
+        else:
+            config["service"] = {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}
+        if ca_bundle:
+            config["caBundle"] = base64.b64encode(ca_bundle).decode()
+        return config
+
+    def names(self) -> list[str]:
+        """The names a certificate must carry."""
+        if self.url:
+            host = self.url.partition("://")[2].partition("/")[0]
+            return [host.rpartition(":")[0].strip("[]") if ":" in host else host]
+        return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
+
+
+def configurations(address: Address, ca_bundle: bytes) -> dict[Kind, Json]:
+    """Both of them, complete."""
+    elsewhere = {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [address.namespace, "kube-system"]}
+        ]
+    }
+    shared: Json = {
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": TIMEOUT_S,
+        "namespaceSelector": elsewhere,
+        "objectSelector": {},
+    }
+    pods = shared | {
+        "name": "pods.mooring.dev",
+        "clientConfig": address.client_config("/admit/pods", ca_bundle),
+        "rules": [_rule("", ["pods"], ["CREATE"])],
+        "matchConditions": [{"name": "owned", "expression": OWNED_PODS}],
+        "sideEffects": "NoneOnDryRun",
+        "reinvocationPolicy": "IfNeeded",
+    }
+    workloads = shared | {
+        "name": "workloads.mooring.dev",
+        "clientConfig": address.client_config("/admit/workloads", ca_bundle),
+        "rules": [_rule("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"])],
+        "matchConditions": [{"name": "speaks-to-mix", "expression": SPEAKING_WORKLOADS}],
+        "sideEffects": "None",
+    }
+    return {
+        kind: {
+            "apiVersion": RESOURCES[kind].api_version,
+            "kind": kind.value,
+            "metadata": {"name": NAME, "labels": dict(LABELS)},
+            "webhooks": [webhook],
+        }
+        for kind, webhook in ((Kind.MUTATING_WEBHOOK, pods), (Kind.VALIDATING_WEBHOOK, workloads))
+    }
+
+
+def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+        "scope": "Namespaced",
+    }
+
+
+async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:
+    """Make them so; returns what was written. Written only when different: this is called over and over."""
+    written = []
+    for kind, configuration in wanted.items():
+        try:
+            current = await api.get(kind, "", NAME)
+        except NotFound:
+            try:
+                await api.create(kind, configuration)
+            except AlreadyExists:
+                continue  # the next round compares
+            written.append(f"create {kind}")
+            continue
+        webhooks = [_keep_bundle(w, current) for w in configuration["webhooks"]]
+        if current.get("webhooks") == webhooks:
+            continue
+        try:
+            await api.replace(kind, current | {"webhooks": webhooks})
+        except (Conflict, NotFound):
+            continue
+        written.append(f"replace {kind}")
+    return written
+
+
+async def uninstall(api: KubeApi) -> list[str]:
+    """Take them away; returns what was removed. Only ours: by name and by the label we put on them."""
+    removed = []
+    for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
+        try:
+            current = await api.get(kind, "", NAME)
+            metadata: dict[str, Any] = current["metadata"]
+            if (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") != "mooring":
+                continue
+            await api.delete(kind, "", NAME, uid=metadata.get("uid", ""))
+        except (NotFound, Conflict):
+            continue
+        removed.append(f"delete {kind}")
+    return removed
+
+
+def _keep_bundle(webhook: Json, current: Json) -> Json:
+    """Where we know no authority (cert-manager's injector writes the caBundle), the one that stands there stays."""
+    if "caBundle" in webhook["clientConfig"]:
+        return webhook
+    for other in current.get("webhooks") or ():
+        if other.get("name") == webhook["name"] and (bundle := other.get("clientConfig", {}).get("caBundle")):
+            return webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": bundle}}
+    return webhook

@@ -1,0 +1,127 @@
+"""The admission webhooks over HTTPS, and the way from one replica to the one that leads.
+
+    POST /admit/pods        mutating; fails open. The lease holder decides; a follower passes the request on to it.
+    POST /admit/workloads   validating; every replica, from the request alone; fails open.
+    POST /pass-on/pods      between replicas: as /admit/pods, for callers that show a certificate of our authority.
+
+A body that is no AdmissionReview gets a 400 that says what is wrong: to the API server that is a call that failed, and
+the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from mooring.mix.reviews import BadReview
+from mooring.run.certificates import PEER_NAME
+from mooring.run.reviewer import PATIENCE_S, Reviewer
+from mooring.run.tls import Front
+
+log = structlog.get_logger()
+
+#: The largest object Kubernetes stores is 1.5 MiB; old and new together, and some air.
+LARGEST: Final = 8 * 2**20
+
+
+def webhook_app(reviewer: Reviewer) -> web.Application:
+    pages = WebhookPages(reviewer)
+    app = web.Application(client_max_size=LARGEST)
+    app.add_routes(
+        [
+            web.post("/admit/pods", pages.pods),
+            web.post("/admit/workloads", pages.workloads),
+            web.post("/pass-on/pods", pages.passed_on),
+        ]
+    )
+    return app
+
+
+class WebhookPages:
+    def __init__(self, reviewer: Reviewer) -> None:
+        self._reviewer = reviewer
+
+    async def pods(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return await _answered(self._reviewer.pods, request)
+
+    async def workloads(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return await _answered(self._reviewer.workloads, request)
+
+    async def passed_on(self, request: web.Request) -> web.Response:
+        """Fails closed for strangers, open for replicas. Never passed on a second time."""
+        tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+        # Only a certificate that our own authorities vouch for is ever reported here.
+        if tls is None or not tls.getpeercert():
+            return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
+        return await _answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+
+
+async def _answered(review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
+    try:
+        answer = await review(await request.read())
+    except BadReview as error:
+        return web.Response(status=400, text=f"{error}\n")
+    return web.Response(body=answer, content_type="application/json")
+
+
+class Courier:
+    """Carries a follower's requests to the lease holder. `holder()` is the address it published, or ""."""
+
+    def __init__(self, front: Front, holder: Callable[[], str]) -> None:
+        self._front = front
+        self._holder = holder
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, body: bytes) -> bytes | None:
+        """The leader's answer within 300 ms, or None."""
+        address, context = self._holder(), self._front.client
+        if not address or context is None:
+            return None
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        try:
+            async with self._session.post(
+                f"https://{address}/pass-on/pods",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                ssl=context,
+                server_hostname=PEER_NAME,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == 200:
+                    return await answer.read()
+                log.warning("admission.not-passed-on", leader=address, status=answer.status)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("admission.not-passed-on", leader=address, error=f"{type(error).__name__}: {error}")
+        return None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class WebhookServer:
+    """The listening side; the address it got is `port`."""
+
+    def __init__(self, reviewer: Reviewer, front: Front, host: str, port: int) -> None:
+        self._front = front
+        self._host, self.port = host, port
+        self._runner = web.AppRunner(webhook_app(reviewer), access_log=None, shutdown_timeout=2.0)
+
+    async def start(self) -> None:
+        """OSError: the address is taken."""
+        await self._runner.setup()
+        # API servers open hundreds of connections in a burst; a short backlog would cost seconds.
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._front.context, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Requests under way are answered; then every connection is closed, so that API servers look elsewhere."""
+        await self._runner.cleanup()
