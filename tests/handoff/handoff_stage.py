@@ -34,7 +34,7 @@ class Stage:
         regions: int = 60,
         storage: str = "",
     ) -> None:
-        self.policy = policy or HandoffPolicy(recheck_s=5.0, idle_s=20.0)
+        self.policy = policy or HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0)
         self.rig = Rig(seed=seed, config=Config(features={"handoff": True}, handoff=self.policy))
         self.cluster = self.rig.cluster
         self.counts = {"tikv": tikv, "pd": pd, "tidb": tidb}
@@ -182,7 +182,7 @@ def _leaving(stage: Stage) -> bool:
 
 PHASES: dict[str, Callable[[Stage], Callable[[], bool]]] = {
     "recorded": lambda s: lambda: bool(s.marks()) and not s.evicting(),
-    "evicting": lambda s: lambda: 1 in s.evicting() and 0 < s.leaders(1),
+    "evicting": lambda s: lambda: 1 in s.evicting() and s.leaders(1) > 0,
     "empty": lambda s: lambda: 1 in s.evicting() and s.leaders(1) == 0,
     "held": lambda s: lambda: _held(s),
     "leaving": lambda s: lambda: _leaving(s),

@@ -270,7 +270,8 @@ def test_store_that_is_not_up_waits_and_says_so():
 def test_leaders_that_will_not_go_are_given_up_and_remembered():
     """E9: after the timeout the leaders may stay, the memory says why, and it is not begun again as it stands."""
     stage = Stage(
-        settings=PdSettings(transfer_s=(9e4, 9e4)), policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, timeout_s=120.0)
+        settings=PdSettings(transfer_s=(9e4, 9e4)),
+        policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=120.0),
     )
 
     async def scene(s):
@@ -482,7 +483,7 @@ def test_eviction_ended_by_others_while_the_pod_is_away_is_begun_again():
 
 def test_where_tidb_operator_acts_itself_we_leave_it_to_it():
     """E3: told so, `evict-leader` is its business, a fact to us; `restart` is ours and waits for it."""
-    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, leave_to_tidb_operator=True))
+    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, leave_to_tidb_operator=True))
 
     async def scene(s):
         s.cluster.tidb_evictions.acts = True

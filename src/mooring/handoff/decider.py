@@ -5,7 +5,7 @@ second needs room that the first does not: `tikv/…` 1 while the member is away
 has proven the store empty. Two pods annotated in the same second wait for each other on `evicting/…`, visibly.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from mooring.handoff import eviction, restart
@@ -26,7 +26,7 @@ from mooring.handoff.writing import clear_mark, marks_of
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Course, Glance, Look, Resumed, Running, Verdict, Withdrawal
 from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen
-from mooring.model.instructions import Instruction, Tell
+from mooring.model.instructions import Instruction, RemoveEvictLeader, Tell
 from mooring.model.kinds import Kind
 from mooring.model.marks import Mark
 from mooring.model.operator import Operator
@@ -41,6 +41,9 @@ COMPONENT: Final = "app.kubernetes.io/component"
 #: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
 STORE_COST: Final = 10
 NODE_COST: Final = 4
+#: A scheduler that appears on a store this soon after we ended our own there is a late write of ours: of a leader that
+#: stalled between the fence and the wire. PD knows no precondition that could have stopped it.
+LATE_S: Final = 300.0
 
 
 class Handoff:
@@ -49,6 +52,8 @@ class Handoff:
 
     def __init__(self, policy: HandoffPolicy | None = None) -> None:
         self.policy = policy or HandoffPolicy()
+        #: Store → when we ended an eviction there. Soft: it only tells a late write of ours from a person's.
+        self._ended: dict[str, float] = {}
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +101,7 @@ class Handoff:
                     instructions.append(_one_store(pod, answer.detail))
             elif answer is not None:
                 proposals.append(answer)
+        instructions.extend(self._late(tc, view, seen_at, ours, queue, now))
         forgotten = _forgotten(tc, marks, wishes)
         if forgotten is not None:
             instructions.append(forgotten)
@@ -168,7 +174,31 @@ class Handoff:
 
     def _doubted(self, view: PdView, store_id: int, now: float) -> bool:
         """Proven once, but not as PD shows it now: its restart would only be turned back."""
-        return doubt(view, store_id, now, heartbeat_s=self.policy.heartbeat_s) is not None
+        return (
+            doubt(view, store_id, now, heartbeat_s=self.policy.heartbeat_s, young_s=self.policy.young_pd_s) is not None
+        )
+
+    def _late(
+        self,
+        tc: TidbCluster,
+        view: PdView | None,
+        seen_at: float | None,
+        ours: Collection[int],
+        queue: Queue,
+        now: float,
+    ) -> Iterator[Instruction]:
+        if view is None or seen_at is None:
+            return
+        for store_id in view.evicting or ():
+            target = store_target(tc.key, store_id)
+            ended = self._ended.get(target)
+            if ended is None or store_id in ours or queue.holder(target) is not None:
+                continue
+            if ended < seen_at and now - ended < LATE_S:
+                self._ended[target] = now  # judged again on the next look at PD, not on this one
+                detail = f"an eviction of ours on store {store_id} arrived after its end; taken back"
+                yield RemoveEvictLeader(cluster=tc.key, store_id=store_id, why=detail)
+                yield Tell(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=Reason.SWEPT, message=detail)
 
     def _withdrawn(
         self, cluster: Key, pods: Mapping[str, Pod], view: PdView | None, queue: Queue, now: float
@@ -196,7 +226,11 @@ class Handoff:
             return steer_restart(running, world, self.policy, now)
         restarts = queue.holder(f"pod/{running.operator.args['pod']}")
         restarting = restarts is not None and restarts.kind == restart.KIND and queue.is_running(restarts.id)
-        return steer_eviction(running, world, self.policy, now, restarting=restarting)
+        course = steer_eviction(running, world, self.policy, now, restarting=restarting)
+        if any(isinstance(one, RemoveEvictLeader) for one in course.instructions):
+            self._ended = {s: at for s, at in self._ended.items() if now - at < LATE_S}
+            self._ended[running.operator.subject] = now
+        return course
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,8 @@ any point resumes: the mark says what was begun, PD says what is on, the pod say
     pod is another one, Ready, store Up .... end
 """
 
+import zlib
+
 import msgspec
 
 from mooring.handoff.policy import HandoffPolicy
@@ -171,7 +173,7 @@ def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: H
 
 
 def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> Course:
-    doubted = doubt(view, scene.store_id, scene.now, heartbeat_s=policy.heartbeat_s)
+    doubted = doubt(view, scene.store_id, scene.now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
     notes = running.notes
     if doubted is not None:
         notes.pop("zero_at", None)
@@ -195,8 +197,11 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
 def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> float | None:
     """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
     notes = running.notes
-    if notes.get("zero_at") is None or notes.get("zero_pd") != view.start_timestamp:
-        notes["zero_at"], notes["zero_pd"] = scene.seen_at, view.start_timestamp
+    # One life of one PD, with no fewer regions than before: else what is known is still coming in.
+    life = float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
+    if notes.get("zero_at") is None or notes.get("zero_pd") != life or view.region_count < notes.get("regions", 0.0):
+        notes["zero_at"], notes["zero_pd"] = scene.seen_at, life
+    notes["regions"] = float(view.region_count)
     at = notes["zero_at"] + policy.prove_s
     return at if scene.seen_at < at else None
 

@@ -14,6 +14,8 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: float = 1500.0 * 60
     #: A heartbeat older than this says nothing about a store.
     heartbeat_s: float = 60.0
+    #: A PD that started less than this ago is not believed to know its leaders.
+    young_pd_s: float = 60.0
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: float = 0.0
     #: Leave the annotations that tidb-operator itself acts on to it, and count what it does as a fact.

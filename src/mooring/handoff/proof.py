@@ -5,7 +5,9 @@ region heartbeats arrive. So all of this must hold, twice, some seconds apart, s
 between:
 
 - PD's list of evict-leader schedulers could be read and names the store (it cannot be read in that window);
-- the stores' leader counts add up to the number of regions (in that window they add up to nothing);
+- the stores' leader counts add up to the number of regions (in that window they add up to nothing), and there are
+  regions at all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
+- PD itself did not start just now: what it knows of regions is still coming in;
 - the store is Up and its heartbeat is fresh.
 """
 
@@ -23,7 +25,7 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
     leaders: int | None = None
 
 
-def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float) -> Doubt | None:
+def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_s: float) -> Doubt | None:
     """None: this one look shows the store empty, its eviction on, and a PD that knows its regions."""
     store = next((s for s in view.stores if s.id == store_id), None)
     if store is None:
@@ -36,6 +38,11 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float) -> Dou
         return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
     if _stale(store, now, heartbeat_s):
         return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
+    if now - view.start_timestamp < young_s:
+        age = max(0.0, now - view.start_timestamp)
+        return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
+    if view.region_count == 0 or store.region_count == 0:
+        return Doubt(Reason.PD_UNSURE, "PD knows no regions there: it has not heard from the stores yet")
     leaders = sum(s.leader_count for s in view.stores)
     if leaders < view.region_count:
         return Doubt(

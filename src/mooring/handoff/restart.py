@@ -45,7 +45,7 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
         return _wait(scene, policy, State.WAITS, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
     if scene.seen_at <= max(running.promoted_at, running.acted_at):
         return Course(step=DELETE, glances=(Glance(scene.cluster, now),))
-    doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s)
+    doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
     if doubted is not None:
         return Course(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
     proven_at = prove(running, scene, scene.view, policy)

@@ -1,11 +1,16 @@
-"""A gate around a replica's writes: counts them, and can end the replica right before or right after one."""
+"""A gate around a replica's calls: counts its writes, can end it right before or right after one, or hold it up.
+
+A gate that is held stands for a process that was stopped (SIGSTOP, a long pause, a stalled disk): nothing leaves it,
+nothing reaches it, its timers do not fire, and when it goes on it believes that no time has passed. A write that had
+passed the fence when the pause began leaves when it ends: the worst case for whoever leads by then.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from mooring.model.kinds import Kind
-from mooring.ports import Json, JsonPatch, KubeApi, PatchType, PlacementDriver
+from mooring.ports import Clock, Json, JsonPatch, KubeApi, PatchType, PlacementDriver
 
 T = TypeVar("T")
 
@@ -16,15 +21,37 @@ class Gate:
         self._die = die
         #: The process is dead: whatever it still wanted never leaves it.
         self.shut = False
+        #: Watches deliver only every so many seconds: they lag behind by up to that.
+        self.watch_lag_s = 0.0
+        self._go_on: asyncio.Event | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._go_on is not None
+
+    def hold(self) -> None:
+        self._go_on = self._go_on or asyncio.Event()
+
+    def let_go(self) -> None:
+        if self._go_on is not None:
+            self._go_on.set()
+            self._go_on = None
+
+    async def pass_by(self) -> None:
+        """Waits while the gate is held."""
+        while self._go_on is not None:
+            await self._go_on.wait()
+        self._check()
 
     async def through(self, what: str, call: Callable[[], Awaitable[T]], *, counted: bool = True) -> T:
         self._check()
         if counted and self._count(what, "before"):
             self._end()
+        await self.pass_by()
         result = await call()
         if counted and self._count(what, "after"):
             self._end()
-        self._check()
+        await self.pass_by()
         return result
 
     def _end(self) -> None:
@@ -34,6 +61,20 @@ class Gate:
     def _check(self) -> None:
         if self.shut:
             raise asyncio.CancelledError
+
+
+class GatedClock:
+    """`ports.Clock` of a process behind a gate: the clocks of the machine go on, its timers do not fire while held."""
+
+    def __init__(self, clock: Clock, gate: Gate) -> None:
+        self._clock = clock
+        self._gate = gate
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        await self._gate.pass_by()
 
 
 class GatedApi:
@@ -48,8 +89,10 @@ class GatedApi:
 
     async def watch(self, kind: Kind, **how: Any) -> Any:
         async for event in self._api.watch(kind, **how):
-            if self._gate.shut:
-                return
+            if self._gate.watch_lag_s:
+                passed = asyncio.get_running_loop().time() % self._gate.watch_lag_s
+                await asyncio.sleep(self._gate.watch_lag_s - passed)
+            await self._gate.pass_by()
             yield event
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:

@@ -21,7 +21,7 @@ import msgspec
 from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
 from mooring.ports import PlacementDriver
-from mooring.rehearse.gate import Gate, GatedApi, GatedPd
+from mooring.rehearse.gate import Gate, GatedApi, GatedClock, GatedPd
 from mooring.run.assemble import capabilities
 from mooring.run.config import Config
 from mooring.run.replica import Replica
@@ -65,7 +65,7 @@ class Rig:
             self.config,
             api,
             lambda key, _: GatedPd(self.pd(key), gate),
-            self.clock,
+            GatedClock(self.clock, gate),
             self.chance.fork(name),
             identity=name,
             capabilities=capabilities(self.config),
@@ -94,7 +94,15 @@ class Rig:
         return [one for one in self.replicas.values() if not name or one.replica.identity == name]
 
     def leader(self) -> Replica | None:
-        return next((one.replica for one in self.replicas.values() if one.replica.engine.deciding), None)
+        awake = (one.replica for one in self.replicas.values() if not one.gate.held)
+        return next((replica for replica in awake if replica.engine.deciding), None)
+
+    def pause(self, name: str) -> None:
+        """As SIGSTOP: it neither acts nor notices that time passes, until `resume`."""
+        self.replicas[name].gate.hold()
+
+    def resume(self, name: str) -> None:
+        self.replicas[name].gate.let_go()
 
     def any(self) -> Replica | None:
         return next((one.replica for one in self.replicas.values()), None)
