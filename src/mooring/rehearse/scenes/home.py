@@ -1,4 +1,4 @@
-"""A rolling update of TiDB on NodePort + externalTrafficPolicy Local, with others waiting for the room: seed 000's story."""
+"""Seed 000's story: a rolling update of TiDB behind local endpoints, with others waiting for the room."""
 
 import json
 from typing import Any

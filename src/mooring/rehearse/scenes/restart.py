@@ -29,7 +29,10 @@ class RestartScene:
         self.most_away = 0
 
     def rig(self) -> Rig:
-        return Rig(seed=self.seed, config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0)))
+        return Rig(
+            seed=self.seed,
+            config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0, young_pd_s=10.0)),
+        )
 
     async def build(self, rig: Rig) -> None:
         cluster = rig.cluster
