@@ -17,7 +17,7 @@ Life of a leader (one-queue.md, "A crash, and two leaders"):
 Until it decides, nothing is proposed and nothing is promoted: what has begun must be charged first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -65,6 +65,8 @@ class Engine:
         self.story = Story()
         self.capabilities = {c.name: c for c in capabilities}
         self._of_source = {source: c for c in capabilities for source in c.sources}
+        #: Told of every change of the world right after it happened, leading or not (admission counts by it).
+        self.observers: list[Callable[[Change], None]] = []
         self._slice = slice_
         #: The features that are switched on.
         self.on: frozenset[str] = frozenset()
@@ -172,6 +174,8 @@ class Engine:
 
     def _take_in(self, changes: Iterable[Change]) -> None:
         for change in changes:
+            for observe in self.observers:
+                observe(change)
             self._touch(change, f"{change.kind}/{change.key}")
 
     def _touch(self, happening: Happening, cause: str) -> None:

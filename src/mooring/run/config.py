@@ -13,6 +13,7 @@ import yaml
 
 from mooring.handoff.policy import HandoffPolicy
 from mooring.home.policy import HomePolicy
+from mooring.mix.policy import MixPolicy
 from mooring.run.features import BadFeatures, parse_features
 
 
@@ -32,6 +33,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     listen_extender: str = "127.0.0.1:10262"
     listen_webhook: str = ":9443"
     webhook_url: str = ""
+    #: Inside a cluster: the Service by which the API server finds us.
+    webhook_service: str = "mooring-webhook"
+    #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: we make and rotate them ourselves.
+    webhook_certificates: str = ""
+    #: Where the other replicas reach us; not given: the address by which we reach the API server.
+    advertise_address: str = ""
     listen_http: str = "127.0.0.1:8390"
     #: Wanted of every reader when the page is not on loopback.
     http_token: str = ""
@@ -43,6 +50,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     retry_s: float = 2.0
     handoff: HandoffPolicy = HandoffPolicy()
     home: HomePolicy = HomePolicy()
+    mix: MixPolicy = MixPolicy()
     #: The queue's five settings, as in `mooring traffic replay --config`.
     traffic: dict[str, Any] = {}
 
@@ -52,7 +60,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 #: Keys that may be given as plain text (flags, environment); the nested ones only in the file.
 SCALARS: Final = tuple(
-    f.encode_name for f in msgspec.structs.fields(Config) if f.encode_name not in {"pd", "handoff", "home", "traffic"}
+    f.encode_name
+    for f in msgspec.structs.fields(Config)
+    if f.encode_name not in {"pd", "handoff", "home", "mix", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
 

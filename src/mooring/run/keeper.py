@@ -8,6 +8,7 @@ What cannot be used is reported and left alone: the old ones serve on.
 import asyncio
 import base64
 import binascii
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -97,8 +98,9 @@ class Keeper:
 
     async def leave(self) -> None:
         """We led and stop. Outside a cluster nobody else serves the URL: no API server shall wait for us."""
-        if self._serves and self._address.url:
-            await uninstall(self._api)
+        if self._serves and self._address.url and self._leads():
+            with contextlib.suppress(PortError):
+                await uninstall(self._api)
 
     def _swap(self, material: Material) -> None:
         try:

@@ -15,6 +15,7 @@ from mooring.engine.engine import Engine
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_writes_total": ("Writes to the outside, by verb and outcome", ("verb", "outcome")),
     "mooring_operators_total": ("Operators that ended, by source, how and reason", ("source", "how", "reason")),
+    "mooring_admissions_total": ("Answers to AdmissionReviews, by class given or reason", ("outcome",)),
     "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
     "mooring_extender_requests_total": ("What schedulers asked, by verb and answer", ("verb", "reason")),
     "mooring_story_entries_total": ("What happened, by verb", ("verb",)),

@@ -17,17 +17,23 @@ from mooring.engine.engine import Engine
 from mooring.engine.events import Synced
 from mooring.kube.election import Timing
 from mooring.kube.elector import Elector
+from mooring.kube.fence import Fenced
 from mooring.kube.informer import Informer
 from mooring.kube.informers import InformerSet, QuietCollector
+from mooring.mix.admission import Admission
 from mooring.model.events import KubeEvent, Listed
 from mooring.model.kinds import Kind
 from mooring.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.run.act import Act
 from mooring.run.config import Config
+from mooring.run.keeper import Keeper
 from mooring.run.metrics import Metrics
 from mooring.run.pds import Make, PdDirectory
 from mooring.run.recorder import KubeRecorder
+from mooring.run.reviewer import Reviewer
 from mooring.run.shell import Shell
+from mooring.run.tls import Front
+from mooring.run.webhooks import Address
 from mooring.traffic import Queue, live_settings
 from mooring.traffic.config import parse
 from mooring.world.world import World
@@ -70,7 +76,7 @@ class Replica:
         self.clock = clock
         self.api = api
         self.metrics = Metrics()
-        self.world = World()
+        self.world = World(config.mix.capacity)
         settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
         self.engine = Engine(self.world, Queue(settings), capabilities)
         self.pds = PdDirectory(self.world, make_pd, config.pd)
@@ -95,6 +101,7 @@ class Replica:
             registry=registry,
             on_turn=self._account,
         )
+        self._serve_admission(capabilities, chance)
         around = QuietCollector() if quiet else None
         informers = [
             Informer(
@@ -121,6 +128,7 @@ class Replica:
                 group.create_task(self.shell.run(), name="pump"),
                 group.create_task(self.informers.run(), name="informers"),
                 group.create_task(self.recorder.run(), name="events"),
+                group.create_task(self.keeper.run(), name="webhook"),
             ]
             elector = group.create_task(self.elector.run(), name="election")
             try:
@@ -128,6 +136,7 @@ class Replica:
             finally:
                 # The lease last: nobody else may begin while a write of ours is under way.
                 await self.shell.drain(PATIENCE_S)
+                await self.keeper.leave()
                 elector.cancel()
                 await asyncio.gather(elector, return_exceptions=True)
                 for task in tasks:
@@ -139,7 +148,9 @@ class Replica:
         """What is still missing before this replica can serve; empty: ready."""
         if not self.informers.synced:
             return [f"not synced: {what}" for what in self.informers.missing]
-        return [] if self.engine.synced else ["not synced: taking in the first lists"]
+        if not self.engine.synced:
+            return ["not synced: taking in the first lists"]
+        return self.keeper.missing
 
     def _sink(self, event: KubeEvent) -> None:
         self.shell.tell(event)
@@ -148,15 +159,45 @@ class Replica:
             if len(self._listed) == len(KINDS):
                 self.shell.tell(Synced())
 
+    def _serve_admission(self, capabilities: Sequence[Capability], chance: Chance) -> None:
+        """What the webhook needs; `serve/webhook.py` puts it on the network, the sandbox calls it directly."""
+        mix = next((c for c in capabilities if c.name == "mix"), None)
+        # The rebalancer asks about reservations and relaxes what finds no room: both halves share one book.
+        admission: Admission = getattr(mix, "admission", None) or Admission(self.config.mix)
+        self.engine.observers.append(lambda change: admission.observe(change, self.world))
+        self.reviewer = Reviewer(
+            admission,
+            self.world,
+            self.shell.now,
+            chance,
+            self.recorder,
+            leads=self.elector.may_write,
+            ready=lambda: self.engine.synced,
+        )
+        self.front = Front()
+        config = self.config
+        self.keeper = Keeper(
+            Fenced(self.api, self.elector.may_write),
+            self.clock,
+            self.front,
+            Address(config.namespace, config.webhook_url, config.webhook_service),
+            leads=self.elector.may_write,
+            serves="mix" in config.on(),
+            directory=config.webhook_certificates,
+        )
+
     def _started(self) -> None:
         self.shell.lead(leading=True)
+        self.keeper.look_again()
 
     async def _stopped(self) -> None:
         await self.shell.drain_for_now(PATIENCE_S)
         self.shell.lead(leading=False)
+        self.reviewer.admission.forget_all()
 
     def _account(self) -> None:
-        """Turn what is new in the story into log lines and metrics."""
+        """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""
+        self.reviewer.world_moved()
         for entry in self.engine.story.take_fresh():
             self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
             if entry.verb in {"finished", "failed", "canceled", "timeout"}:
