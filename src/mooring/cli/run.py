@@ -87,10 +87,12 @@ async def _main(config: "Config") -> None:
     from mooring.ports import NotFound, PortError
     from mooring.run.assemble import capabilities, make_pd
     from mooring.run.config import host_port
+    from mooring.run.peers import address_of, advertised, identity_with
     from mooring.run.replica import Replica
     from mooring.run.wall import SystemChance, WallClock
     from mooring.serve.extender import extender_app
     from mooring.serve.status import is_loopback, status_app
+    from mooring.serve.webhook import Courier, WebhookServer
 
     clock, chance = WallClock(), SystemChance()
     try:
@@ -107,7 +109,10 @@ async def _main(config: "Config") -> None:
             ) from None
         except PortError as error:
             raise CommandError(f"the cluster cannot be reached: {error}", Exit.COULD_NOT_LOOK) from None
-        identity = f"{socket.gethostname()}-{chance.token(6)}"
+        hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
+        hook_address = advertised(hook_host, hook_port, config.advertise_address, connection.server)
+        serves_hook = "mix" in config.on()
+        identity = identity_with(f"{socket.gethostname()}-{chance.token(6)}", hook_address if serves_hook else "")
         replica = Replica(
             config,
             api,
@@ -126,7 +131,7 @@ async def _main(config: "Config") -> None:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise CommandError(f"--listen-http {config.listen_http}: {error.strerror}; give a free address") from None
-        extender = web.AppRunner(extender_app(replica), access_log=None)
+        extender = web.AppRunner(extender_app(replica), access_log=None, read_bufsize=1 << 20)
         await extender.setup()
         host_, port_ = host_port(config.listen_extender, "listen-extender")
         try:
@@ -135,6 +140,15 @@ async def _main(config: "Config") -> None:
             raise CommandError(
                 f"--listen-extender {config.listen_extender}: {error.strerror}; give a free address"
             ) from None
+        webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port)
+        courier = replica.reviewer.pass_on = Courier(replica.front, lambda: address_of(replica.elector.holder))
+        if serves_hook:
+            try:
+                await webhook.start()
+            except OSError as error:
+                raise CommandError(
+                    f"--listen-webhook {config.listen_webhook}: {error.strerror}; give a free address"
+                ) from None
         note(f"mooring: {identity} at http://{host}:{port} · features: {', '.join(sorted(config.on())) or 'none'}")
         task = asyncio.create_task(replica.run(), name="replica")
         loop = asyncio.get_running_loop()
@@ -145,5 +159,7 @@ async def _main(config: "Config") -> None:
         except asyncio.CancelledError:
             note("mooring: stopped; what had begun is marked, the lease is given back")
         finally:
+            await webhook.stop()
+            await courier.close()
             await extender.cleanup()
             await runner.cleanup()
