@@ -261,6 +261,7 @@ class Engine:
 
     def _switch(self, on: frozenset[str]) -> None:
         """A capability switched on looks at everything; one switched off proposes nothing more and what runs ends."""
+        on = on & self.capabilities.keys()  # a feature may be served by something that decides nothing
         switched_on, switched_off = on - self.on, self.on - on
         self.on = on
         for name in sorted(switched_off):
