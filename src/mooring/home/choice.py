@@ -4,7 +4,7 @@ Home never narrows to nothing: where our data is missing, stale or says a node t
 comes back, and the scheduler picks (H2).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -55,10 +55,9 @@ def guest(
     return None if roster is None else Guest(namespace, name, roster, home_of(roster, name))
 
 
-def choose(pod: Guest, candidates: Iterable[str], world: WorldRead) -> Choice:
-    names = candidates if isinstance(candidates, (set, frozenset, dict)) else set(candidates)
+def choose(pod: Guest, names: Sequence[str], world: WorldRead) -> Choice:
     if pod.home in names and pod.roster.mode is Mode.REQUIRE:
-        return Choice(Reason.HOME, pod.home, sentence=f"mooring: {pod.name} goes back to its node {pod.home}")
+        return Choice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
     taken = _seats_of_others(pod, names, world)
     reason = _why_all(pod, names)
     if taken and len(taken) < len(names):
@@ -66,13 +65,13 @@ def choose(pod: Guest, candidates: Iterable[str], world: WorldRead) -> Choice:
     return Choice(reason)
 
 
-def _why_all(pod: Guest, names: Iterable[str]) -> Reason:
+def _why_all(pod: Guest, names: Sequence[str]) -> Reason:
     if not pod.home:
         return Reason.HOME_UNKNOWN
     return Reason.HOME if pod.home in names else Reason.HOME_ABSENT
 
 
-def _seats_of_others(pod: Guest, names: Iterable[str], world: WorldRead) -> dict[str, str]:
+def _seats_of_others(pod: Guest, names: Sequence[str], world: WorldRead) -> dict[str, str]:
     """Members tolerate each other's seats, since one toleration serves them all: here they are kept apart."""
     found = {}
     for node in world.nodes_with_taint(SEAT):

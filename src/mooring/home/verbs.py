@@ -20,10 +20,11 @@ from mooring.home.wire import (
     Victims,
     read_preempt,
     read_request,
-    write_filtered,
+    write_only,
     write_scores,
     write_unchanged,
     write_victims,
+    write_without,
 )
 from mooring.model.reasons import Reason
 from mooring.world.read import WorldRead
@@ -48,13 +49,12 @@ class Verbs:
         pod, reason = self._guest(request.pod)
         if pod is None:
             return Answer(write_unchanged(request), reason)
-        choice = choose(pod, request.names(), self._world)
+        names = request.names()
+        choice = choose(pod, names, self._world)
         if choice.only:
-            only = choice.only
-            return Answer(write_filtered(request, lambda name: name == only, choice.sentence), choice.reason)
+            return Answer(write_only(request, names, choice.only, choice.sentence), choice.reason)
         if choice.without:
-            without = choice.without
-            return Answer(write_filtered(request, lambda name: name not in without, without), choice.reason)
+            return Answer(write_without(request, names, choice.without), choice.reason)
         return Answer(write_unchanged(request), choice.reason)
 
     def prioritize(self, body: bytes) -> Answer:

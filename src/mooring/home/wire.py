@@ -101,12 +101,15 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def names(self) -> list[str]:
         """The candidates' names, from whichever form they came in."""
-        return self.given_names if self.given_names is not None else [name for name, _ in self.nodes()]
+        return self.given_names if self.given_names is not None else self.node_names()
 
-    def nodes(self) -> list[tuple[str, msgspec.Raw]]:
-        """Name and untouched bytes of every full Node."""
-        items = self.given_nodes.items if self.given_nodes is not None else None
-        return [(_node_name(raw), raw) for raw in items or ()]
+    def node_names(self) -> list[str]:
+        """The names of the full Nodes, in their order."""
+        return [_node_name(raw) for raw in self.items]
+
+    @property
+    def items(self) -> list[msgspec.Raw]:
+        return (self.given_nodes.items if self.given_nodes is not None else None) or []
 
 
 class Victims(msgspec.Struct, frozen=True, gc=False):
@@ -142,18 +145,33 @@ _NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
 
 def write_unchanged(request: Request) -> bytes:
     """Every candidate as it came."""
-    nodes = request.given_nodes
-    return _written(None if nodes is None else nodes.items or [], request.given_names, {})
+    return _written(None if request.given_nodes is None else request.items, request.given_names, {})
 
 
-def write_filtered(request: Request, keep: Callable[[str], bool], failed: Mapping[str, str] | str) -> bytes:
-    """The candidates that `keep` keeps; `failed` is one sentence for all others, or one for each."""
-    nodes = request.nodes()
-    kept_nodes = None if request.given_nodes is None else [raw for name, raw in nodes if keep(name)]
-    kept_names = None if request.given_names is None else [name for name in request.given_names if keep(name)]
-    dropped = [name for name in request.names() if not keep(name)]
-    sentences = dict.fromkeys(dropped, failed) if isinstance(failed, str) else {n: failed[n] for n in dropped}
-    return _written(kept_nodes, kept_names, sentences)
+def write_only(request: Request, names: list[str], only: str, sentence: str) -> bytes:
+    """One candidate and no other; `names` are all of them, `sentence` says why not the rest."""
+    failed = dict.fromkeys(names, sentence)
+    del failed[only]
+    return _written(_nodes_where(request, names, {only}.__contains__), _given(request, [only]), failed)
+
+
+def write_without(request: Request, names: list[str], without: Mapping[str, str]) -> bytes:
+    """Every candidate but those in `without`, which says why not."""
+    kept = [name for name in names if name not in without]
+    nodes = _nodes_where(request, names, lambda name: name not in without)
+    return _written(nodes, _given(request, kept), without)
+
+
+def _given(request: Request, names: list[str]) -> list[str] | None:
+    return None if request.given_names is None else names
+
+
+def _nodes_where(request: Request, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
+    if request.given_nodes is None:
+        return None
+    mine = names if request.given_names is None else request.node_names()
+    # Names and Nodes that do not name the same: better all of them than none.
+    return [raw for name, raw in zip(mine, request.items, strict=True) if keep(name)] or request.items
 
 
 def _written(nodes: Sequence[msgspec.Raw] | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
