@@ -1,0 +1,59 @@
+"""All schedulers by name, and one look of several of them: each sees what the ones before it have just wished for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
+
+from mooring.balance import leaders, peers, shape
+from mooring.balance.picture import Picture, Wish
+from mooring.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
+from mooring.model.operator import Operator
+from mooring.traffic import Settings, region_operator
+
+Scheduler = Callable[[Picture], Iterator[Wish]]
+
+SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
+    {
+        BALANCE_LEADER: leaders.balance_leader,
+        BALANCE_REGION: peers.balance_region,
+        REPLICA: peers.replica,
+        MERGE: shape.merge,
+        SPLIT: shape.split,
+        HOT: leaders.hot,
+    }
+)
+
+
+def look(picture: Picture, source: str, room: int) -> Iterator[Wish]:
+    """At most `room` wishes of one scheduler. Each is added to the influence before the next is chosen."""
+    for wish in islice(_free(picture, source), room):
+        picture.influence.add(wish.move.regions, wish.move.steps)
+        yield wish
+
+
+def _free(picture: Picture, source: str) -> Iterator[Wish]:
+    """A scheduler that walks a list may come to a region that its own last wish has just taken."""
+    for wish in SCHEDULERS[source](picture):
+        if picture.influence.busy.isdisjoint(wish.move.regions):
+            yield wish
+
+
+def look_at_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
+    """Every scheduler that has room, in the order of urgency."""
+    for source in ORDER:
+        if rooms.get(source, 0) > 0:
+            yield from look(picture, source, rooms[source])
+
+
+def operator_of(wish: Wish, settings: Settings, cluster: str = "", id_: str = "") -> Operator:
+    """The wish, priced by its steps."""
+    return region_operator(
+        id=id_,
+        source=wish.source,
+        move=wish.move,
+        settings=settings,
+        cluster=cluster,
+        reason=wish.reason,
+        detail=wish.detail,
+    )
