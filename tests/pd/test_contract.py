@@ -154,3 +154,10 @@ async def test_restart_keeps_the_wish_and_forgets_the_leaders(rig):
     await rig.until(lambda v: leaders(v)[1] == 0)
     await rig.pd.remove_evict_leader(1)
     assert (await rig.pd.observe()).evicting == ()
+
+
+async def test_one_region_is_as_in_the_list_of_all(rig):
+    """T12: a region asked for alone is the one in the list; one that is not there is None."""
+    first = (await rig.pd.regions())[0]
+    assert await rig.pd.region(first.id) == first
+    assert await rig.pd.region(999_999) is None

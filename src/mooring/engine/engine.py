@@ -23,6 +23,7 @@ import msgspec
 
 from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
+from mooring.engine.concerns import concerns
 from mooring.engine.events import Event, Features, Led, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
@@ -41,10 +42,10 @@ from mooring.model.events import (
     OperatorEnded,
     PdLost,
     PdSeen,
+    RegionsSeen,
     Seen,
 )
 from mooring.model.instructions import Instruction, Outcome, Tell
-from mooring.model.kinds import Kind
 from mooring.model.operator import Operator
 from mooring.model.reasons import REFUSED_REASONS, Reason, State
 from mooring.traffic import Queue
@@ -156,6 +157,8 @@ class Engine:
                 self._glances.answered(cluster, self.now)
                 self.world.note_pd_lost(cluster, event.detail)
                 self._touch(event, f"pd/{cluster}")
+            case RegionsSeen(cluster=cluster):
+                self._touch(event, f"regions/{cluster}")
             case MachinesSeen():
                 self._glances.answered_machines()
                 self.world.note_machines(event.machines, event.at)
@@ -187,7 +190,7 @@ class Engine:
                 self._agenda.look((name, key), cause)
         # Few run at a time; each is asked again whenever something moved that it names.
         for operator_id, running in self.running.items():
-            if _concerns(running.operator, happening):
+            if concerns(running.operator, happening):
                 self._agenda.steer(operator_id)
 
     def _settle(self, outcome: Outcome) -> None:
@@ -200,7 +203,7 @@ class Engine:
             return
         (name, key), wait_s = ended
         running = self.running.get(key) if name == OPERATOR else None
-        if running is not None:
+        if running is not None and not outcome.looked:
             verb = "wrote" if outcome.reason is None else "could-not"
             self._say(verb, outcome.instruction, running.operator, reason=outcome.reason or "", text=outcome.detail)
             if outcome.reason is None:
@@ -433,20 +436,3 @@ def subjects_of(operator: Operator) -> tuple[str, ...]:
     """Every object whose story this is: the operator, its claims, and the pod and node it names."""
     named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
     return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
-
-
-def _concerns(operator: Operator, happening: Happening) -> bool:
-    """Does this concern the operator? Its own cluster's PD, or an object it names."""
-    named = operator.args
-    match happening:
-        case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
-            return named.get("cluster") == str(cluster)
-        case Change(kind=kind, key=key):
-            text = str(key)
-            if kind is Kind.POD:
-                return named.get("pod") == text or operator.subject == f"pod/{text}"
-            if kind is Kind.NODE:
-                return named.get("node") == text or operator.subject == f"node/{text}"
-            return named.get("cluster") == text or named.get("workload") == f"{kind}/{text}"
-        case _:
-            return operator.source == "fleet"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mooring.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen
+from mooring.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.model.instructions import Outcome
 
 
@@ -26,4 +26,6 @@ class Features(msgspec.Struct, frozen=True, gc=False):
     on: frozenset[str]
 
 
-Event = KubeEvent | PdSeen | PdLost | MachinesSeen | MachinesLost | Synced | Led | Tick | Features | Outcome
+Event = (
+    KubeEvent | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | Synced | Led | Tick | Features | Outcome
+)

@@ -9,7 +9,7 @@ from mooring.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, Replica
 from mooring.model.kinds import Kind
 from mooring.model.machine import Machine
 from mooring.model.operator import Operator
-from mooring.model.tidb import PdView, TidbCluster
+from mooring.model.tidb import PdView, Region, TidbCluster
 
 #: Everything the world keeps of Kubernetes.
 Object = Pod | Node | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
@@ -64,6 +64,16 @@ class PdLost(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+class RegionsSeen(msgspec.Struct, frozen=True, gc=False):
+    """Regions as PD knows them: all of a cluster's (`asked` empty), or those asked for; what is missing is gone."""
+
+    cluster: Key
+    regions: tuple[Region, ...]
+    #: When the look began.
+    at: float
+    asked: tuple[int, ...] = ()
+
+
 class MachinesSeen(msgspec.Struct, frozen=True, gc=False):
     machines: tuple[Machine, ...]
     at: float
@@ -81,4 +91,4 @@ class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 #: What may make a decider look again.
-Happening = Change | PdSeen | PdLost | MachinesSeen | MachinesLost | OperatorEnded
+Happening = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded

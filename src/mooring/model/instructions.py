@@ -104,6 +104,13 @@ class LookAtPd(_Instruction, frozen=True, gc=False, kw_only=True):
     cluster: Key
 
 
+class LookAtRegions(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Read a PD cluster's regions, all of them or those named; answered by a RegionsSeen event and an Outcome."""
+
+    cluster: Key
+    region_ids: tuple[int, ...] = ()
+
+
 class LookAtMachines(_Instruction, frozen=True, gc=False, kw_only=True):
     """One query of the machine registry; answered by MachinesSeen or MachinesLost."""
 
@@ -132,7 +139,7 @@ Write = (
     | AddPdOperator
     | PausePdScheduler
 )
-Instruction = Write | LookAtPd | LookAtMachines | Tell
+Instruction = Write | LookAtPd | LookAtRegions | LookAtMachines | Tell
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -147,3 +154,5 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gone: Key | None = None
     #: When a refused one may be tried again.
     retry_after_s: float = 0.0
+    #: It was a look: nothing was written.
+    looked: bool = False

@@ -105,6 +105,7 @@ class _EvictList(msgspec.Struct):
 
 _STORES: Final = msgspec.json.Decoder(_Stores)
 _REGIONS: Final = msgspec.json.Decoder(_Regions)
+_ONE_REGION: Final = msgspec.json.Decoder(_Region | None)
 _MEMBERS: Final = msgspec.json.Decoder(_Members)
 _HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
 _STATUS: Final = msgspec.json.Decoder(Status)
@@ -180,6 +181,12 @@ def _store(answer: _StoreAnswer) -> Store:
 def regions(body: bytes) -> tuple[Region, ...]:
     answer: _Regions = _decode(_REGIONS, body, "regions")
     return tuple(sorted((_region(r) for r in answer.regions or ()), key=lambda r: r.id))
+
+
+def region(body: bytes) -> Region | None:
+    """One region; a region that PD does not know is one without an id."""
+    answer: _Region | None = _decode(_ONE_REGION, body, "region")
+    return None if answer is None or not answer.id else _region(answer)
 
 
 def _region(answer: _Region) -> Region:

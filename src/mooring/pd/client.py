@@ -96,6 +96,9 @@ class PdClient:
     async def regions(self) -> Sequence[Region]:
         return answers.regions(await self._get("/regions"))
 
+    async def region(self, region_id: int) -> Region | None:
+        return answers.region(await self._get(f"/region/id/{region_id}"))
+
     async def operators(self) -> Sequence[PdOperator]:
         return answers.operators(await self._get("/operators"))
 

@@ -16,8 +16,8 @@ import structlog
 
 from mooring.engine.engine import Engine
 from mooring.engine.events import Event, Features, Led, Tick
-from mooring.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen
-from mooring.model.instructions import Instruction, LookAtMachines, LookAtPd, Outcome, Tell
+from mooring.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.model.instructions import Instruction, LookAtMachines, LookAtPd, LookAtRegions, Outcome, Tell
 from mooring.model.reasons import Reason
 from mooring.ports import Clock, MachineRegistry, PortError, Recorder
 from mooring.run.act import Act, PdDirectory
@@ -144,6 +144,8 @@ class Shell:
                     )
                 case LookAtPd():
                     self._spawn(self._look_at_pd(instruction), f"look at PD {instruction.cluster}")
+                case LookAtRegions():
+                    self._spawn(self._look_at_regions(instruction), f"look at regions {instruction.cluster}")
                 case LookAtMachines():
                     self._spawn(self._look_at_machines(), "look at machines")
                 case _:
@@ -185,6 +187,21 @@ class Shell:
             self.tell(PdLost(cluster, f"{type(error).__name__}: {error}", began))
         else:
             self.tell(PdSeen(cluster, view, began))
+
+    async def _look_at_regions(self, look: LookAtRegions) -> None:
+        began, reason, detail = self.now(), None, ""
+        try:
+            pd = self._pds.pd(look.cluster)
+            if look.region_ids:
+                asked = [await pd.region(region_id) for region_id in look.region_ids]
+                regions = tuple(region for region in asked if region is not None)
+            else:
+                regions = tuple(await pd.regions())
+        except PortError as error:
+            reason, detail = Reason.PD_UNREACHABLE, str(error)
+        else:
+            self.tell(RegionsSeen(look.cluster, regions, began, look.region_ids))
+        self.tell(Outcome(instruction=look.id, reason=reason, detail=detail, looked=True))
 
     async def _look_at_machines(self) -> None:
         began = self.now()

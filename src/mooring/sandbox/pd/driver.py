@@ -240,6 +240,10 @@ class SandboxPd:
         await self._reach()
         return tuple(self.server.cache[r] for r in sorted(self.server.cache))
 
+    async def region(self, region_id: int) -> Region | None:
+        await self._reach()
+        return self.server.cache.get(region_id)
+
     async def operators(self) -> Sequence[PdOperator]:
         await self._reach()
         return self._operators()
