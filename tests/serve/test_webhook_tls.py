@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import ssl
 
 import aiohttp
@@ -39,7 +40,7 @@ async def test_rotation_never_leaves_the_api_server_without_trust():
             steps.append(following)
         assert now < 1_800_000_000.0 + 2 * 365 * DAY
     assert steps[-1].authorities[0] not in steps[0].authorities
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in itertools.pairwise(steps):
         await _handshake(trust=before, serve=before)
         await _handshake(trust=before, serve=after)
         await _handshake(trust=after, serve=before)

@@ -21,4 +21,7 @@ A slot belongs to an owner uid: a ReplicaSet (so each revision has its own slots
 start). A free slot is refilled lowest first, and a pod takes the class of its slot, unless the others are off their
 sequence: then it takes the class that brings the total to T(R). So to turn a spot replica into an on-demand one it is
 enough to let any one spot pod go: its successor is admitted with the class that is missing.
+
+Both halves share one `Admission`: the capability named `mix` owns it as its attribute `admission`, and the replica's
+webhook (`run/reviewer.py`, served by `serve/webhook.py`, in the sandbox by `rehearse/webhooks.py`) asks that one.
 """

@@ -21,10 +21,12 @@ import msgspec
 from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
 from mooring.ports import PlacementDriver
+from mooring.rehearse import webhooks
 from mooring.rehearse.gate import Gate, GatedApi, GatedClock, GatedPd
 from mooring.run.assemble import capabilities
 from mooring.run.config import Config
 from mooring.run.replica import Replica
+from mooring.run.webhooks import Address
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -53,6 +55,10 @@ class Rig:
         self.writes: list[str] = []
         self._kill: tuple[int, str] | None = None
         self._started = 0
+        address = Address(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
+        webhooks.serve(
+            self.api.admission, address, lambda: [r.replica for r in self.replicas.values() if not r.gate.held]
+        )
 
     # ── Replicas ──────────────────────────────────────────────────────────────────────────────────────────────
 
