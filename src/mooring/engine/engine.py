@@ -55,8 +55,6 @@ from mooring.world.world import World
 
 #: Looks per call of `handle`: about a millisecond of deciding between turns of the shell.
 SLICE = 40
-#: A step that takes longer than this without progress is called stalled.
-STALLED_AFTER_S = 600.0
 
 
 class Engine:
@@ -165,6 +163,7 @@ class Engine:
                 self._touch(event, "machines")
             case MachinesLost():
                 self._glances.answered_machines()
+                self.world.note_machines_lost(event.detail, event.at)
                 self._touch(event, "machines")
             case Synced():
                 self.synced = True
@@ -361,6 +360,8 @@ class Engine:
 
     def _follow(self, running: Running, course: Course) -> None:
         operator = running.operator
+        if course.step != running.step or course.figure != running.figure:
+            running.moved_at, running.figure = self.now, course.figure
         if course.step != running.step:
             running.step, running.step_since = course.step, self.now
             kind = operator.steps[course.step].kind if course.step < len(operator.steps) else "end"
@@ -377,7 +378,9 @@ class Engine:
             match event:
                 case Promoted(id=operator_id):
                     operator = self.waiting.pop(operator_id)
-                    self.running[operator_id] = Running(operator=operator, promoted_at=self.now, step_since=self.now)
+                    self.running[operator_id] = Running(
+                        operator=operator, promoted_at=self.now, step_since=self.now, moved_at=self.now
+                    )
                     self._say("promoted", operator_id, operator)
                     self._agenda.steer(operator_id)
                     self._make_room(operator.source)

@@ -35,6 +35,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     pod_create_time: str = ""
     store_id: int = msgspec.field(default=0, name="storeID")
     node: str = ""
+    #: Serial number of the machine a mark on a node is about.
+    machine: str = ""
     #: `none` or `delete-pod`, the design's word.
     value: str = ""
     deadline: float | None = None

@@ -132,6 +132,14 @@ class WorldRead(Protocol):
         """None: the registry has not answered yet, so `machines()` means nothing."""
         ...
 
+    def machines_asked_at(self) -> float | None:
+        """When the last query of the registry began, whatever came of it. None: none has ended yet."""
+        ...
+
+    def machines_lost(self) -> str:
+        """What the registry said instead of an answer, the last time; "" while it answers."""
+        ...
+
     # ── what is in flight ─────────────────────────────────────────────────────────────────────────────────────────
 
     def is_leaving(self, pod: Pod) -> bool:

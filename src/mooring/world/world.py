@@ -59,6 +59,8 @@ class World:
         self._pd_lost: dict[Key, str] = {}
         self._machines: tuple[Machine, ...] = ()
         self._machines_at: float | None = None
+        self._machines_asked_at: float | None = None
+        self._machines_lost = ""
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,6 +172,11 @@ class World:
 
     def note_machines(self, machines: Sequence[Machine], observed_at: float) -> None:
         self._machines, self._machines_at = tuple(machines), observed_at
+        self._machines_asked_at, self._machines_lost = observed_at, ""
+
+    def note_machines_lost(self, detail: str, at: float) -> None:
+        """The registry could not be asked: what was seen last stays, and is old."""
+        self._machines_lost, self._machines_asked_at = detail or "no answer", at
 
     # ── assumptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -357,6 +364,12 @@ class World:
 
     def machines_observed_at(self) -> float | None:
         return self._machines_at
+
+    def machines_asked_at(self) -> float | None:
+        return self._machines_asked_at
+
+    def machines_lost(self) -> str:
+        return self._machines_lost
 
     # ── the checker ───────────────────────────────────────────────────────────────────────────────────────────────
 
