@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from mooring.mix.labels import parse_share
+from mooring.mix.pace import NoticePolicy, RebalancePolicy
 from mooring.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target
 from mooring.model.capacity import ANY, CapacityRules
 from mooring.model.cluster import Toleration
@@ -35,6 +36,9 @@ class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reservation_s: float = 40.0
     #: A ReplicaSet that asks for more than it may have is retrying: reservations older than this are then dead.
     reclaim_s: float = 5.0
+    #: How gently replicas are moved, and what is done when a node is about to go.
+    rebalance: RebalancePolicy = RebalancePolicy()
+    notice: NoticePolicy = NoticePolicy()
 
     def __post_init__(self) -> None:
         if not self.capacity.labels:

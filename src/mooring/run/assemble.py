@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from mooring.engine.capability import Capability
 from mooring.handoff import Handoff
 from mooring.home import Home
+from mooring.mix.decider import Mix
 from mooring.model.cluster import Key
 from mooring.pd.client import PdClient
 from mooring.ports import Chance, Clock, PlacementDriver
@@ -14,7 +15,7 @@ from mooring.run.pds import Make
 
 def capabilities(config: Config) -> Sequence[Capability]:
     """All of them, on or off: what a switched-off one has begun must still end well."""
-    return [Handoff(config.handoff), Home(config.home)]
+    return [Handoff(config.handoff), Home(config.home), Mix(config.mix, namespace=config.namespace)]
 
 
 def make_pd(clock: Clock, chance: Chance) -> Make:

@@ -1,0 +1,255 @@
+"""The mix capability: one key per workload (the rebalancer) and one per node that is about to go (the two minutes).
+
+Both propose the same operator, `move-replica`: `mix` for housekeeping, `spot` with a deadline. What limits them is the
+queue: a workload's missing replicas are facts on `workload/…`, so only a healthy one is touched, one at a time.
+
+It keeps three small indexes by changes (doomed nodes, detached pods, since when spot has room); they are rebuilt from
+the world whenever this replica begins to decide, so nothing but time depends on them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mooring.mix import memory as remembering
+from mooring.mix.admission import Admission
+from mooring.mix.detach import is_detached, mark_on
+from mooring.mix.doomed import Watchlist
+from mooring.mix.health import health_of, is_fast
+from mooring.mix.interrupt import Interruption, quorum_room
+from mooring.mix.labels import AFFINITY, ENABLED
+from mooring.mix.memory import Note
+from mooring.mix.move import KIND, Scene, read_back
+from mooring.mix.move import steer as steer_move
+from mooring.mix.notices import SOURCE as SPOT
+from mooring.mix.policy import MixPolicy
+from mooring.mix.room import Room
+from mooring.mix.workload import Rebalance
+from mooring.model.cluster import ConfigMap, Key, Node, Pod, Workload
+from mooring.model.decision import Course, Look, Resumed, Running
+from mooring.model.events import Change, Happening, OperatorEnded
+from mooring.model.instructions import Instruction
+from mooring.model.kinds import Kind
+from mooring.model.operator import Operator
+from mooring.model.reasons import Reason
+from mooring.traffic import Queue
+from mooring.world.read import WorldRead
+
+MEMORY = "mooring-mix-memory"
+_WORKLOADS = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
+
+
+class Mix:
+    name = "mix"
+    sources = frozenset({"mix", SPOT})
+
+    def __init__(
+        self,
+        policy: MixPolicy | None = None,
+        *,
+        namespace: str = "mooring-system",
+        admission: Admission | None = None,
+    ) -> None:
+        self.policy = policy or MixPolicy()
+        self.admission = admission or Admission(self.policy)
+        self.memory_key = Key(namespace, MEMORY)
+        self.watchlist = Watchlist(self.policy.notice)
+        self.room = Room(self.policy.capacity, self.policy.tolerations)
+        #: "Deployment/shop/web" → its detached pods.
+        self._detached: dict[str, dict[Key, str]] = {}
+        #: Workload uid → since when spot has had room for its fallen-back pods.
+        self.spot_room_since: dict[str, float] = {}
+
+    # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
+        match happening:
+            case Change(kind=Kind.POD, old=old, new=new):
+                assert old is None or isinstance(old, Pod)
+                assert new is None or isinstance(new, Pod)
+                return self._pod_touched(old, new, world)
+            case Change(kind=Kind.NODE, key=key, new=new):
+                assert new is None or isinstance(new, Node)
+                return self._node_touched(key.name, new, world)
+            case Change(kind=Kind.DEPLOYMENT | Kind.STATEFUL_SET, old=old, new=new):
+                rows = [row for row in (old, new) if isinstance(row, Workload)]
+                return [workload_key(row) for row in rows[-1:] if any(ENABLED in r.labels for r in rows)]
+            case OperatorEnded(operator=operator):
+                return self._ended(operator)
+            case _:
+                return ()
+
+    def _pod_touched(self, old: Pod | None, new: Pod | None, world: WorldRead) -> Iterator[str]:
+        pod = new or old
+        assert pod is not None
+        self._index(old, new)
+        workload = world.workload_of(pod) or (world.workload_of(old) if old is not None else None)
+        if workload is not None and (ENABLED in workload.labels or AFFINITY in pod.labels):
+            yield workload_key(workload)
+        mark = mark_on(pod)
+        if mark is not None and "workload" in mark.before:
+            yield f"workload/{mark.before['workload']}"
+        if pod.node in self.watchlist.doomed:
+            yield f"node/{pod.node}"
+
+    def _node_touched(self, name: str, node: Node | None, world: WorldRead) -> Iterator[str]:
+        open_before = bool(self.watchlist.open)
+        concerned = self.watchlist.see(name, node, world)
+        if concerned or (node is not None and node.ready == "Unknown"):
+            yield f"node/{name}"
+        if open_before and not self.watchlist.open:
+            # The last cordon is in place: now the moves may begin everywhere.
+            yield from (f"node/{one}" for one in sorted(self.watchlist.doomed))
+
+    def _ended(self, operator: Operator) -> Iterator[str]:
+        yield f"workload/{operator.args['workload']}"
+        if operator.source == SPOT and operator.args["node"]:
+            yield f"node/{operator.args['node']}"
+
+    def _index(self, old: Pod | None, new: Pod | None) -> None:
+        for row, there in ((old, False), (new, True)):
+            if row is None or row.owner is not None or not is_detached(row):
+                continue
+            mark = mark_on(row)
+            if mark is None:
+                continue
+            mine = self._detached.setdefault(mark.before.get("workload", ""), {})
+            if there:
+                mine[row.key] = row.uid
+            else:
+                mine.pop(row.key, None)
+
+    def keys(self, world: WorldRead) -> Iterable[str]:
+        self._rebuild(world)
+        found = {workload_key(w) for w in world.workloads() if ENABLED in w.labels}
+        for pod in world.pods():
+            if AFFINITY in pod.labels and (workload := world.workload_of(pod)) is not None:
+                found.add(workload_key(workload))
+        nodes = {f"node/{n}" for n in self.watchlist.doomed | self.watchlist.marked}
+        nodes |= {f"node/{n.name}" for n in world.nodes() if n.ready == "Unknown"}
+        return [*sorted(nodes), *sorted(found)]
+
+    def _rebuild(self, world: WorldRead) -> None:
+        self.watchlist.rebuild(world)
+        self._detached.clear()
+        for pod in world.pods():
+            self._index(None, pod)
+
+    # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
+
+    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+        kind, _, name = key.partition("/")
+        if kind == "node":
+            return Interruption(self.policy, world, queue, now).look(name, frozenset(self.watchlist.open))
+        workload = find_workload(name, world)
+        if workload is None:
+            return Look()
+        return Rebalance(self, workload, world, queue, now).look()
+
+    def note_of(self, workload_uid: str, world: WorldRead) -> Note:
+        return remembering.read(self.memory(world), workload_uid)
+
+    def memory(self, world: WorldRead) -> ConfigMap | None:
+        return world.config_map(self.memory_key)
+
+    def limit_of(self, workload: Workload, world: WorldRead) -> int:
+        """How many of a workload may be away at once."""
+        if workload.kind == Kind.STATEFUL_SET:
+            doomed = self.watchlist.doomed
+            if doomed and any(p.node in doomed for p in world.pods_of(workload)):
+                return quorum_room(workload)
+            return 1
+        if is_fast(workload):
+            return max(1, workload.max_surge + workload.max_unavailable)
+        return 1
+
+    # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+        op = running.operator
+        workload = find_workload(op.args["workload"], world)
+        if workload is not None and workload.uid != op.args["workload_uid"]:
+            workload = None
+        node = op.args["node"]
+        doomed = node in self.watchlist.doomed or (op.source == SPOT and _is_lost(world.node(node)))
+        detached = self.detached_of(op.args["workload"], world)
+        scene = Scene(
+            op=op,
+            world=world,
+            rebalance=self.policy.rebalance,
+            notice=self.policy.notice,
+            now=now,
+            health=None if workload is None else health_of(workload, world, now),
+            detached=detached,
+            doomed=doomed,
+            limit=1 if workload is None else self.limit_of(workload, world),
+        )
+        pod = scene.pod
+        if workload is not None and pod is not None and not pod.terminating:
+            marked = mark_on(pod) is not None
+            if op.source == SPOT:
+                scene.unwanted = "" if doomed else "the notice was taken back"
+            else:
+                rebalance = Rebalance(self, workload, world, queue, now)
+                scene.unwanted = "" if marked else rebalance.no_longer(op, pod)
+                scene.guard = self._guard(running, rebalance, world, now)
+        return steer_move(running, scene)
+
+    def _guard(self, running: Running, rebalance: Rebalance, world: WorldRead, now: float) -> tuple[Instruction, ...]:
+        """Remember the attempt as if it had failed, and tell admission when on-demand is full."""
+        op, uid = running.operator, rebalance.workload.uid
+        if op.reason is Reason.NO_ROOM:
+            self.admission.relax(uid, now + self.policy.rebalance.relaxed_s)
+        if rebalance.note.begun and rebalance.note.last_move >= running.promoted_at:
+            return ()
+        note = rebalance.note_for(op)
+        return (remembering.write(self.memory(world), self.memory_key, uid, note, now, "notes the move"),)
+
+    def detached_of(self, workload: str, world: WorldRead) -> tuple[Pod, ...]:
+        rows = [world.pod(key) for key in self._detached.get(workload, ())]
+        serving = [p for p in rows if p is not None and p.active and p.owner is None and is_detached(p)]
+        return tuple(sorted(serving, key=_farewell))
+
+    # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def waits_for(self, world: WorldRead) -> Iterable[str]:
+        return ()
+
+    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+        self._rebuild(world)
+        self.spot_room_since.clear()
+        marked = [pod for pod in world.pods() if (m := mark_on(pod)) is not None and m.source in self.sources]
+        for pod in sorted(marked, key=lambda p: (p.namespace, p.name)):
+            mark = mark_on(pod)
+            if mark is None or not mark.operator or mark.pod_uid != pod.uid:
+                continue
+            workload = find_workload(mark.before.get("workload", ""), world)
+            if workload is None or workload.uid != mark.before.get("workloadUID"):
+                continue  # the sweep of its node, or `mooring mix release`, ends it
+            operator = read_back(pod, mark, workload)
+            phase = len(operator.phases) - 1 if is_detached(pod) else 0
+            yield Resumed(operator, 0, phase, mark.since)
+
+
+def workload_key(workload: Workload) -> str:
+    return f"workload/{workload.kind}/{workload.namespace}/{workload.name}"
+
+
+def find_workload(text: str, world: WorldRead) -> Workload | None:
+    """By "Deployment/shop/web"."""
+    kind, _, rest = text.partition("/")
+    namespace, _, name = rest.partition("/")
+    if kind not in _WORKLOADS:
+        return None
+    return world.workload(Kind(kind), Key(namespace, name))
+
+
+def _is_lost(node: Node | None) -> bool:
+    return node is None or node.ready == "Unknown"
+
+
+def _farewell(pod: Pod) -> tuple[float, str, str]:
+    mark = mark_on(pod)
+    deadline = mark.deadline if mark is not None and mark.deadline is not None else float("inf")
+    return deadline, pod.namespace, pod.name
+
+
+__all__ = ["KIND", "MEMORY", "Mix", "find_workload", "workload_key"]

@@ -1,0 +1,42 @@
+"""The nodes that are about to go, kept by changes: who has a signal, and who among them is not cordoned yet.
+
+Every doomed node is cordoned before a single pod moves, or replacements land on the next victim.
+"""
+
+from mooring.mix.notices import mark_of, signal_of
+from mooring.mix.pace import NoticePolicy
+from mooring.model.cluster import Node
+from mooring.world.read import WorldRead
+
+
+class Watchlist:
+    def __init__(self, policy: NoticePolicy) -> None:
+        self._policy = policy
+        #: Nodes with a signal on them.
+        self.doomed: set[str] = set()
+        #: Of those, the ones that may still be given new pods.
+        self.open: set[str] = set()
+        #: Nodes with a mark of ours.
+        self.marked: set[str] = set()
+
+    def rebuild(self, world: WorldRead) -> None:
+        self.doomed.clear()
+        self.open.clear()
+        self.marked.clear()
+        for node in world.nodes():
+            self.see(node.name, node, world)
+
+    def see(self, name: str, node: Node | None, world: WorldRead) -> bool:
+        """Take a node in as it is now. True: it is, or was until now, one of these."""
+        before = name in self.doomed or name in self.marked
+        for names in (self.doomed, self.open, self.marked):
+            names.discard(name)
+        if node is None:
+            return before
+        if signal_of(node, self._policy, world.node_class(name)) is not None:
+            self.doomed.add(name)
+            if not node.unschedulable:
+                self.open.add(name)
+        if mark_of(node) is not None:
+            self.marked.add(name)
+        return before or name in self.doomed or name in self.marked

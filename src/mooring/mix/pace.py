@@ -1,0 +1,101 @@
+"""What an administrator may set about moving replicas: how gently, how fast, and which signals say that a node goes.
+
+Numbers are seconds.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: A workload is left alone until nothing about it has changed for this long.
+    settle_s: float = 10.0
+    #: A pod that we tied to on-demand and that finds no node for this long is let go (`on-shortage`).
+    shortage_s: float = 60.0
+    #: How long the pods of such a workload then only prefer on-demand.
+    relaxed_s: float = 300.0
+    #: A replacement that is not Ready by then has failed.
+    ready_within_s: float = 300.0
+    #: After a failure the workload is left alone: this long, twice as long after the next one, and so on.
+    pause_s: float = 60.0
+    longest_pause_s: float = 1800.0
+    #: Whether replicas are moved off on-demand nodes that they do not need. It saves money and nothing else.
+    to_spot: bool = True
+    #: A pod that fell back to on-demand returns when spot has had room for this long …
+    room_for_s: float = 600.0
+    #: … and not sooner than this after the last one of its workload.
+    return_every_s: float = 600.0
+    #: How often a workload that waits for room looks again.
+    look_again_s: float = 30.0
+
+    def pause(self, attempts: int) -> float:
+        """How long to leave a workload alone after so many failures in a row."""
+        return min(self.longest_pause_s, self.pause_s * 2.0 ** max(0, attempts - 1))
+
+
+class Sign(StrEnum):
+    """Where on a Node a notice stands."""
+
+    #: An annotation whose value is the moment, RFC 3339.
+    ANNOTATION = "annotation"
+    TAINT = "taint"
+    CONDITION = "condition"
+    LABEL = "label"
+    #: The Node is being deleted.
+    DELETION = "deletion"
+    #: The kubelet says that the node is shutting down.
+    SHUTDOWN = "shutdown"
+    #: A cordon, on spot nodes only. Off unless configured: people cordon too.
+    CORDON = "cordon"
+
+
+class Detector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    sign: Sign
+    key: str = ""
+    #: From the moment it is seen to the moment the node goes. An annotation tells the moment itself.
+    notice_s: float = 120.0
+
+
+INTERRUPT_AT: Final = "vacant.io/interrupt-at"
+
+DETECTORS: Final = (
+    Detector(sign=Sign.ANNOTATION, key=INTERRUPT_AT),
+    Detector(sign=Sign.TAINT, key="vacant.io/interrupting"),
+    # AWS Node Termination Handler, with taintNode=true.
+    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/spot-itn"),
+    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/asg-lifecycle-termination"),
+    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/scheduled-maintenance"),
+    # Karpenter, now and before 1.0.
+    Detector(sign=Sign.TAINT, key="karpenter.sh/disrupted"),
+    Detector(sign=Sign.TAINT, key="karpenter.sh/disruption"),
+    Detector(sign=Sign.TAINT, key="remediator.kubernetes.azure.com/unschedulable", notice_s=30.0),
+    Detector(sign=Sign.CONDITION, key="VMEventScheduled", notice_s=30.0),
+    Detector(sign=Sign.TAINT, key="ToBeDeletedByClusterAutoscaler"),
+    Detector(sign=Sign.TAINT, key="node.cloudprovider.kubernetes.io/shutdown", notice_s=0.0),
+    Detector(sign=Sign.TAINT, key="node.kubernetes.io/out-of-service", notice_s=0.0),
+    Detector(sign=Sign.SHUTDOWN, notice_s=15.0),
+    Detector(sign=Sign.DELETION),
+)
+
+
+class OnNotice(StrEnum):
+    OFF = "off"
+    #: Say what would be done.
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+class NoticePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    action: OnNotice = OnNotice.ACT
+    #: The first that speaks counts, so the more exact ones stand first.
+    detectors: tuple[Detector, ...] = DETECTORS
+    #: Kept free at the end.
+    margin_s: float = 5.0
+    #: What a replacement is expected to need from its creation to Ready.
+    start_s: float = 20.0
+    #: A spot node that has been silent for this long is gone, notice or not.
+    lost_after_s: float = 30.0
+    #: How long moves wait for the cordons of the other doomed nodes.
+    cordons_within_s: float = 3.0

@@ -1,0 +1,244 @@
+"""Which pods of a workload stand wrong, who goes first, and what can be mended without moving anybody.
+
+Adopt first, restart last: a pod that was there before us gets its class from the node it runs on, by a label. Then
+exactly the difference T(R) − a is moved, and nobody else. Where the count fits but slots do not follow the sequence
+(a low slot was lost, the mode was changed), slots are written anew: scale-down reads them, and no pod notices.
+
+    a < T   T − a of the spot ones go; their successors are admitted as on-demand
+    a > T   a − T of the on-demand ones go (it saves money; can be switched off)
+    a = T   only pods that could not be where they belong: relaxed ones on spot, spot ones that fell back to on-demand
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mooring.mix.admission import COST_BASE
+from mooring.mix.health import Health
+from mooring.mix.labels import AFFINITY, CONFLICT, DELETION_COST, RELAXED, RESERVATION, SLOT, slot_of
+from mooring.mix.slots import class_of
+from mooring.mix.targets import Target
+from mooring.model.capacity import NodeClass
+from mooring.model.cluster import Pod
+from mooring.model.instructions import Patch
+from mooring.model.kinds import Kind
+from mooring.model.reasons import Reason
+from mooring.world.read import WorldRead
+
+_KNOWN: Final = (NodeClass.ON_DEMAND, NodeClass.SPOT)
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A pod that may go, and where its successor belongs. `wanted` unknown: anywhere."""
+
+    pod: Pod
+    wanted: NodeClass
+    reason: Reason
+    detail: str
+
+
+class Plan(msgspec.Struct, frozen=True, gc=False):
+    #: T(R), and how many count as on-demand now.
+    wanted: int
+    have: int
+    #: Pods that stand wrong, for the reason of the candidates.
+    off_by: int = 0
+    #: Who goes first; at most `off_by` of them will.
+    candidates: tuple[Candidate, ...] = ()
+
+
+def classes_of(pods: Iterable[Pod], world: WorldRead) -> dict[str, NodeClass]:
+    return {pod.uid: class_of(pod, world) for pod in pods}
+
+
+def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> Plan:
+    """What is wrong with the classes of a workload that is not being changed."""
+    pods, workload = health.pods, health.workload
+    classes = classes_of(pods, world)
+    wanted, have = target.on_demand(health.wanted), sum(c is NodeClass.ON_DEMAND for c in classes.values())
+    if len(pods) != health.wanted:
+        return Plan(wanted, have)  # pods are on their way in or out: their classes decide first
+    if have < wanted:
+        movable = [p for p in pods if classes[p.uid] is NodeClass.SPOT and CONFLICT not in p.annotations]
+        return _moves(health, target, world, movable, NodeClass.ON_DEMAND, wanted, have, wanted - have)
+    if have > wanted and to_spot:
+        movable = [p for p in pods if classes[p.uid] is NodeClass.ON_DEMAND and CONFLICT not in p.annotations]
+        return _moves(health, target, world, movable, NodeClass.SPOT, wanted, have, have - wanted)
+    relaxed = [p for p in pods if RELAXED in p.annotations and world.node_class(p.node) is NodeClass.SPOT]
+    if relaxed:
+        detail = f"{workload.name} had to put {len(relaxed)} on-demand replica(s) on spot nodes"
+        found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in relaxed)
+        return Plan(wanted, have, len(relaxed), found)
+    return Plan(wanted, have)
+
+
+def _moves(
+    health: Health,
+    target: Target,
+    world: WorldRead,
+    movable: list[Pod],
+    to: NodeClass,
+    wanted: int,
+    have: int,
+    count: int,
+) -> Plan:
+    words = f"{target} wants {wanted} of {health.wanted} on on-demand, has {have}"
+    order = victims(movable, to, target, health, world)
+    return Plan(wanted, have, count, tuple(Candidate(pod, to, Reason.WRONG_CLASS, words) for pod in order))
+
+
+def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, world: WorldRead) -> list[Pod]:
+    """Who goes first: whoever serves least, then whoever stands worst."""
+    crowd: dict[str, int] = {}
+    for pod in health.pods:
+        crowd[pod.node] = crowd.get(pod.node, 0) + 1
+
+    def order(pod: Pod) -> tuple[Any, ...]:
+        slot = slot_of(pod)
+        node = world.node(pod.node)
+        return (
+            bool(pod.node),
+            pod.ready,
+            not (node is not None and node.unschedulable),
+            # In a StatefulSet the ordinal stays: take one that the sequence wants elsewhere.
+            health.workload.kind == Kind.STATEFUL_SET and (slot is None or target.class_of(slot) is not to),
+            -crowd[pod.node],
+            -(slot if slot is not None else COST_BASE),
+            -pod.created_at,
+            pod.name,
+        )
+
+    return sorted(movable, key=order)
+
+
+def fallen_back(health: Health, world: WorldRead) -> list[Pod]:
+    """Spot pods that found no spot node and run on on-demand ones, by name."""
+    return [
+        pod
+        for pod in health.pods
+        if pod.labels.get(AFFINITY) == NodeClass.SPOT.value
+        and CONFLICT not in pod.annotations
+        and world.node_class(pod.node) is NodeClass.ON_DEMAND
+    ]
+
+
+def stuck(health: Health, now: float, shortage_s: float) -> list[Pod]:
+    """Pods that we tied to on-demand and that have found no node for too long."""
+    return [
+        pod
+        for pod in health.pods
+        if not pod.node
+        and not pod.schedulable
+        and pod.labels.get(AFFINITY) == NodeClass.ON_DEMAND.value
+        and RESERVATION in pod.annotations
+        and RELAXED not in pod.annotations
+        and now - pod.created_at >= shortage_s
+    ]
+
+
+def carries_ours(pod: Pod) -> bool:
+    """Admitted by us: its spec has our affinity, which only a new pod can be without."""
+    return AFFINITY in pod.labels and RESERVATION in pod.annotations
+
+
+# ── Without moving anybody ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
+    """Adopt the unmarked, and write slots anew where the count fits and they do not. Nothing restarts."""
+    patches: list[Patch] = []
+    by_owner: dict[str, list[Pod]] = {}
+    for pod in health.pods:
+        if pod.owner is not None:
+            by_owner.setdefault(pod.owner.uid, []).append(pod)
+    settled = len(by_owner) == 1 and len(health.pods) == health.wanted
+    for pods in by_owner.values():
+        if health.workload.kind == Kind.STATEFUL_SET:
+            slots = {pod.uid: _ordinal(pod) - health.workload.ordinals_start for pod in pods}
+        else:
+            slots = _slots(pods, target, world, settled=settled)
+        for pod in pods:
+            patch = _mended(pod, slots[pod.uid], world, stateful=health.workload.kind == Kind.STATEFUL_SET)
+            if patch is not None:
+                patches.append(patch)
+    return patches
+
+
+def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) -> dict[str, int]:
+    """The slot each pod should have: its own where that is right, else the lowest free one of its class."""
+    classes = classes_of(pods, world)
+    have = sum(c is NodeClass.ON_DEMAND for c in classes.values())
+    exact = settled and have == target.on_demand(len(pods))
+    order = sorted(pods, key=lambda p: (slot_of(p) is None, slot_of(p) or 0, p.created_at, p.name))
+    given: dict[str, int] = {}
+    taken: set[int] = set()
+    for pod in order:
+        slot = slot_of(pod)
+        if slot is None or slot in taken or (settled and slot >= len(pods)):
+            continue
+        if exact and target.class_of(slot) is not classes[pod.uid]:
+            continue
+        given[pod.uid] = slot
+        taken.add(slot)
+    for pod in order:
+        if pod.uid not in given:
+            slot = _lowest(taken, target, classes[pod.uid], len(pods))
+            given[pod.uid] = slot
+            taken.add(slot)
+    return given
+
+
+def _lowest(taken: set[int], target: Target, wanted: NodeClass, count: int) -> int:
+    free = [slot for slot in range(count) if slot not in taken]
+    for slot in free:
+        if target.class_of(slot) is wanted:
+            return slot
+    if free:
+        return free[0]
+    slot = count
+    while slot in taken:
+        slot += 1
+    return slot
+
+
+def _mended(pod: Pod, slot: int, world: WorldRead, *, stateful: bool) -> Patch | None:
+    """The patch that writes class, slot and deletion cost where they are not as they should be."""
+    node_class = world.node_class(pod.node)
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    if AFFINITY not in pod.labels:
+        if node_class not in _KNOWN or CONFLICT in pod.annotations:
+            return None
+        labels[AFFINITY] = node_class.value
+    before = slot_of(pod)
+    if before != slot:
+        annotations[SLOT] = str(slot)
+        # Whoever set a cost of his own keeps it.
+        cost = pod.annotations.get(DELETION_COST)
+        if not stateful and (cost is None or (before is not None and cost == str(COST_BASE - before))):
+            annotations[DELETION_COST] = str(COST_BASE - slot)
+    if not labels and not annotations:
+        return None
+    metadata: dict[str, Mapping[str, str]] = {}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    why = f"adopted as {labels[AFFINITY]}, slot {slot}" if labels else f"slot {before} becomes {slot}"
+    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch={"metadata": metadata}, why=why)
+
+
+def unmark(pod: Pod) -> Patch:
+    """Take our labels off a pod that was adopted: it never carried our affinity."""
+    gone = {key: None for key in (SLOT, CONFLICT, RELAXED) if key in pod.annotations}
+    slot = slot_of(pod)
+    if slot is not None and pod.annotations.get(DELETION_COST) == str(COST_BASE - slot):
+        gone[DELETION_COST] = None
+    metadata = {"labels": {AFFINITY: None}, "annotations": gone}
+    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch={"metadata": metadata}, why="no longer managed")
+
+
+def _ordinal(pod: Pod) -> int:
+    text = pod.name.rpartition("-")[2]
+    return int(text) if text.isdigit() and len(text) <= 5 else 0
