@@ -131,7 +131,7 @@ async def _main(config: "Config") -> None:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise CommandError(f"--listen-http {config.listen_http}: {error.strerror}; give a free address") from None
-        extender = web.AppRunner(extender_app(replica), access_log=None, read_bufsize=1 << 20)
+        extender = web.AppRunner(extender_app(replica), access_log=None, read_bufsize=1 << 18)
         await extender.setup()
         host_, port_ = host_port(config.listen_extender, "listen-extender")
         try:

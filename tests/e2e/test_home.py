@@ -1,0 +1,453 @@
+"""Home beside a real kube-scheduler: seed 000's story, what may go wrong with a node, and a seat that others want."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mooring.lab
+from mooring.lab import loopback
+from mooring.lab.cluster import Lab
+
+CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
+SYSTEM = "mooring-system"
+SCHEDULER = "tidb-scheduler"
+TOLERATION = {"key": "mooring.dev/seat", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def until(holds: Callable[[], object], within_s: float = 40.0, what: str = "") -> None:
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, f"did not come to hold in {within_s:.0f} s: {what or holds}"
+        time.sleep(0.1)
+
+
+class Process:
+    """`mooring run` as a user starts it."""
+
+    def __init__(self, lab: Lab, log: Path) -> None:
+        self.lab = lab
+        self.log = log
+        self.extender, self.http = loopback.free_ports(2)
+        self.process: subprocess.Popen | None = None
+
+    def start(self, features: str = "StableScheduling=true") -> None:
+        assert self.process is None
+        argv = [sys.executable, "-c", "from mooring.cli import main; main()", "run"]
+        argv += ["--kubeconfig", str(self.lab.kubeconfig), "--namespace", SYSTEM, "--features", features]
+        argv += ["--listen-extender", f"127.0.0.1:{self.extender}", "--listen-http", f"127.0.0.1:{self.http}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                argv, stdout=log, stderr=log, env={**os.environ, "MOORING_LOG_LEVEL": "info"}
+            )
+        until(self.decides, what=f"mooring leads; its log: {self.log.read_text()[-2000:]}")
+
+    def decides(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=5) as answer:
+                return json.load(answer)["deciding"]
+        except OSError:
+            return False
+
+    def home(self) -> dict:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/home", timeout=5) as answer:
+            return json.load(answer)
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            assert self.process.wait(15) == 0, self.log.read_text()[-2000:]
+            self.process = None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+
+@pytest.fixture(scope="module")
+def running(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Mooring with Home on, and a kube-scheduler of its own configured by `mooring home scheduler-config`."""
+    at = tmp_path_factory.mktemp("home")
+    lab.kubectl("apply", "-f", str(CRD))
+    if f"namespace/{SYSTEM}" not in lab.kubectl("get", "namespaces", "-o", "name").split():
+        lab.kubectl("create", "namespace", SYSTEM)
+    # What the printed configuration needs: a lease under the scheduler's own name.
+    lab.kubectl("create", "role", SCHEDULER, "-n", SYSTEM, "--verb=get,create,update", "--resource=leases")
+    lab.kubectl("create", "rolebinding", SCHEDULER, "-n", SYSTEM, f"--role={SCHEDULER}", "--user=system:kube-scheduler")
+    process = Process(lab, at / "mooring.log")
+    lab.second_scheduler(config_file(lab, at, process.extender), SCHEDULER)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+        lab.stop(SCHEDULER)
+        lab.kubectl("delete", "role,rolebinding", SCHEDULER, "-n", SYSTEM)
+
+
+def config_file(lab: Lab, at: Path, port: int, **changes: object) -> Path:
+    argv = [sys.executable, "-c", "from mooring.cli import main; main()", "home", "scheduler-config"]
+    argv += ["--kubeconfig", str(lab.kubeconfig), "--url", f"http://127.0.0.1:{port}/scheduler", "--namespace", SYSTEM]
+    document = yaml.safe_load(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    document["profiles"][0].update(changes)
+    path = at / f"scheduler-{len(changes)}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+class Tidb:
+    """A TidbCluster `demo` of TiDB members, with the StatefulSet and Service that tidb-operator would make."""
+
+    def __init__(
+        self, lab: Lab, namespace: str, nodes: str, *, replicas: int = 3, cpu: str = "3", **how: object
+    ) -> None:
+        self.lab, self.namespace, self.replicas = lab, namespace, replicas
+        labels = {
+            "app.kubernetes.io/name": "tidb-cluster",
+            "app.kubernetes.io/managed-by": "tidb-operator",
+            "app.kubernetes.io/instance": "demo",
+            "app.kubernetes.io/component": "tidb",
+        }
+        self.apply(
+            {
+                "apiVersion": "pingcap.com/v1alpha1",
+                "kind": "TidbCluster",
+                "metadata": {"name": "demo", "labels": how.pop("labels", {})},
+                "spec": {"tidb": {"replicas": replicas}, "version": "v8.5.0"},
+                "status": {"clusterID": "7", "pd": {"members": {"demo-pd-0": {"health": True}}}},
+            }
+        )
+        template = {
+            "metadata": {"labels": labels, "annotations": {"lab.mooring.dev/grace-seconds": "1"}},
+            "spec": {
+                "schedulerName": SCHEDULER,
+                "nodeSelector": {"test": nodes},
+                "tolerations": [TOLERATION],
+                "containers": [{"name": "tidb", "image": "tidb:1", "resources": {"requests": {"cpu": cpu}}}],
+                **how,
+            },
+        }
+        self.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "metadata": {"name": "demo-tidb", "labels": labels},
+                "spec": {
+                    "replicas": replicas,
+                    "serviceName": "demo-tidb-peer",
+                    "podManagementPolicy": "Parallel",
+                    "selector": {"matchLabels": labels},
+                    "template": template,
+                },
+            }
+        )
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": "demo-tidb"},
+                "spec": {
+                    "type": "NodePort",
+                    "externalTrafficPolicy": "Local",
+                    "selector": labels,
+                    "ports": [{"port": 4000}],
+                },
+            }
+        )
+
+    def apply(self, obj: dict) -> None:
+        self.lab.kubectl("apply", "-n", self.namespace, "-f", "-", input=yaml.safe_dump(obj))
+
+    def get(self, what: str) -> dict:
+        return json.loads(self.lab.kubectl("get", what, "-n", self.namespace, "-o", "json"))
+
+    def pods(self) -> dict[str, dict]:
+        found = self.get("pods")["items"]
+        return {p["metadata"]["name"]: p for p in found if p["metadata"]["name"].startswith("demo-tidb-")}
+
+    def nodes(self) -> dict[str, str]:
+        return {name: p["spec"].get("nodeName", "") for name, p in self.pods().items()}
+
+    def uids(self) -> dict[str, str]:
+        return {name: p["metadata"]["uid"] for name, p in self.pods().items()}
+
+    def settled(self) -> bool:
+        pods = self.pods().values()
+        return len(pods) == self.replicas and all(
+            "deletionTimestamp" not in p["metadata"] and ready(p) and p["spec"].get("nodeName") for p in pods
+        )
+
+    def recorded(self) -> dict[str, str]:
+        members = self.get("tc/demo").get("status", {}).get("tidb", {}).get("members", {})
+        return {name: member.get("node", "") for name, member in members.items()}
+
+    def settle(self) -> dict[str, str]:
+        """Until all are Ready and written down; where they are."""
+        until(self.settled, what=f"members are Ready: {self.nodes()}")
+        until(lambda: self.recorded() == self.nodes(), what="members are written down")
+        return self.nodes()
+
+    def recreate(self, name: str) -> str:
+        """Delete one pod and wait for its successor; where that is."""
+        before = self.uids()[name]
+        self.lab.kubectl("delete", "pod", name, "-n", self.namespace, "--wait=false")
+        until(lambda: self.uids().get(name, before) != before and self.settled(), what=f"{name} is back")
+        return self.nodes()[name]
+
+    def endpoints(self) -> set[str]:
+        """Nodes with a ready local endpoint: what a load balancer points at."""
+        slices = self.get("endpointslices")["items"]
+        return {
+            e["nodeName"]
+            for s in slices
+            if s["metadata"]["labels"]["kubernetes.io/service-name"] == "demo-tidb"
+            for e in s.get("endpoints") or ()
+            if e["conditions"]["ready"]
+        }
+
+
+def ready(pod: dict) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+
+
+class Place:
+    """Nodes of one test: `small` ones that members start on, then roomier ones that a scheduler would rather take."""
+
+    def __init__(self, lab: Lab, label: str) -> None:
+        self.lab, self.label = lab, label
+        self.small = lab.add_nodes(3, prefix=f"{label}-", labels={"test": label}, cpu="4")
+        self.namespace = lab.namespace("home")
+
+    def add_roomy(self, count: int = 2, cpu: str = "16") -> list[str]:
+        return self.lab.add_nodes(count, prefix=f"{self.label}-roomy-", labels={"test": self.label}, cpu=cpu)
+
+    def filler(self, name: str, cpu: str = "3", **spec: object) -> None:
+        """A pod of somebody else's."""
+        containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+        pod["spec"] = {"nodeSelector": {"test": self.label}, "containers": containers, **spec}
+        self.lab.kubectl("apply", "-n", self.namespace, "-f", "-", input=yaml.safe_dump(pod))
+
+    def gone(self) -> None:
+        self.lab.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        self.lab.kubectl("delete", "nodes", "-l", f"test={self.label}", "--wait=false")
+
+
+@pytest.fixture
+def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
+    made = Place(lab, f"h{abs(hash(request.node.name)) % 10**6}")
+    yield made
+    made.gone()
+
+
+def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> None:
+    """H1, H3, H5: new UIDs, same nodes, the same local endpoints, and nothing of others' status is lost."""
+    tidb = Tidb(lab, place.namespace, place.label)
+    homes = tidb.settle()
+    assert sorted(homes.values()) == sorted(place.small)
+    place.add_roomy()
+    until(lambda: tidb.endpoints() == set(place.small), what="endpoints")
+    uids = tidb.uids()
+    lab.kubectl("rollout", "restart", "statefulset/demo-tidb", "-n", place.namespace)
+    lab.kubectl("rollout", "status", "statefulset/demo-tidb", "-n", place.namespace, "--timeout=60s")
+    until(tidb.settled)
+    assert tidb.nodes() == homes
+    assert not set(tidb.uids().values()) & set(uids.values())
+    until(lambda: tidb.endpoints() == set(place.small), what="the same endpoints as before")
+    status = tidb.get("tc/demo")["status"]
+    assert status["clusterID"] == "7"
+    assert status["pd"] == {"members": {"demo-pd-0": {"health": True}}}
+    assert 'mooring_extender_requests_total{reason="home",verb="filter"}' in running.metrics()
+    rows = [m for m in running.home()["members"] if m["namespace"] == place.namespace]
+    assert [(m["home"], m["now"], m["state"]) for m in rows] == [(n, n, "home") for _, n in sorted(homes.items())]
+
+
+def test_without_the_feature_nothing_is_pinned(lab: Lab, running: Process, place: Place) -> None:
+    """H4: switched off, the extender passes everything and the scheduler takes the roomier node."""
+    tidb = Tidb(lab, place.namespace, place.label, replicas=1)
+    home = tidb.settle()["demo-tidb-0"]
+    roomy = place.add_roomy()
+    running.stop()
+    running.start("StableScheduling=false")
+    assert tidb.recreate("demo-tidb-0") in roomy
+    running.stop()
+    running.start()
+    assert home not in roomy
+
+
+@pytest.mark.parametrize("how", ["cordoned", "tainted", "full", "deleted"])
+def test_home_that_cannot_take_it(lab: Lab, running: Process, place: Place, how: str) -> None:
+    """H2, H3: a home that is cordoned, tainted, full or gone is no home; the member runs elsewhere, and that is its new one."""
+    tidb = Tidb(lab, place.namespace, place.label, replicas=1)
+    home = tidb.settle()["demo-tidb-0"]
+    match how:
+        case "cordoned":
+            lab.kubectl("cordon", home)
+        case "tainted":
+            lab.kubectl("taint", "node", home, "test=yes:NoSchedule")
+        case "full":
+            place.filler("filler", nodeName=home)
+        case "deleted":
+            lab.kubectl("delete", "node", home)
+    if how == "deleted":
+        before = tidb.uids()
+        lab.kubectl("delete", "pod", "demo-tidb-0", "-n", place.namespace, "--force", "--grace-period=0")
+        until(lambda: tidb.uids() != before and tidb.settled())
+        now = tidb.nodes()["demo-tidb-0"]
+    else:
+        now = tidb.recreate("demo-tidb-0")
+    assert now != home
+    assert tidb.settle() == {"demo-tidb-0": now}
+    match how:
+        case "cordoned":
+            lab.kubectl("uncordon", home)
+        case "tainted":
+            lab.kubectl("taint", "node", home, "test=yes:NoSchedule-")
+        case "full":
+            lab.kubectl("delete", "pod", "filler", "-n", place.namespace, "--force", "--grace-period=0")
+    place.add_roomy()
+    assert tidb.recreate("demo-tidb-0") == now, "where it went is its home now"
+
+
+def test_extender_down_and_restarted_midway(lab: Lab, running: Process, place: Place) -> None:
+    """H2, H3: without Mooring pods are scheduled all the same; killed and started again midway it knows every home."""
+    tidb = Tidb(lab, place.namespace, place.label)
+    homes = tidb.settle()
+    place.add_roomy()
+    patch = '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}'
+    lab.kubectl("patch", "statefulset/demo-tidb", "-n", place.namespace, "-p", patch)
+    before = tidb.uids()
+    lab.kubectl("rollout", "restart", "statefulset/demo-tidb", "-n", place.namespace)
+    until(lambda: tidb.uids().get("demo-tidb-2", before["demo-tidb-2"]) != before["demo-tidb-2"] and tidb.settled())
+    running.kill()
+    place.filler("meanwhile", schedulerName=SCHEDULER, cpu="100m")
+    until(lambda: ready(tidb.get("pod/meanwhile")), what="a pod is scheduled while the extender is down")
+    running.start()
+    lab.kubectl("patch", "statefulset/demo-tidb", "-n", place.namespace, "-p", patch.replace("2", "0"))
+    until(lambda: not set(tidb.uids().values()) & set(before.values()) and tidb.settled(), 60)
+    assert tidb.nodes() == homes
+
+
+def test_sampling_loses_homes_and_all_nodes_does_not(lab: Lab, running: Process, tmp_path: Path) -> None:
+    """H8: above 100 nodes kube-scheduler looks at some of them; `percentageOfNodesToScore: 100` is why homes are found."""
+    label = "many"
+    lab.add_nodes(140, prefix="many-", labels={"test": label}, cpu="4")
+    namespace = lab.namespace("home")
+    try:
+        tidb = Tidb(lab, namespace, label, replicas=1)
+        home = tidb.settle()["demo-tidb-0"]
+        for _ in range(5):
+            assert tidb.recreate("demo-tidb-0") == home
+        lab.stop(SCHEDULER)
+        lab.second_scheduler(config_file(lab, tmp_path, running.extender, percentageOfNodesToScore=0), SCHEDULER)
+        seen = [tidb.recreate("demo-tidb-0") for _ in range(10)]
+        assert len({home, *seen}) > 1, "a sample of the nodes always had the home in it"
+    finally:
+        lab.stop(SCHEDULER)
+        lab.second_scheduler(config_file(lab, tmp_path, running.extender), SCHEDULER)
+        lab.kubectl("delete", "namespace", namespace, "--wait=false")
+        lab.kubectl("delete", "nodes", "-l", f"test={label}", "--wait=false")
+
+
+def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Place) -> None:
+    """H7: a member that fits nowhere preempts a pod of lower priority, at home."""
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": place.label},
+        "value": 1000,
+    }
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump(high))
+    tidb = Tidb(lab, place.namespace, place.label, replicas=1, priorityClassName=place.label)
+    home = tidb.settle()["demo-tidb-0"]
+    for node in place.small:
+        place.filler(f"low-{node}", nodeName=node)
+    assert tidb.recreate("demo-tidb-0") == home
+    left = {p["metadata"]["name"] for p in tidb.get("pods")["items"]}
+    assert left == {"demo-tidb-0", *(f"low-{n}" for n in place.small if n != home)}
+    lab.kubectl("delete", "priorityclass", place.label)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "not held"])
+def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
+    """H8: another scheduler's pod waits for room and takes a member's seat, unless it is held; then the member is back."""
+    tidb = Tidb(lab, place.namespace, place.label, labels={"mooring.dev/hold-seat": "true"} if held else {})
+    homes = tidb.settle()
+    place.filler("greedy", schedulerName="default-scheduler")
+    until(lambda: unschedulable(tidb.get("pod/greedy")), what="the other scheduler finds no room")
+    before = tidb.uids()
+    lab.kubectl("delete", "pod", "demo-tidb-1", "-n", place.namespace, "--wait=false")
+    if held:
+        until(lambda: tidb.uids().get("demo-tidb-1", before["demo-tidb-1"]) != before["demo-tidb-1"] and tidb.settled())
+        assert tidb.nodes() == homes
+        until(lambda: not seats(lab), what="the seat is given back")
+        assert unschedulable(tidb.get("pod/greedy"))
+    else:
+        until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], what="greedy takes it")
+
+
+def unschedulable(pod: dict) -> bool:
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in pod["status"]["conditions"])
+
+
+def seats(lab: Lab) -> list[str]:
+    nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
+    return [
+        n["metadata"]["name"]
+        for n in nodes
+        if "mooring.dev/seat" in n["metadata"].get("annotations", {})
+        or any(t["key"] == "mooring.dev/seat" for t in n["spec"].get("taints", ()))
+    ]
+
+
+def test_any_stateful_set_may_opt_in(lab: Lab, running: Process, place: Place) -> None:
+    """H6: a labelled StatefulSet's pods go home too, remembered in an annotation; scaled in, they are forgotten."""
+    meta = {"labels": {"app": "web"}}
+    spec = {
+        "schedulerName": SCHEDULER,
+        "nodeSelector": {"test": place.label},
+        "containers": [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "3"}}}],
+    }
+    sts = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "web", "labels": {"mooring.dev/home": "true"}},
+        "spec": {
+            "replicas": 2,
+            "serviceName": "web",
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": meta, "spec": spec},
+        },
+    }
+    kubectl, at = lab.kubectl, ("-n", place.namespace)
+    kubectl("apply", *at, "-f", "-", input=yaml.safe_dump(sts))
+
+    def remembered() -> dict:
+        obj = json.loads(kubectl("get", "statefulset/web", *at, "-o", "json"))
+        return json.loads(obj["metadata"].get("annotations", {}).get("mooring.dev/home", "{}"))
+
+    def nodes() -> dict:
+        pods = json.loads(kubectl("get", "pods", *at, "-o", "json"))["items"]
+        return {p["metadata"]["name"]: {"node": p["spec"].get("nodeName", "")} for p in pods if ready(p)}
+
+    until(lambda: len(remembered()) == 2 and remembered() == nodes(), what="both are remembered")
+    homes = nodes()
+    place.add_roomy()
+    kubectl("rollout", "restart", "statefulset/web", *at)
+    kubectl("rollout", "status", "statefulset/web", *at, "--timeout=60s")
+    until(lambda: nodes() == homes, what="both are home")
+    kubectl("scale", "statefulset/web", *at, "--replicas=1")
+    until(lambda: remembered() == {"web-0": homes["web-0"]}, what="web-1 is forgotten")
