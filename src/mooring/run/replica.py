@@ -87,7 +87,13 @@ class Replica:
             namespace=config.namespace,
             name=config.lease_name,
             identity=identity,
-            timing=Timing(config.lease_s, config.renew_s, config.retry_s),
+            # A request must have ended before somebody else can lead.
+            timing=Timing(
+                config.lease_s,
+                config.renew_s,
+                config.retry_s,
+                request_s=min(2.0, 0.8 * (config.lease_s - config.renew_s)),
+            ),
             on_started=self._started,
             on_stopped=self._stopped,
         )

@@ -1,0 +1,485 @@
+"""The ground for the spine's proofs: a TidbCluster on the real control plane, a PD for it, and `mooring run` behind doors.
+
+Everything that Mooring says to the API server and to PD passes a door of ours, which counts its writes and can end the
+process (kill -9) right before a write is forwarded or right after its answer came back: nothing test-only ships.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from mooring.kube import HttpKubeApi, load
+from mooring.lab.loopback import free_ports
+from mooring.model.kinds import Kind
+from mooring.model.marks import HANDOFF
+from mooring.ports import AlreadyExists, NotFound, PortError
+from mooring.sandbox.clock import Timeline, WallDriver
+from mooring.sandbox.pd import PdSettings, SandboxPd
+from mooring.sandbox.pd.http import pd_app
+
+TESTS = str(Path(__file__).parents[1])
+if TESTS not in sys.path:
+    sys.path.insert(0, TESTS)  # the fake TiKV lives beside the rooms
+
+REGIONS = 24
+HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive", "content-encoding", "accept-encoding"}
+
+CRD = {
+    "metadata": {"name": "tidbclusters.pingcap.com"},
+    "spec": {
+        "group": "pingcap.com",
+        "scope": "Namespaced",
+        "names": {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+class Toll:
+    """Counts the writes that pass the doors and ends the process at an appointed one."""
+
+    def __init__(self, kill):
+        self._kill = kill
+        self._at = None
+        self.writes = []
+        self.killed = False
+
+    def kill_at(self, number, side):
+        self._at, self.killed = (len(self.writes) + number, side), False
+
+    def passes(self, what, side):
+        """False: the process is gone, and with it whoever asked."""
+        if side == "before":
+            self.writes.append(what)
+        if self._at != (len(self.writes), side):
+            return True
+        if side == "before":
+            self.writes.pop()  # it was never made
+        self._at, self.killed = None, True
+        self._kill()
+        return False
+
+
+class Door:
+    """A forwarding server on loopback in front of one target."""
+
+    def __init__(self, target, toll, tls=None):
+        self._target, self._toll, self._tls = target, toll, tls
+
+    async def open(self):
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls) if self._tls else None, auto_decompress=False
+        )
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{any:.*}", self._pass)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return site.name
+
+    async def close(self):
+        await self._session.close()
+        await self._runner.cleanup()
+
+    async def _pass(self, request):
+        counted = request.method != "GET" and not re.search(r"/(leases|events|selfsubject)", request.path)
+        what = f"{request.method} {request.path}"
+        body = await request.read()
+        if counted and not self._toll.passes(what, "before"):
+            return _cut(request)
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        url = self._target + str(request.rel_url)
+        try:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+            async with self._session.request(
+                request.method, url, data=body, headers=headers, timeout=timeout
+            ) as answer:
+                if "watch" in request.query:
+                    return await self._stream(request, answer)
+                data = await answer.read()
+        except aiohttp.ClientError:
+            return _cut(request)
+        if counted and not self._toll.passes(what, "after"):
+            return _cut(request)
+        kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+        return web.Response(status=answer.status, body=data, headers=kept)
+
+    async def _stream(self, request, answer):
+        response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+        try:
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+        except (aiohttp.ClientError, ConnectionError):
+            return _cut(request)
+        return response
+
+
+def _cut(request):
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()
+
+
+class SandboxPlacement:
+    """The sandbox's PD over HTTP, on the wall clock."""
+
+    def __init__(self, namespace):
+        self.timeline = Timeline(epoch=time.time())
+        settings = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
+        self.pd = SandboxPd(self.timeline, seed=3, cluster="demo", namespace=namespace, settings=settings)
+
+    async def start(self, names):
+        for name in names:
+            self.pd.attach(name)
+        self.pd.load(regions=REGIONS)
+        self._driving = asyncio.ensure_future(WallDriver(self.timeline).run())
+        self._runner = web.AppRunner(pd_app(self.pd), access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.pd.urls = dict.fromkeys(self.pd.urls, site.name)
+        return site.name
+
+    def runs(self, name):
+        self.pd.pod_ready(name)
+
+    def ended(self, name):
+        self.pd.pod_gone(name)
+
+    async def evicting(self):
+        return tuple(self.pd.server.evict_list() or ())
+
+    def leaders(self, ordinal):
+        return len(self.pd.server.tikv.led[ordinal + 1])
+
+    def interrupted(self):
+        return sum(i.leaders for i in self.pd.interruptions)
+
+    async def close(self):
+        self._driving.cancel()
+        await asyncio.gather(self._driving, return_exceptions=True)
+        await self._runner.cleanup()
+
+
+class RealPlacement:
+    """A real pd-server, with stores and regions brought in by the fake TiKV."""
+
+    def __init__(self, lab, namespace):
+        self._lab, self._namespace = lab, namespace
+
+    async def start(self, names):
+        from faketikv import FakeTikv
+
+        from mooring.pd import PdClient
+        from mooring.run.wall import SystemChance, WallClock
+
+        urls = await asyncio.to_thread(self._lab.start_pd)
+        addresses = [f"{name}.demo-tikv-peer.{self._namespace}.svc:20160" for name in names]
+        self._ids = {name: i for i, name in enumerate(names, 1)}
+        self.tikv = FakeTikv(urls, addresses=addresses, regions=REGIONS, transfer_s=0.1)
+        await self.tikv.start()
+        self._client = PdClient(urls, clock=WallClock(), chance=SystemChance())
+        await until(self._settled, 60)
+        return urls[0]
+
+    async def _settled(self):
+        try:
+            view = await self._client.observe()
+        except PortError:
+            return False
+        return view.evicting == () and sum(s.leader_count for s in view.stores) >= REGIONS
+
+    def runs(self, name):
+        self.tikv.start_store(self._ids[name])
+
+    def ended(self, name):
+        self.tikv.stop_store(self._ids[name])
+
+    async def evicting(self):
+        return (await self._client.observe()).evicting
+
+    def leaders(self, ordinal):
+        return self.tikv.leaders()[ordinal + 1]
+
+    def interrupted(self):
+        return self.tikv.interrupted
+
+    async def close(self):
+        await self._client.close()
+        await self.tikv.close()
+
+
+class Ground:
+    def __init__(self, lab, directory, *, real_pd=False):
+        self.lab, self.directory = lab, directory
+        self.namespace, self.own = lab.namespace("tidb"), lab.namespace("mooring")
+        self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace)
+        self.toll = Toll(self.kill)
+        self.process = None
+        self.names = [f"demo-tikv-{i}" for i in range(3)]
+        self.most_away = 0
+        self._starts = 0
+
+    # ── Building ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self):
+        connection = load(self.lab.kubeconfig)
+        self._api = HttpKubeApi(connection)
+        self.api = await self._api.__aenter__()
+        await self._install()
+        self.nodes = await asyncio.to_thread(
+            self.lab.add_nodes, 4, prefix=f"{self.namespace}-", labels={"for": self.namespace}
+        )
+        await self.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
+        await self.api.create(Kind.STATEFUL_SET, self._stateful_set())
+        await until(self._all_ready, 40)
+        pd_url = await self.placement.start(self.names)
+        self._following = asyncio.ensure_future(self._follow())
+        self._doors = [Door(self.lab.apiserver, self.toll, _tls(connection, self.directory)), Door(pd_url, self.toll)]
+        server, self.pd_url = [await door.open() for door in self._doors]
+        self._kubeconfig(server)
+        return self
+
+    async def __aexit__(self, *_):
+        self.kill()
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        for door in self._doors:
+            await door.close()
+        await self.placement.close()
+        for name in (self.namespace, self.own):
+            self.lab.kubectl("delete", "namespace", name, "--wait=false")
+        self.lab.kubectl("delete", "node", *self.nodes, "--wait=false")
+        await self._api.__aexit__(None, None, None)
+
+    async def _install(self):
+        try:
+            await self.api.create(Kind.CRD, CRD)
+        except AlreadyExists:
+            return
+
+        async def served():
+            try:
+                await self.api.list(Kind.TIDB_CLUSTER)
+            except PortError:
+                return False
+            return True
+
+        await until(served, 20)
+
+    def _labels(self):
+        return {
+            "app.kubernetes.io/component": "tikv",
+            "app.kubernetes.io/instance": "demo",
+            "app.kubernetes.io/managed-by": "tidb-operator",
+        }
+
+    def _tidb_cluster(self):
+        return {
+            "apiVersion": "pingcap.com/v1alpha1",
+            "kind": "TidbCluster",
+            "metadata": {"namespace": self.namespace, "name": "demo"},
+            "spec": {"tikv": {"replicas": 3}},
+            "status": {"tikv": {"phase": "Normal"}},
+        }
+
+    def _stateful_set(self):
+        term = {"labelSelector": {"matchLabels": self._labels()}, "topologyKey": "kubernetes.io/hostname"}
+        return {
+            "metadata": {"namespace": self.namespace, "name": "demo-tikv", "labels": self._labels()},
+            "spec": {
+                "replicas": 3,
+                "serviceName": "demo-tikv-peer",
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": self._labels()},
+                "template": {
+                    "metadata": {"labels": self._labels()},
+                    "spec": {
+                        "terminationGracePeriodSeconds": 5,
+                        "nodeSelector": {"for": self.namespace},
+                        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+                        "containers": [{"name": "tikv", "image": "example.org/tikv:1"}],
+                    },
+                },
+            },
+        }
+
+    def _kubeconfig(self, server):
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "door",
+            "clusters": [{"name": "door", "cluster": {"server": server}}],
+            "users": [{"name": "door", "user": {}}],
+            "contexts": [{"name": "door", "context": {"cluster": "door", "user": "door"}}],
+        }
+        (self.directory / "kubeconfig").write_text(yaml.safe_dump(config))
+        settings = {
+            "lease-s": 3,
+            "renew-s": 2.0,
+            "retry-s": 0.5,
+            "handoff": {"recheck_s": 1.0, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},
+        }
+        (self.directory / "mooring.yaml").write_text(yaml.safe_dump(settings))
+
+    # ── What TiKV does when its pods come and go ──────────────────────────────────────────────────────────────────
+
+    async def _follow(self):
+        alive = {name: True for name in self.names}
+        uids = {name: await self.uid(name) for name in self.names}
+        while True:
+            away = 0
+            for name in self.names:
+                try:
+                    pod = await self.pod(name)
+                except PortError:
+                    away = 0
+                    break  # nobody knows just now
+                up = pod is not None and pod_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+                away += not up
+                gone = pod is None or pod["metadata"]["uid"] != uids[name]
+                if gone and alive[name]:
+                    alive[name] = False
+                    self.placement.ended(name)
+                if up and not alive[name]:
+                    alive[name], uids[name] = True, pod["metadata"]["uid"]
+                    self.placement.runs(name)
+            self.most_away = max(self.most_away, away)
+            await asyncio.sleep(0.05)
+
+    # ── Mooring ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self):
+        http, extender, webhook = free_ports(3)
+        self.url = f"http://127.0.0.1:{http}"
+        self._starts += 1
+        self.log = self.directory / f"mooring-{self._starts}.log"
+        argv = [
+            *(sys.executable, "-m", "mooring", "run"),
+            *("--kubeconfig", str(self.directory / "kubeconfig")),
+            *("--config", str(self.directory / "mooring.yaml")),
+            *("--features", "handoff=true", "--namespace", self.own),
+            *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
+            *("--listen-webhook", f"127.0.0.1:{webhook}"),
+            *("--pd", f"{self.namespace}/demo={self.pd_url}"),
+        ]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
+
+    def kill(self):
+        """kill -9."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(10)
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    async def ask(self, path):
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return await answer.json()
+
+    async def leads(self):
+        try:
+            return (await self.ask("/api/v1/status"))["deciding"]
+        except aiohttp.ClientError:
+            assert self.alive(), self.log.read_text()[-3000:]
+            return False
+
+    # ── Looking and pulling ───────────────────────────────────────────────────────────────────────────────────────
+
+    def annotate(self, name, *annotations):
+        self.lab.kubectl("annotate", "pods", name, *annotations, "-n", self.namespace, "--overwrite")
+
+    async def pod(self, name):
+        try:
+            return await self.api.get(Kind.POD, self.namespace, name)
+        except NotFound:
+            return None
+
+    async def uid(self, name):
+        pod = await self.pod(name)
+        return "" if pod is None else pod["metadata"]["uid"]
+
+    async def _all_ready(self):
+        pods = [await self.pod(name) for name in self.names]
+        return all(pod is not None and pod_ready(pod) for pod in pods)
+
+    async def left_overs(self):
+        tc = await self.api.get(Kind.TIDB_CLUSTER, self.namespace, "demo")
+        found = []
+        if HANDOFF in tc["metadata"].get("annotations", {}):
+            found.append(f"mark {tc['metadata']['annotations'][HANDOFF]}")
+        if tc.get("status", {}).get("tikv", {}).get("evictLeaderStatus"):
+            found.append("an entry in status.tikv.evictLeaderStatus")
+        evicting = await self.placement.evicting()
+        if evicting:
+            found.append(f"evict-leader schedulers {evicting}")
+        return found
+
+    async def handed_over(self, name, uid):
+        """A new pod, Ready, and nothing of ours left."""
+        try:
+            new = await self.uid(name)
+            return new not in {"", uid} and await self._all_ready() and not await self.left_overs()
+        except PortError:
+            return False
+
+    async def events(self, name):
+        page = await asyncio.to_thread(
+            self.lab.kubectl,
+            "get",
+            "events",
+            "-n",
+            self.namespace,
+            "-o",
+            "json",
+            "--field-selector",
+            f"involvedObject.name={name}",
+        )
+        return [
+            (e["type"], e["reason"], e["message"])
+            for e in json.loads(page)["items"]
+            if e["source"].get("component") == "mooring"
+        ]
+
+
+def pod_ready(pod):
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _tls(connection, directory):
+    context = ssl.create_default_context(cadata=connection.ca.read("ca"))
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    for name, pem in (("client.crt", connection.user.certificate), ("client.key", connection.user.key)):
+        (directory / name).write_text(pem.read(name))
+    context.load_cert_chain(directory / "client.crt", directory / "client.key")
+    return context
+
+
+async def until(holds, within_s, every_s=0.05, tell=lambda: ""):
+    end = time.monotonic() + within_s
+    while not await holds():
+        if time.monotonic() > end:
+            raise AssertionError(f"did not come to hold within {within_s} s: {tell()}")
+        await asyncio.sleep(every_s)
