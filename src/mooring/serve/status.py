@@ -14,11 +14,15 @@ from aiohttp import web
 from mooring.engine.why import explain
 from mooring.run.replica import Replica
 from mooring.serve.homes import home_status
+from mooring.serve.page import Page
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Answered without a token: an orchestrator's probes carry none.
-OPEN = frozenset({"/healthz", "/readyz"})
+#: Answered without a token: an orchestrator's probes carry none, and the page's own files hold no data.
+OPEN = frozenset({"/", "/healthz", "/readyz"})
+FILES = "/static/"
+#: What a browser calls this machine. Any other name on loopback is a foreign page reaching in by DNS.
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loopback: bool = True) -> web.Application:
@@ -37,6 +41,7 @@ def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loo
             web.get("/api/v1/home", home_status(replica)),
         ]
     )
+    Page(replica).add_to(app)
     return app
 
 
@@ -134,7 +139,9 @@ def _json(value: object, status: int = 200) -> web.Response:
 def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if on_loopback or request.path in OPEN:
+        if on_loopback and not _is_local(request.host):
+            return web.Response(status=421, text=f"this is not {request.host!r}; ask for localhost or 127.0.0.1\n")
+        if on_loopback or request.path in OPEN or request.path.startswith(FILES):
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not token or not hmac.compare_digest(given.encode(), token.encode()):
@@ -142,6 +149,11 @@ def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.Stre
         return await handler(request)
 
     return guard
+
+
+def _is_local(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name in LOCAL_NAMES or is_loopback(name)
 
 
 def is_loopback(host: str) -> bool:

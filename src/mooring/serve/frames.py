@@ -1,0 +1,283 @@
+"""Frames: what the page shows, built once per tick for all who watch.
+
+A frame is a small value: a head, and five tables of rows by id. Walking 5,000 nodes and 150,000 pods is done in
+slices, with the loop given back in between, so that deciding and admission on the same loop do not wait for a picture.
+What is large is summed up here; the rest of a list is fetched page by page.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from mooring.engine.engine import Engine
+from mooring.engine.story import Entry
+from mooring.model.cluster import Node
+from mooring.run.replica import Replica
+from mooring.serve import pagerows as rows
+from mooring.traffic.why import Why, why_all
+
+log = structlog.get_logger()
+
+PAGE: Final = 200
+NODES_PER_SLICE: Final = 250
+PODS_PER_SLICE: Final = 20_000
+#: Above this many nodes they are walked at every fourth tick only.
+MANY_NODES: Final = 1000
+BUCKET_S: Final = 300.0
+BUCKETS: Final = 12
+DAY_S: Final = 86_400.0
+
+
+class Table(msgspec.Struct):
+    """Rows by id in order; `total` counts those beyond the page too."""
+
+    rows: dict[str, Any] = msgspec.field(default_factory=dict)
+    total: int = 0
+    sums: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Frame(msgspec.Struct):
+    as_of: float
+    head: dict[str, Any]
+    tables: dict[str, Table]
+
+
+class Framer:
+    """Builds frames of one replica; in the demo the replica behind it may change between two frames."""
+
+    def __init__(self, find: Callable[[], Replica | None]) -> None:
+        self._find = find
+        self._replica: Replica | None = None
+        self._told = 0
+        self._tick = 0
+        self._chronicle = Chronicle()
+        self._nodes = Table()
+        self._racks = Table()
+        #: Every node by name, those with news first: for pages of the whole list.
+        self.node_names: list[str] = []
+
+    def listen(self) -> None:
+        """Take in what is new in the story; called at every tick, watched or not."""
+        replica = self._find()
+        if replica is None:
+            return
+        if replica is not self._replica:
+            self._replica, self._told = replica, 0
+        story = replica.engine.story
+        fresh = min(story.count - self._told, len(story.timeline))
+        if fresh > 0:
+            self._chronicle.take(list(story.timeline)[-fresh:])
+        self._told = story.count
+
+    async def build(self) -> Frame | None:
+        """None: no replica runs just now."""
+        self.listen()
+        replica = self._find()
+        if replica is None:
+            return None
+        engine, now = replica.engine, replica.shell.now()
+        reasons = why_all(engine.queue)
+        queue = _queue(engine, reasons)
+        stores = _stores(engine, reasons)
+        if self._tick % 4 == 0 or len(self.node_names) < MANY_NODES:
+            await self._walk(replica)
+        self._tick += 1
+        head = _head(replica, queue, self._chronicle.moved(now))
+        timeline = Table(self._chronicle.rows(), len(self._chronicle), {"bars": self._chronicle.bars(now)})
+        tables = {
+            "queue": queue,
+            "stores": stores,
+            "nodes": self._nodes,
+            "racks": self._racks,
+            "timeline": timeline,
+        }
+        return Frame(now, head, tables)
+
+    async def _walk(self, replica: Replica) -> None:
+        world = replica.world
+        counts: Counter[str] = Counter()
+        news: list[Node] = []
+        quiet: list[str] = []
+        states: list[tuple[str, str]] = []
+        at_address: dict[str, str] = {}
+        for number, node in enumerate(list(world.nodes()), 1):
+            state = rows.news_of(node)[0]
+            counts[rows.class_word(world.node_class(node.name), state)] += 1
+            if state == "ok":
+                quiet.append(node.name)
+            else:
+                news.append(node)
+            states.append((rows.rack_of(node), state))
+            at_address[node.internal_ip or node.name] = state
+            if number % NODES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        unplaced = 0
+        for number, pod in enumerate(list(world.pods()), 1):
+            if not pod.node and pod.active:
+                unplaced += 1
+            if number % PODS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        news.sort(key=lambda n: (rows.news_of(n)[0] != "trouble", n.name))
+        shown = {n.name: whole(lambda n=n: rows.node_row(world, n), n.name) for n in news[:PAGE]}  # type: ignore[misc]
+        self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": unplaced, "quiet": len(quiet)})
+        self.node_names = [n.name for n in news] + sorted(quiet)
+        machines = world.machines()
+        racks = rows.rack_rows(rows.machine_states(machines, at_address) if machines else states)
+        loud = [r for r in racks if r.glyphs]
+        page = (loud + [r for r in racks if not r.glyphs])[:PAGE]
+        self._racks = Table({r.id: r for r in page}, len(racks), {"quiet": len(racks) - len(loud)})
+
+
+class Chronicle:
+    """The newest entries of the story, sums of the last hour and what was moved today. Bounded, whatever happens."""
+
+    def __init__(self, most: int = PAGE) -> None:
+        self._newest: deque[tuple[int, Entry]] = deque(maxlen=most)
+        self._count = 0
+        self._buckets: dict[tuple[str, int], int] = {}
+        self._moved: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._count += 1
+            self._newest.append((self._count, entry))
+            if entry.verb in {"promoted", "finished"} and entry.source:
+                bucket = (entry.source, int(entry.at // BUCKET_S))
+                self._buckets[bucket] = self._buckets.get(bucket, 0) + (entry.verb == "promoted")
+            if entry.verb == "finished":
+                day = int(entry.at // DAY_S)
+                self._moved[day] = self._moved.get(day, 0) + 1
+        while len(self._moved) > 2:
+            del self._moved[min(self._moved)]
+
+    def moved(self, now: float) -> int:
+        return self._moved.get(int(now // DAY_S), 0)
+
+    def bars(self, now: float) -> dict[str, list[int]]:
+        """Source → operators begun in each five minutes of the last hour, oldest first."""
+        last = int(now // BUCKET_S)
+        self._buckets = {key: n for key, n in self._buckets.items() if key[1] > last - BUCKETS}
+        bars: dict[str, list[int]] = {}
+        for (source, bucket), n in sorted(self._buckets.items()):
+            if bucket <= last:
+                bars.setdefault(source, [0] * BUCKETS)[bucket - last - 1] += n
+        return bars
+
+    def rows(self) -> dict[str, Any]:
+        return {
+            str(number): {
+                "id": str(number),
+                "at": e.at,
+                "op": e.id if e.source else "",
+                "verb": e.verb,
+                "source": e.source,
+                "reason": e.reason,
+                "text": e.text,
+                "subject": e.subjects[0] if e.subjects else "",
+                "about": e.subjects[1] if len(e.subjects) > 1 else "",
+            }
+            for number, e in reversed(self._newest)
+        }
+
+
+def whole(make: Callable[[], Any], row_id: str) -> Any:
+    """One bad row shows a question mark; it never breaks the page."""
+    try:
+        return make()
+    except Exception:
+        log.exception("page.bad-row", row=row_id)
+        return {"id": row_id, "state": "?"}
+
+
+def _queue(engine: Engine, reasons: Mapping[str, Why]) -> Table:
+    made: list[tuple[str, Any]] = []
+    for (capability, key), verdict in sorted(engine.verdicts.items()):
+        if verdict.state in {"held", "refused"}:
+            row_id = f"{capability}:{key}"
+            made.append((row_id, whole(lambda c=capability, k=key, v=verdict: rows.verdict_row(c, k, v), row_id)))  # type: ignore[misc]
+    for running in list(engine.running.values()):
+        row_id = running.operator.id
+        made.append((row_id, whole(lambda r=running: rows.running_row(r), row_id)))  # type: ignore[misc]
+    for row_id in engine.queue.waiting:
+        operator = engine.waiting.get(row_id)
+        if operator is not None:
+            since = _queued_at(engine, row_id)
+            made.append((row_id, whole(lambda o=operator, s=since: rows.waiting_row(o, reasons.get(o.id), s), row_id)))  # type: ignore[misc]
+    made.sort(key=lambda pair: _rank(pair[1]))
+    states = Counter(_state(row) for _, row in made)
+    return Table(dict(made[:PAGE]), len(made), dict(states))
+
+
+def _queued_at(engine: Engine, operator_id: str) -> float | None:
+    return next((e.at for e in engine.story.of(f"operator/{operator_id}") if e.verb == "queued"), None)
+
+
+def _state(row: Any) -> str:
+    return str(row["state"] if isinstance(row, dict) else row.state)
+
+
+def _rank(row: Any) -> int:
+    return {"held": 0, "refused": 1, "?": 1, "runs": 2}.get(_state(row), 3)
+
+
+def _stores(engine: Engine, reasons: Mapping[str, Why]) -> Table:
+    world = engine.world
+    waiting: dict[str, list[str]] = {}
+    reserved: Counter[str] = Counter()
+    for why in reasons.values():
+        operator = engine.waiting.get(why.id)
+        for target, cost in (operator.cost if operator is not None else {}).items():
+            waiting.setdefault(target, []).append(why.id)
+            if not why.parked:
+                reserved[target] += cost
+    found: list[Any] = []
+    for tc in sorted(world.tidb_clusters(), key=lambda t: t.key):
+        view = world.pd(tc.key)
+        for store in view.stores if view is not None else ():
+            if store.state != "Tombstone":
+                made = whole(
+                    lambda t=tc, s=store: rows.store_row(engine, t, s, waiting, reserved),  # type: ignore[misc]
+                    f"{tc.key}/{store.id}",
+                )
+                found.append(made)
+    found.sort(key=_fullness)
+    page = {(r["id"] if isinstance(r, dict) else r.id): r for r in found[:PAGE]}
+    lost = {str(tc.key): words for tc in world.tidb_clusters() if (words := world.pd_lost(tc.key))}
+    return Table(page, len(found), {"lost": lost})
+
+
+def _fullness(row: Any) -> tuple[float, str]:
+    if isinstance(row, dict):
+        return (-2.0, row["id"])
+    return (-(row.used / row.limit) if row.limit else float(-row.used), row.id)
+
+
+def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
+    engine = replica.engine
+    first = next(iter(queue.rows.values()), None)
+    held = queue.sums.get("held", 0)
+    needs = ""
+    if held and isinstance(first, rows.QueueRow):
+        who = f"op {first.op} held" if first.op else f"{first.what} held"
+        needs = f"{who}: {first.waits or first.detail}"
+    return {
+        "identity": replica.identity,
+        "leader": replica.elector.holder or "",
+        "leading": engine.leading,
+        "deciding": engine.deciding,
+        "not_ready": replica.not_ready(),
+        "features": sorted(engine.on),
+        "backlog": replica.shell.backlog,
+        "needs": held,
+        "needs_words": needs,
+        "waits": queue.sums.get("waits", 0),
+        "runs": queue.sums.get("runs", 0),
+        "moved": moved,
+    }

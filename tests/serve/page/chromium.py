@@ -1,0 +1,153 @@
+"""A real headless Chromium, driven over its DevTools protocol. Small: open tabs, press keys, ask, take pictures."""
+
+import asyncio
+import base64
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+KEYS = {
+    "Enter": ("Enter", 13, "\r"),
+    "Escape": ("Escape", 27, ""),
+    " ": ("Space", 32, " "),
+    "ArrowDown": ("ArrowDown", 40, ""),
+    "ArrowUp": ("ArrowUp", 38, ""),
+    "End": ("End", 35, ""),
+}
+
+
+class NoBrowser(Exception):
+    pass
+
+
+class Chromium:
+    async def __aenter__(self) -> "Chromium":
+        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+        if program is None:
+            raise NoBrowser("Chromium is needed to look at the page: apt-get install chromium")
+        self._home = tempfile.mkdtemp(prefix="mooring-chromium-")
+        self._process = await asyncio.create_subprocess_exec(
+            program,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--remote-debugging-port=0",
+            "--window-size=1440,960",
+            f"--user-data-dir={self._home}",
+            "about:blank",
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        self._session = aiohttp.ClientSession()
+        self._socket = await self._session.ws_connect(await self._address(), max_msg_size=0)
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self.complaints: list[str] = []
+        self._reader = asyncio.create_task(self._read())
+        self._drain = asyncio.create_task(self._process.stderr.read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process.terminate()
+        await self._process.wait()
+        self._reader.cancel()
+        await asyncio.gather(self._reader, self._drain, return_exceptions=True)
+        await self._socket.close()
+        await self._session.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    async def _address(self) -> str:
+        async with asyncio.timeout(30):
+            while line := await self._process.stderr.readline():
+                if b"DevTools listening on" in line:
+                    return line.decode().split()[-1]
+        raise NoBrowser("Chromium ended before it listened")
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            data = message.json()
+            waiting = self._answers.pop(data.get("id", 0), None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(data)
+            elif data.get("method") == "Runtime.exceptionThrown":
+                self.complaints.append(str(data["params"]["exceptionDetails"].get("exception", data["params"])))
+            elif data.get("method") == "Log.entryAdded" and data["params"]["entry"]["level"] == "error":
+                self.complaints.append(data["params"]["entry"]["text"])
+
+    async def call(self, method: str, session: str = "", **params: Any) -> Any:
+        number = next(self._ids)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        await self._socket.send_json(message)
+        async with asyncio.timeout(30):
+            answer = await self._answers[number]
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    async def tab(self, url: str) -> "Tab":
+        target = await self.call("Target.createTarget", url="about:blank")
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        tab = Tab(self, attached["sessionId"], target["targetId"])
+        for domain in ("Page", "Runtime", "Log"):
+            await tab.call(f"{domain}.enable")
+        await tab.call("Page.navigate", url=url)
+        await tab.until("document.readyState === 'complete' && Boolean(window.mooring)")
+        return tab
+
+
+class Tab:
+    def __init__(self, browser: Chromium, session: str, target: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._target = target
+
+    async def call(self, method: str, **params: Any) -> Any:
+        return await self._browser.call(method, self._session, **params)
+
+    async def ask(self, expression: str) -> Any:
+        """The value of an expression; promises are awaited."""
+        answer = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    async def until(self, expression: str, limit_s: float = 20.0) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                while not await self.ask(f"Boolean({expression})"):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            body = await self.ask("document.body.innerText.slice(0, 2500)")
+            raise AssertionError(f"never came: {expression}\n{body}") from None
+
+    async def press(self, key: str) -> None:
+        code, number, text = KEYS.get(key, (key, ord(key.upper()), key))
+        common = {"key": key, "code": code, "windowsVirtualKeyCode": number}
+        down = {"type": "keyDown", **common} | ({"text": text} if text else {})
+        await self.call("Input.dispatchKeyEvent", **down)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    async def type(self, words: str) -> None:
+        await self.call("Input.insertText", text=words)
+
+    async def picture(self, path: Path, *, dark: bool = False) -> None:
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        await self.call("Emulation.setEmulatedMedia", features=scheme)
+        await asyncio.sleep(0.4)
+        answer = await self.call("Page.captureScreenshot", format="png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    async def heap_bytes(self) -> int:
+        await self.call("HeapProfiler.enable")
+        await self.call("HeapProfiler.collectGarbage")
+        return int((await self.call("Runtime.getHeapUsage"))["usedSize"])
+
+    async def close(self) -> None:
+        await self._browser.call("Target.closeTarget", targetId=self._target)
