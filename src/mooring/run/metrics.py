@@ -31,6 +31,11 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
     "mooring_operator_wait_seconds": ("From queued to promoted", ("source",), (0.1, 1, 5, 15, 60, 300, 1800, 7200)),
+    "mooring_admission_seconds": (
+        "From a request's arrival to its answer",
+        ("path",),
+        (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.3, 1, 2),
+    ),
     "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
 }
 SOURCES: Final = (

@@ -142,6 +142,9 @@ class Reviewer:
             return denied(request.uid, f"{kind} {where}: " + "; ".join(judged.problems))
         return allowed(request.uid, warnings=judged.warnings)
 
+    def took(self, path: str, seconds: float) -> None:
+        self._recorder.observe("mooring_admission_seconds", {"path": path}, seconds)
+
     def _count(self, outcome: str) -> None:
         self._recorder.count("mooring_admissions_total", {"outcome": str(outcome)})
 

@@ -9,6 +9,7 @@ the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without ou
 """
 
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +26,8 @@ log = structlog.get_logger()
 
 #: The largest object Kubernetes stores is 1.5 MiB; old and new together, and some air.
 LARGEST: Final = 8 * 2**20
+#: Longer than any wait of ours: said in the log.
+SLOW_S: Final = 0.5
 
 
 def webhook_app(reviewer: Reviewer) -> web.Application:
@@ -46,11 +49,11 @@ class WebhookPages:
 
     async def pods(self, request: web.Request) -> web.Response:
         """Fails open."""
-        return await _answered(self._reviewer.pods, request)
+        return await self._answered(self._reviewer.pods, request)
 
     async def workloads(self, request: web.Request) -> web.Response:
         """Fails open."""
-        return await _answered(self._reviewer.workloads, request)
+        return await self._answered(self._reviewer.workloads, request)
 
     async def passed_on(self, request: web.Request) -> web.Response:
         """Fails closed for strangers, open for replicas. Never passed on a second time."""
@@ -58,15 +61,19 @@ class WebhookPages:
         # Only a certificate that our own authorities vouch for is ever reported here.
         if tls is None or not tls.getpeercert():
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
-        return await _answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+        return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
 
-
-async def _answered(review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
-    try:
-        answer = await review(await request.read())
-    except BadReview as error:
-        return web.Response(status=400, text=f"{error}\n")
-    return web.Response(body=answer, content_type="application/json")
+    async def _answered(self, review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
+        began = time.perf_counter()
+        try:
+            answer = await review(await request.read())
+        except BadReview as error:
+            return web.Response(status=400, text=f"{error}\n")
+        took_s = time.perf_counter() - began
+        self._reviewer.took(request.path, took_s)
+        if took_s > SLOW_S:
+            log.warning("webhook.slow", path=request.path, seconds=round(took_s, 3))
+        return web.Response(body=answer, content_type="application/json")
 
 
 class Courier:
