@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mooring.balance import Balance
 from mooring.engine.capability import Capability
 from mooring.handoff import Handoff
 from mooring.home import Home
@@ -11,11 +12,18 @@ from mooring.pd.client import PdClient
 from mooring.ports import Chance, Clock, PlacementDriver
 from mooring.run.config import Config
 from mooring.run.pds import Make
+from mooring.traffic import live_settings
+from mooring.traffic.config import parse
 
 
 def capabilities(config: Config) -> Sequence[Capability]:
     """All of them, on or off: what a switched-off one has begun must still end well."""
-    return [Handoff(config.handoff), Home(config.home), Mix(config.mix, namespace=config.namespace)]
+    return [
+        Handoff(config.handoff),
+        Home(config.home),
+        Mix(config.mix, namespace=config.namespace),
+        Balance(config.balance, settings=parse(config.traffic, live_settings()), on="traffic" in config.on()),
+    ]
 
 
 def make_pd(clock: Clock, chance: Chance) -> Make:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from mooring.balance.policy import BalancePolicy
 from mooring.handoff.policy import HandoffPolicy
 from mooring.home.policy import HomePolicy
 from mooring.mix.policy import MixPolicy
@@ -51,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     handoff: HandoffPolicy = HandoffPolicy()
     home: HomePolicy = HomePolicy()
     mix: MixPolicy = MixPolicy()
+    balance: BalancePolicy = BalancePolicy()
     #: The queue's five settings, as in `mooring traffic replay --config`.
     traffic: dict[str, Any] = {}
 
@@ -62,7 +64,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "handoff", "home", "mix", "traffic"}
+    if f.encode_name not in {"pd", "handoff", "home", "mix", "balance", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
 

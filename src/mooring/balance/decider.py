@@ -1,0 +1,190 @@
+"""The traffic capability: our schedulers drive a PD through the queue.
+
+Two keys per TidbCluster: `tidb/demo` looks at the regions and proposes, `pause/tidb/demo` keeps PD's own schedulers
+paused meanwhile. What the queue releases goes to PD's operators API (`driving`); what PD runs besides is a fact
+(`foreign`). Nothing is written down by us: PD is where these operators live, so PD is where they are read back from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from mooring.balance import driving, foreign
+from mooring.balance.book import Book
+from mooring.balance.influence import Influence
+from mooring.balance.pausing import Pauses, is_released
+from mooring.balance.policy import BalancePolicy
+from mooring.balance.schedulers import look_at_all, operator_of
+from mooring.model.cluster import Key
+from mooring.model.decision import Course, Glance, Look, Resumed, Running, Verdict, Withdrawal
+from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
+from mooring.model.instructions import Instruction, LookAtRegions
+from mooring.model.kinds import Kind
+from mooring.model.operator import Operator
+from mooring.model.reasons import Reason, State
+from mooring.model.tidb import PdOperator, PdView, TidbCluster
+from mooring.traffic import Queue, Settings, live_settings, region_claims, region_operator
+from mooring.traffic.config import REGION_SCHEDULERS
+from mooring.world.read import WorldRead
+
+PAUSE = "pause/"
+#: A scheduler without a cap still proposes only so many at a time.
+AT_ONCE = 10
+#: After proposals that may have passed at once, the next look.
+SOON_S = 0.05
+
+
+class Balance:
+    name = "traffic"
+    sources = frozenset(REGION_SCHEDULERS)
+
+    def __init__(
+        self, policy: BalancePolicy | None = None, *, settings: Settings | None = None, on: bool = True
+    ) -> None:
+        self.policy = policy or BalancePolicy()
+        self._settings = settings or live_settings()
+        #: Switched off, it neither waits for a PD nor takes anybody's operators for its own.
+        self._on = on
+        self._books: dict[Key, Book] = {}
+        self._pauses = Pauses(self.policy)
+
+    # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
+        match happening:
+            case Change(kind=Kind.TIDB_CLUSTER, key=key) | PdSeen(cluster=key) | PdLost(cluster=key):
+                yield from (str(key), f"{PAUSE}{key}")
+            case RegionsSeen(cluster=key):
+                self._book(key).take(happening)
+                yield str(key)
+            case OperatorEnded(operator=operator):
+                yield operator.args["cluster"]
+
+    def keys(self, world: WorldRead) -> Iterable[str]:
+        for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
+            yield from (f"{PAUSE}{tc.key}", str(tc.key))
+
+    def _book(self, cluster: Key) -> Book:
+        return self._books.setdefault(cluster, Book(self.policy))
+
+    # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
+
+    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+        namespace, _, name = key.removeprefix(PAUSE).partition("/")
+        cluster = Key(namespace, name)
+        tc, lost = world.tidb_cluster(cluster), world.pd_lost(cluster)
+        view = None if lost else world.pd(cluster)
+        if tc is None:
+            self._books.pop(cluster, None)
+            return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone")))
+        if key.startswith(PAUSE):
+            return self._pauses.look(tc, view, now)
+        if is_released(tc):
+            return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
+        if view is None:
+            waits = Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+            return Look(verdict=waits, glances=(Glance(cluster, now + (self.policy.recheck_s if lost else 0.0)),))
+        return self._look(tc, view, world.pd_observed_at(cluster) or now, queue, now)
+
+    def _look(self, tc: TidbCluster, view: PdView, seen_at: float, queue: Queue, now: float) -> Look:
+        cluster, book = tc.key, self._book(tc.key)
+        book.see(view)
+        more = book.advance()
+        strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
+        facts = tuple(foreign.facts(strangers, queue.settings, book.summary, cluster))
+        reads: tuple[Instruction, ...] = (LookAtRegions(cluster=cluster),) if book.due(view, now) else ()
+        doubt = book.doubt(view)
+        busy = bool(view.operators) or bool(doubt)
+        glances = (Glance(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
+        if doubt or not self._pauses.hold(cluster, view, now):
+            waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
+            again_at = now + (0.0 if more else self.policy.recheck_s)
+            return Look(facts=facts, instructions=reads, glances=glances, verdict=waits, again_at=again_at)
+        proposals = tuple(self._propose(book, strangers, cluster, queue))
+        return Look(
+            proposals=proposals,
+            facts=facts,
+            instructions=reads,
+            glances=glances,
+            again_at=now if more else now + (SOON_S if proposals else self.policy.idle_s),
+        )
+
+    def _propose(self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue) -> Iterator[Operator]:
+        rooms = self._rooms(queue)
+        if not any(rooms.values()):
+            return
+        picture = book.picture()
+        _foresee(picture.influence, strangers, cluster, queue)
+        for wish in look_at_all(picture, rooms):
+            operator = operator_of(wish, queue.settings, str(cluster))
+            region = book.summary.regions[wish.move.regions[0]]
+            args = {"cluster": str(cluster), "version": str(region.version)}
+            yield msgspec.structs.replace(operator, args=args)
+
+    def _rooms(self, queue: Queue) -> Mapping[str, int]:
+        """How many more each scheduler may have waiting."""
+        rooms = {}
+        for source in self.policy.sources:
+            cap = queue.settings.cap(source)
+            rooms[source] = max(0, (AT_ONCE if cap is None else cap) - queue.waiting_of(source))
+        return rooms
+
+    def _is_ours(self, operator: PdOperator, cluster: Key, queue: Queue) -> bool:
+        """Charged already as an operator. One that was read back without its region is charged as a fact as well: of
+        the two the larger counts, and the fact knows who leads it."""
+        holder = queue.holder(region_claims((operator.region_id,), str(cluster))[0])
+        return holder is not None and queue.is_running(holder.id) and "resumed" not in holder.args
+
+    # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
+
+    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+        book = self._book(driving.cluster_of(running.operator))
+        return driving.steer(running, world, book, self.policy, now)
+
+    # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def resume(self, world: WorldRead, now: float) -> Iterator[Resumed]:
+        self._books.clear()
+        self._pauses.forget()
+        if not self._on:
+            return
+        for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
+            view = world.pd(tc.key)
+            for found in view.operators if view is not None else ():
+                if found.desc in foreign.OURS and foreign.steps_of(found):
+                    yield Resumed(self._read_back(found, tc.key), 0, 0, now)
+
+    def _read_back(self, found: PdOperator, cluster: Key) -> Operator:
+        operator = region_operator(
+            id=f"pd/{cluster}/{found.region_id}",
+            source=foreign.OURS[found.desc],
+            move=foreign.move_of(found),
+            settings=self._settings,
+            cluster=str(cluster),
+            reason=Reason.RESUMED,
+            detail=found.brief,
+        )
+        # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
+        cost = foreign.costs(found, self._settings)
+        phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
+        return msgspec.structs.replace(operator, phases=phases, args={"cluster": str(cluster), "resumed": "true"})
+
+    def waits_for(self, world: WorldRead) -> Iterator[str]:
+        for tc in world.tidb_clusters() if self._on else ():
+            if world.pd(tc.key) is None and not world.pd_lost(tc.key):
+                yield f"a look at the PD of {tc.key}"
+
+
+def _foresee(influence: Influence, strangers: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:
+    """Everything under way on this cluster's regions, ours and others'."""
+    influence.add_operators(queue.operators(), f"region/{cluster}/")
+    for stranger in strangers:
+        if stranger.region_id not in influence.busy:
+            influence.add((stranger.region_id,), foreign.steps_of(stranger))
+
+
+def _waiting(queue: Queue, cluster: Key, reason: Reason, detail: str) -> Iterator[Withdrawal]:
+    for operator in list(queue.operators()):
+        ours = operator.source in Balance.sources and operator.args.get("cluster") == str(cluster)
+        if ours and not queue.is_running(operator.id):
+            yield Withdrawal(operator.id, reason, detail)

@@ -1,0 +1,89 @@
+"""Five stores and three hundred regions, and one store more: regions and leaders spread over it under the limit."""
+
+from collections.abc import Mapping
+
+from mooring.balance import BalancePolicy, foreign
+from mooring.balance.summary import Summary
+from mooring.model.kinds import Kind
+from mooring.rehearse.rig import Rig
+from mooring.run.config import Config
+from mooring.sandbox.pd import SandboxPd
+from mooring.traffic import live_settings
+
+NAMESPACE, NAME = "tidb", "demo"
+#: What may be under way on one store.
+LIMIT = 20
+
+
+async def add_store(rig: Rig, wanted: int) -> None:
+    """tidb-operator is asked for so many TiKV members; returns when all are Ready."""
+    part = {"spec": {"tikv": {"replicas": wanted}}}
+    await rig.api.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, part)
+    await rig.until(lambda: rig.cluster.ready(NAMESPACE, f"{NAME}-tikv") == wanted)
+
+
+class ScaleOutScene:
+    """`build` makes the cluster, `act` adds the store, `balanced` says when it is over; `watch` looks on meanwhile."""
+
+    name = "scale-out"
+
+    def __init__(self, stores: int = 5, regions: int = 300, seed: int = 1, policy: BalancePolicy | None = None) -> None:
+        self.stores = stores
+        self.regions = regions
+        self.seed = seed
+        self.policy = policy or BalancePolicy()
+        #: The most that was charged to one store at any one moment, by the steps that PD itself was running.
+        self.peak = 0
+        #: What PD's own balancers ran while ours had them paused.
+        self.intruders: list[str] = []
+
+    def rig(self) -> Rig:
+        return Rig(seed=self.seed, config=Config(features={"traffic": True}, balance=self.policy))
+
+    async def build(self, rig: Rig) -> None:
+        cluster = rig.cluster
+        cluster.add_nodes(self.stores + 2)
+        cluster.tidb_cluster(NAMESPACE, NAME, tidb=0, tikv=self.stores, pd=0, with_pd=True)
+        await rig.sleep(1.0)
+        await rig.until(lambda: cluster.ready(NAMESPACE, f"{NAME}-tikv") == self.stores)
+        self.pd(rig).load(self.regions)
+
+    async def act(self, rig: Rig) -> None:
+        await add_store(rig, self.stores + 1)
+
+    def pd(self, rig: Rig) -> SandboxPd:
+        return rig.cluster.pd[NAMESPACE, NAME]
+
+    def counts(self, rig: Rig) -> Mapping[str, list[int]]:
+        """As TiKV really is, on the stores that live."""
+        tikv = self.pd(rig).server.tikv
+        alive = [s.id for s in tikv.stores.values() if s.alive]
+        return {"regions": [len(tikv.held[s]) for s in alive], "leaders": [len(tikv.led[s]) for s in alive]}
+
+    def watch(self, rig: Rig) -> None:
+        """What runs in PD at this moment, priced by its own steps."""
+        server = self.pd(rig).server
+        summary, settings = Summary(self.policy), live_settings()
+        load: dict[int, int] = {}
+        for running in server.operators.running.values():
+            region = server.cache.get(running.region_id)
+            if region is not None:
+                summary.put(region)
+            for store, cost in foreign.costs(running.view(), settings, summary).items():
+                load[store] = load.get(store, 0) + cost
+            if running.desc.startswith("balance-") and server.is_paused(running.desc):
+                self.intruders.append(running.line())
+        self.peak = max(self.peak, *load.values(), 0) if load else self.peak
+
+    def balanced(self, rig: Rig) -> bool:
+        """Every live store within the tolerance of every other, and nothing under way."""
+        self.watch(rig)
+        if rig.unsettled() or self.pd(rig).server.operators.running:
+            return False
+        counts = self.counts(rig)
+        spread = max(counts["regions"]) - min(counts["regions"])
+        return (
+            len(counts["regions"]) >= self.stores
+            and spread <= 2 * self.policy.region_tolerance
+            and max(counts["leaders"]) - min(counts["leaders"]) <= 2 * self.policy.leader_tolerance
+        )
