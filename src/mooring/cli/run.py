@@ -85,7 +85,7 @@ async def _main(config: "Config") -> None:
     from mooring.kube import ConfigError, HttpKubeApi, Scope, load
     from mooring.model.kinds import Kind
     from mooring.ports import NotFound, PortError
-    from mooring.run.assemble import capabilities, make_pd
+    from mooring.run.assemble import capabilities, make_pd, make_registry
     from mooring.run.config import host_port
     from mooring.run.peers import address_of, advertised, identity_with
     from mooring.run.replica import Replica
@@ -121,6 +121,7 @@ async def _main(config: "Config") -> None:
             chance,
             identity=identity,
             capabilities=capabilities(config),
+            make_registry=make_registry,
         )
         host, port = host_port(config.listen_http, "listen-http")
         runner = web.AppRunner(

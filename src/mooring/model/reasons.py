@@ -83,6 +83,10 @@ class Reason(StrEnum):
     # Fleet.
     QUORUM = "quorum"
     UNMET = "unmet"
+    #: More workers vanished at once than anybody believes without a word.
+    REMOVAL_HELD = "removal-held"
+    #: A taint of the template would cut pods off.
+    NO_EXECUTE = "no-execute"
 
 
 class State(StrEnum):

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from mooring.balance.policy import BalancePolicy
+from mooring.fleet.policy import FleetPolicy
 from mooring.handoff.policy import HandoffPolicy
 from mooring.home.policy import HomePolicy
 from mooring.mix.policy import MixPolicy
@@ -49,6 +50,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lease_s: int = 10
     renew_s: float = 7.0
     retry_s: float = 2.0
+    fleet: FleetPolicy = FleetPolicy()
     handoff: HandoffPolicy = HandoffPolicy()
     home: HomePolicy = HomePolicy()
     mix: MixPolicy = MixPolicy()
@@ -64,7 +66,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "handoff", "home", "mix", "balance", "traffic"}
+    if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
 

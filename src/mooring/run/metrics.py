@@ -4,8 +4,8 @@ A reader that asks for a series before anything happened finds it at 0: those wi
 at the start.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -23,6 +23,12 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_operators_waiting": ("Operators that wait", ("source",)),
     "mooring_operators_running": ("Operators that run", ("source",)),
+    "cke_sabakan_integration_successful": ("1 when the last pass over the machines succeeded (CKE's name)", ()),
+    "cke_sabakan_integration_timestamp_seconds": ("When the last pass over the machines was made (CKE's name)", ()),
+    "cke_sabakan_workers": ("Workers in the cluster, by role (CKE's name)", ("role",)),
+    "cke_sabakan_unused_machines": ("Healthy machines that are in no cluster (CKE's name)", ()),
+    "mooring_fleet_role_target": ("Workers of a role that the weights ask for", ("role",)),
+    "mooring_fleet_unmet": ("By how much a constraint is missed", ("constraint",)),
     "mooring_leading": ("1 while this replica holds the lease", ()),
     "mooring_deciding": ("1 while it proposes and promotes", ()),
     "mooring_synced": ("1 once every kind has been listed", ()),
@@ -51,6 +57,13 @@ SOURCES: Final = (
     "spot",
     "fleet",
 )
+
+
+@runtime_checkable
+class Gauges(Protocol):
+    """What a capability may have besides: figures of its own."""
+
+    def gauges(self) -> Iterable[tuple[str, dict[str, str], float]]: ...
 
 
 class Metrics:
@@ -93,10 +106,21 @@ class Metrics:
         for source in waiting:
             self.gauge("mooring_operators_waiting", {"source": source}, waiting[source])
             self.gauge("mooring_operators_running", {"source": source}, running.get(source, 0))
+        self._look_at_fleet(engine)
         self.gauge("mooring_leading", {}, engine.leading)
         self.gauge("mooring_deciding", {}, engine.deciding)
         self.gauge("mooring_synced", {}, engine.synced)
         self.gauge("mooring_inbox_events", {}, inbox)
+
+    def _look_at_fleet(self, engine: Engine) -> None:
+        """Whatever a capability says of itself; a role or constraint that is gone is no longer told."""
+        for name, (_, labels) in GAUGES.items():
+            if labels and name.startswith(("cke_", "mooring_fleet_")):
+                self._gauges[name].clear()
+        fleet = engine.capabilities.get("fleet")
+        if isinstance(fleet, Gauges) and engine.leading:
+            for name, named, value in fleet.gauges():
+                self.gauge(name, named, value)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

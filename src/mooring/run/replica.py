@@ -30,6 +30,8 @@ from mooring.run.keeper import Keeper
 from mooring.run.metrics import Metrics
 from mooring.run.pds import Make, PdDirectory
 from mooring.run.recorder import KubeRecorder
+from mooring.run.registry import Make as MakeRegistry
+from mooring.run.registry import SettingsRegistry
 from mooring.run.reviewer import Reviewer
 from mooring.run.shell import Shell
 from mooring.run.tls import Front
@@ -69,6 +71,7 @@ class Replica:
         identity: str,
         capabilities: Sequence[Capability],
         registry: MachineRegistry | None = None,
+        make_registry: MakeRegistry | None = None,
         quiet: bool = True,
     ) -> None:
         self.config = config
@@ -97,6 +100,9 @@ class Replica:
             on_started=self._started,
             on_stopped=self._stopped,
         )
+        self.registry = SettingsRegistry(
+            self.world, config.namespace, make=make_registry, fixed=registry, url=config.sabakan_url
+        )
         self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
         self.shell = Shell(
             self.engine,
@@ -104,7 +110,7 @@ class Replica:
             self.pds,
             clock,
             self.recorder,
-            registry=registry,
+            registry=self.registry,
             on_turn=self._account,
         )
         self._serve_admission(capabilities, chance)
@@ -149,6 +155,7 @@ class Replica:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.pds.close()
+                await self.registry.close()
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""
