@@ -113,9 +113,8 @@ class Hub:
                     await response.write(data)
                 async with self._news:
                     await self._news.wait_for(lambda seen=seen: self.seq != seen or self._closing)  # type: ignore[misc]
-        except (ConnectionError, asyncio.CancelledError):
-            if not self._closing:
-                raise
+        except ConnectionError:
+            pass  # the viewer has left
         finally:
             self.viewers -= 1
         return response

@@ -127,7 +127,7 @@ class Tab:
             raise AssertionError(f"never came: {expression}\n{body}") from None
 
     async def press(self, key: str) -> None:
-        code, number, text = KEYS.get(key, (key, ord(key.upper()), key))
+        code, number, text = KEYS[key] if key in KEYS else (key, ord(key.upper()), key)
         common = {"key": key, "code": code, "windowsVirtualKeyCode": number}
         down = {"type": "keyDown", **common} | ({"text": text} if text else {})
         await self.call("Input.dispatchKeyEvent", **down)

@@ -70,7 +70,7 @@ class Site:
     def _run(self) -> None:
         try:
             run_paced(self._life, self.stage.cluster.timeline, self._speed)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             self._failed = error
             self._ready.set()
 

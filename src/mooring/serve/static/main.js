@@ -58,7 +58,7 @@ function draw(name) {
     const hidden = rows.length - matching.length;
     rows = matching;
     const quiet = !page.filter && name === "nodes" && table.total > rows.length;
-    if (quiet) rows = [...rows, { more: true, id: `… ${(table.total - rows.length).toLocaleString("en")} more with no news (3: list)` }];
+    if (quiet) rows = [...rows, { list: true, id: `… ${(table.total - rows.length).toLocaleString("en")} more with no news (3: list)` }];
     tables[name].show({ count: rows.length, at: (i) => rows[i], empty: nothing(name, hidden) }, page.shown);
   }
   text($(`${name}-sum`), summary(name, table));
@@ -141,7 +141,7 @@ function speak(words = "") {
 }
 
 function open(view, row, from) {
-  if (row.more) { go("nodes"); return; }
+  if (row.list) { go("nodes"); return; }
   const about = subject(view, row);
   if (about) why.open(about, row, from);
 }

@@ -17,6 +17,9 @@ function pad(n) { return String(n).padStart(2, "0"); }
 
 const plain = (key) => (cell, row) => text(cell, row[key] === undefined || row[key] === "" ? "–" : row[key]);
 
+// The line that stands for all nodes with nothing to say has one cell only.
+function unlessList(fill) { return (cell, row, s) => (row.list ? text(cell, "") : fill(cell, row, s)); }
+
 function state(cell, row) {
   text(cell, `${GLYPH[row.state] ?? "?"} ${row.state}`);
   cell.dataset.state = row.state;
@@ -46,11 +49,11 @@ export const COLUMNS = {
     { name: "held by", cls: "wide", fill: held },
   ],
   nodes: [
-    { name: "node", fill: (cell, row) => text(cell, `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
-    { name: "class", fill: plain("cls") },
-    { name: "rack", fill: plain("rack") },
-    { name: "pods", cls: "wide", fill: pods },
-    { name: "news", cls: "wide", fill: news },
+    { name: "node", cls: "over", fill: (cell, row) => text(cell, row.list ? row.id : `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
+    { name: "class", fill: unlessList(plain("cls")) },
+    { name: "rack", fill: unlessList(plain("rack")) },
+    { name: "pods", cls: "wide", fill: unlessList(pods) },
+    { name: "news", cls: "wide", fill: unlessList(news) },
   ],
   racks: [
     { name: "rack", fill: plain("id") },
