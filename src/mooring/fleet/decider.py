@@ -275,6 +275,9 @@ class Fleet:
         machine = self._seen(world)[0].get(member.address) if member is not None else None
         if member is None or machine is None:
             return Look()
+        mark = retire.retiring_mark(node)
+        if mark is not None and mark.step == retire.EMPTIED:
+            return Look()  # its operator is writing the taint
         template = settings.template
         if not member.control_plane and template.for_worker(machine.role) is None:
             return Look()
