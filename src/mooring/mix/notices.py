@@ -6,6 +6,7 @@ that a new leader does not count anew. A signal that disappears again from a Rea
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -15,7 +16,9 @@ from mooring.model.cluster import Node
 from mooring.model.marks import CORDONED_BY, Mark, read_mark
 from mooring.world.read import WorldRead
 
-SOURCE = "spot"
+SOURCE: Final = "spot"
+#: What the edge makes of a kubelet that says it is shutting down (`wire.objects.SHUTDOWN`).
+_SHUTDOWN: Final = "NodeShutdown"
 
 
 class Signal(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +64,7 @@ def _seen(detector: Detector, node: Node, node_class: NodeClass) -> Iterator[tup
             yield f"label {key}", None
         case Sign.DELETION if node.deletion_at is not None:
             yield "the Node is being deleted", None
-        case Sign.SHUTDOWN if node.ready == "False" and node.ready_reason == "NodeShutdown":
+        case Sign.SHUTDOWN if node.ready == "False" and node.ready_reason == _SHUTDOWN:
             yield "the kubelet is shutting down", None
         case Sign.CORDON if node.unschedulable and node_class is NodeClass.SPOT and CORDONED_BY not in node.annotations:
             yield "a cordon on a spot node", None

@@ -179,10 +179,15 @@ class Address(Wire, frozen=True):
     address: str = ""
 
 
+class NodeCondition(Condition, frozen=True):
+    #: The kubelet says here, and nowhere else, that the node is shutting down.
+    message: str | None = None
+
+
 class NodeStatus(Wire, frozen=True):
     allocatable: NodeAmounts | None = None
     capacity: NodeAmounts | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
     addresses: tuple[Address, ...] | None = None
 
 

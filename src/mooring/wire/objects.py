@@ -31,6 +31,8 @@ from mooring.wire.fields import (
 from mooring.wire.pods import controller, expressions, terms
 from mooring.wire.quantity import epoch, milli, share_of, whole
 
+#: Our word for a kubelet in graceful shutdown: its own reason is the same as for any node that is not Ready.
+SHUTDOWN: Final = "NodeShutdown"
 #: A policy/v1 budget without a selector selects no pod (an empty one selects all).
 _NOTHING: Final = (Requirement("", "In", ()),)
 
@@ -44,6 +46,8 @@ def node(wire: WireNode) -> Node:
             if condition.type == "Ready":
                 ready, reason = sharing.text(condition.status or "Unknown"), sharing.text(condition.reason or "")
                 since = epoch(condition.last_transition_time)
+                if ready == "False" and "shutting down" in (condition.message or ""):
+                    reason = SHUTDOWN
             elif condition.status == "True":
                 conditions.append(sharing.text(condition.type))
         amounts = status.allocatable or status.capacity or amounts
