@@ -54,7 +54,8 @@ class Pauses:
         if is_released(tc):
             return self._resume(cluster) if cluster in self._asked else Look()
         if view is None or view.evicting is None:
-            return Look()  # a PD that has just started has no schedulers yet, and is looked at again anyway
+            # A PD that has just started has no schedulers to pause yet, and will not wait for us when it has.
+            return Look(glances=() if view is None else (Glance(cluster, now),))
         asked_at, life = self._asked.get(cluster, (0.0, 0))
         due = asked_at + self._policy.renew_s
         if life == view.start_timestamp and now < due:

@@ -115,6 +115,16 @@ def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Wish]:
                 source = max(extra, key=lambda row: (picture.region_score(row), row.id))
                 why = f"{len(voters(region))} of {wanted} peers: one less on store {source.id}"
                 yield Wish(REPLICA, remove_peer(region, source.id), Reason.REPAIR, why)
+            elif count > wanted:
+                yield from _stray(picture, region)
+
+
+def _stray(picture: Picture, region: Region) -> Iterator[Wish]:
+    """A learner that an operator left behind when PD forgot it. Those of TiFlash are wanted where they are."""
+    for peer in region.peers:
+        if peer.role == "Learner" and not picture.summary.stores[peer.store_id].apart:
+            why = f"a learner was left behind on store {peer.store_id}"
+            yield Wish(REPLICA, remove_peer(region, peer.store_id), Reason.REPAIR, why)
 
 
 def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreRow]) -> int | None:

@@ -32,8 +32,9 @@ class ScaleOutScene:
         self.regions = regions
         self.seed = seed
         self.policy = policy or BalancePolicy()
-        #: The most that was charged to one store at any one moment, by the steps that PD itself was running.
-        self.peak = 0
+        #: The most that was under way on one store at any one moment, by the steps that PD was running: of ours, and
+        #: with everybody else's. A PD that restarts has forgotten its pauses and balances by itself until paused again.
+        self.peak = self.peak_of_all = 0
         #: What PD's own balancers ran while ours had them paused.
         self.intruders: list[str] = []
 
@@ -65,20 +66,27 @@ class ScaleOutScene:
         server = self.pd(rig).server
         summary, settings = Summary(self.policy), live_settings()
         load: dict[int, int] = {}
+        ours: dict[int, int] = {}
         for running in server.operators.running.values():
             region = server.cache.get(running.region_id)
             if region is not None:
                 summary.put(region)
             for store, cost in foreign.costs(running.view(), settings, summary).items():
                 load[store] = load.get(store, 0) + cost
-            if running.desc.startswith("balance-") and server.is_paused(running.desc):
+                if running.desc in foreign.OURS:
+                    ours[store] = ours.get(store, 0) + cost
+            if server.is_paused(running.desc) and running.created_at > server.paused[running.desc][0]:
                 self.intruders.append(running.line())
-        self.peak = max(self.peak, *load.values(), 0) if load else self.peak
+        self.peak = max([self.peak, *ours.values()])
+        self.peak_of_all = max([self.peak_of_all, *load.values()])
 
     def balanced(self, rig: Rig) -> bool:
-        """Every live store within the tolerance of every other, and nothing under way."""
+        """Every live store within the tolerance of every other, nothing on dead ones, and nothing under way."""
         self.watch(rig)
         if rig.unsettled() or self.pd(rig).server.operators.running:
+            return False
+        tikv = self.pd(rig).server.tikv
+        if any(tikv.held[s.id] for s in tikv.stores.values() if not s.alive):
             return False
         counts = self.counts(rig)
         spread = max(counts["regions"]) - min(counts["regions"])

@@ -1,0 +1,180 @@
+"""T12 on the sandbox's PD: a store is added and everything spreads under the limit, whatever happens meanwhile."""
+
+import pytest
+
+from mooring.balance.pausing import RELEASED, TRAFFIC
+from mooring.model.kinds import Kind
+from mooring.rehearse.scenes.balance import LIMIT, NAME, NAMESPACE, ScaleOutScene
+
+
+def play(befalls=None, **how):
+    """Play the scene; `befalls(rig, scene)` happens when about a third of the regions have moved."""
+    scene = ScaleOutScene(**how)
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        if befalls is not None:
+            await rig.until(lambda: scene.watch(rig) or min(scene.counts(rig)["regions"]) >= 50)
+            await befalls(rig, scene)
+        await rig.until(lambda: scene.balanced(rig), limit_s=4000)
+        scene.moved = len([w for w in rig.writes if "add_operator" in w])
+        await rig.sleep(200)
+        scene.moved_later = len([w for w in rig.writes if "add_operator" in w]) - scene.moved
+        scene.regions_left = {len(g.peers) for g in scene.pd(rig).server.tikv.groups.values()}
+
+    scene.rig().play(whole)
+    return scene
+
+
+def test_a_new_store_is_filled_under_the_limit():
+    """T12: five stores, 300 regions, one store added: balanced, no store above its limit, PD's balancers idle."""
+    scene = play()
+    assert 0 < scene.peak == scene.peak_of_all <= LIMIT
+    assert scene.intruders == []
+    assert scene.regions_left == {3}
+    # 900 peers over six stores: 150 for the new one, and leaders to even out. Nothing goes to and fro.
+    assert 150 <= scene.moved <= 150 + 300 // 4
+    assert scene.moved_later == 0
+
+
+async def die(rig, scene):
+    """As kill -9, and another starts when its lease has run out."""
+    rig.kill()
+    for _ in range(12):
+        scene.watch(rig)
+        await rig.sleep(0.25)
+    rig.start()
+    await rig.until(lambda: scene.watch(rig) or rig.leads())
+
+
+async def pd_restarts(rig, scene):
+    scene.pd(rig).restart()
+    await rig.sleep(1.0)
+
+
+async def a_store_is_lost(rig, scene):
+    """Its process is gone for good: after half an hour PD calls it Down, and its peers are made up for elsewhere."""
+    scene.pd(rig).pod_gone(f"{NAME}-tikv-1")
+
+
+@pytest.mark.parametrize("befalls", [die, pd_restarts, a_store_is_lost])
+def test_it_balances_whatever_happens_midway(befalls):
+    """T12: the same with us killed, PD restarted, a store lost: balanced in the end, never above the limit."""
+    scene = play(befalls)
+    assert 0 < scene.peak <= LIMIT
+    assert scene.intruders == []
+    assert scene.regions_left == {3}
+
+
+@pytest.mark.parametrize("write", [1, 4, 7, 30, 61])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_killed_at_a_write_it_ends_the_same(write, side):
+    """T12: killed right before or right after a pause or an operator: what PD runs is read back and followed."""
+    scene = ScaleOutScene(stores=3, regions=60)
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        rig.kill_at(write, side)
+        await scene.act(rig)
+        await rig.until(lambda: scene.watch(rig) or not rig.replicas or scene.balanced(rig), limit_s=2000)
+        assert not rig.replicas, "there was no such write"
+        rig.start()
+        await rig.until(lambda: scene.balanced(rig), limit_s=2000)
+
+    scene.rig().play(whole)
+    assert 0 < scene.peak <= LIMIT
+
+
+def test_pd_takes_over_when_we_are_gone():
+    """T12: killed for good, PD's own balancers are paused a minute at most, and finish the work."""
+    scene = ScaleOutScene()
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        server = scene.pd(rig).server
+        await rig.until(lambda: min(scene.counts(rig)["regions"]) >= 20)
+        assert server.is_paused("balance-region-scheduler")
+        rig.kill()
+        await rig.sleep(61)
+        assert not any(server.is_paused(name) for name in server.scheduler_names())
+        await rig.until(lambda: min(scene.counts(rig)["regions"]) >= 130)
+
+    scene.rig().play(whole)
+
+
+def test_released_pd_is_resumed_at_once_and_left_alone():
+    """T12: the annotation resumes PD's schedulers within a second or two; taken away, we are back."""
+    scene = ScaleOutScene()
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        server = scene.pd(rig).server
+        paused = lambda: {n for n in server.scheduler_names() if server.is_paused(n)}
+        await rig.until(lambda: len(paused()) == 3)
+        assert paused() == {
+            "balance-leader-scheduler",
+            "balance-region-scheduler",
+            "balance-hot-region-scheduler",
+        }
+        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {TRAFFIC: RELEASED})
+        await rig.until(lambda: not paused(), limit_s=2)
+        asked = len(rig.writes)
+        await rig.sleep(120)
+        assert not paused() and len(rig.writes) == asked
+        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {TRAFFIC: None})
+        await rig.until(lambda: len(paused()) == 3, limit_s=30)
+
+    scene.rig().play(whole)
+
+
+def test_leaders_leave_an_evicting_store_and_are_not_brought_back():
+    """T12: PD's evict-leader is never paused, and our balancing gives its store no leader."""
+    scene = ScaleOutScene(stores=4, regions=120)
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        pd = scene.pd(rig)
+        store = pd.store_of(f"{NAME}-tikv-0").id
+        await rig.sleep(5)
+        await pd.add_evict_leader(store)
+        await rig.until(lambda: not pd.server.led_by(store), limit_s=120)
+        for _ in range(120):
+            await rig.sleep(1)
+            assert not pd.server.led_by(store)
+        assert not pd.server.is_paused("evict-leader-scheduler")
+
+    scene.rig().play(whole)
+
+
+def test_somebody_elses_operators_take_room():
+    """T12: what a person asks of PD is charged on the stores it touches, so ours wait for it."""
+    scene = ScaleOutScene()
+
+    async def whole(rig):
+        await scene.build(rig)
+        pd = scene.pd(rig)
+        new = pd.attach(f"{NAME}-tikv-9")
+        for region in [r for r in await pd.regions() if r.leader_store == 1][:2]:
+            source = region.peers[-1].store_id
+            ask = {"name": "transfer-peer", "region_id": region.id, "from_store_id": source, "to_store_id": new}
+            await pd.add_operator(ask)
+        rig.start()
+        await rig.until(rig.leads)
+        await rig.until(lambda: scene.watch(rig) or bool(rig.leader().engine.waiting), limit_s=60)
+        for _ in range(100):
+            scene.watch(rig)
+            await rig.sleep(0.1)
+
+    scene.rig().play(whole)
+    assert 0 < scene.peak <= LIMIT
