@@ -101,12 +101,20 @@ class Engine:
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event in, decide a slice, and say what to do."""
-        self.now = max(now, self.now)
-        self._take(event)
-        return self.work(self.now)
+        return self.handle_all((event,), now)
 
-    def work(self, now: float) -> list[Instruction]:
-        """Decide a slice of what is dirty or due. Call again at once while `next_wakeup()` is not in the future."""
+    def handle_all(
+        self, events: Iterable[Event], now: float, enough: Callable[[], bool] | None = None
+    ) -> list[Instruction]:
+        """Take several in before deciding: what many of them make dirty is looked at once."""
+        self.now = max(now, self.now)
+        for event in events:
+            self._take(event)
+        return self.work(self.now, enough)
+
+    def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:
+        """Decide a slice of what is dirty or due, a shorter one when `enough()` says so. Call again at once while
+        `next_wakeup()` is not in the future."""
         self.now = max(now, self.now)
         self._take_in(self._intake.advance())
         if self.leading and self.synced and not self._intake.busy and not self.deciding:
@@ -118,11 +126,12 @@ class Engine:
                 operator_id = self._agenda.next_steer()
                 if operator_id is not None:
                     self._steer(operator_id)
-                    continue
-                due = self._agenda.next_look()
-                if due is None:
+                elif (due := self._agenda.next_look()) is not None:
+                    self._look(*due)
+                else:
                     break
-                self._look(*due)
+                if enough is not None and enough():
+                    break
         if self.leading:
             for instruction in self._glances.ask(self.now):
                 self._issue(instruction, None, "")

@@ -26,6 +26,8 @@ log = structlog.get_logger()
 
 #: Events per turn of the pump before others on the loop get theirs.
 TURN = 64
+#: And how long it may decide in one turn, unless a single look takes longer.
+SLICE_S = 0.002
 
 
 class Shell:
@@ -101,11 +103,11 @@ class Shell:
 
     def _turn(self) -> None:
         self._news.clear()
-        for _ in range(min(TURN, len(self._inbox))):
-            self._start(self.engine.handle(self._inbox.popleft(), self.now()))
+        events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
         due = self.engine.next_wakeup()
-        if due is not None and due <= self.now():
-            self._start(self.engine.handle(Tick(), self.now()))
+        if events or (due is not None and due <= self.now()):
+            end = self._clock.monotonic() + SLICE_S
+            self._start(self.engine.handle_all(events or (Tick(),), self.now(), lambda: self._clock.monotonic() >= end))
         if self._on_turn is not None:
             self._on_turn()
 
