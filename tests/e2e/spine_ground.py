@@ -34,6 +34,13 @@ if TESTS not in sys.path:
 REGIONS = 24
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive", "content-encoding", "accept-encoding"}
 
+SETTINGS = {
+    "lease-s": 3,
+    "renew-s": 2.0,
+    "retry-s": 0.5,
+    "handoff": {"recheck_s": 0.7, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},
+}
+
 CRD = {
     "metadata": {"name": "tidbclusters.pingcap.com"},
     "spec": {
@@ -53,10 +60,9 @@ CRD = {
 
 
 class Toll:
-    """Counts the writes that pass the doors and ends the process at an appointed one."""
+    """Counts the writes that pass the doors and ends the process that makes an appointed one."""
 
-    def __init__(self, kill):
-        self._kill = kill
+    def __init__(self):
         self._at = None
         self.writes = []
         self.killed = False
@@ -64,7 +70,7 @@ class Toll:
     def kill_at(self, number, side):
         self._at, self.killed = (len(self.writes) + number, side), False
 
-    def passes(self, what, side):
+    def passes(self, what, side, kill):
         """False: the process is gone, and with it whoever asked."""
         if side == "before":
             self.writes.append(what)
@@ -73,15 +79,15 @@ class Toll:
         if side == "before":
             self.writes.pop()  # it was never made
         self._at, self.killed = None, True
-        self._kill()
+        kill()
         return False
 
 
 class Door:
-    """A forwarding server on loopback in front of one target."""
+    """A forwarding server on loopback in front of one target, for one process."""
 
-    def __init__(self, target, toll, tls=None):
-        self._target, self._toll, self._tls = target, toll, tls
+    def __init__(self, target, toll, kill, tls=None):
+        self._target, self._toll, self._kill, self._tls = target, toll, kill, tls
 
     async def open(self):
         self._session = aiohttp.ClientSession(
@@ -103,7 +109,7 @@ class Door:
         counted = request.method != "GET" and not re.search(r"/(leases|events|selfsubject)", request.path)
         what = f"{request.method} {request.path}"
         body = await request.read()
-        if counted and not self._toll.passes(what, "before"):
+        if counted and not self._toll.passes(what, "before", self._kill):
             return _cut(request)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
         url = self._target + str(request.rel_url)
@@ -117,7 +123,7 @@ class Door:
                 data = await answer.read()
         except aiohttp.ClientError:
             return _cut(request)
-        if counted and not self._toll.passes(what, "after"):
+        if counted and not self._toll.passes(what, "after", self._kill):
             return _cut(request)
         kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
         return web.Response(status=answer.status, body=data, headers=kept)
@@ -188,7 +194,6 @@ class RealPlacement:
 
     async def start(self, names):
         from faketikv import FakeTikv
-
         from mooring.pd import PdClient
         from mooring.run.wall import SystemChance, WallClock
 
@@ -228,16 +233,89 @@ class RealPlacement:
         await self.tikv.close()
 
 
+class Mooring:
+    """One `mooring run`, with doors of its own."""
+
+    def __init__(self, ground, number):
+        self._directory = ground.directory / f"mooring-{number}"
+        self._directory.mkdir()
+        self.log = self._directory / "log"
+        self._ground = ground
+        self._doors = [
+            Door(ground.lab.apiserver, ground.toll, self.kill, ground.tls),
+            Door(ground.pd_url, ground.toll, self.kill),
+        ]
+
+    async def start(self):
+        server, pd = [await door.open() for door in self._doors]
+        self._write_files(server)
+        http, extender, webhook = free_ports(3)
+        self.url = f"http://127.0.0.1:{http}"
+        argv = [
+            *(sys.executable, "-m", "mooring", "run"),
+            *("--kubeconfig", str(self._directory / "kubeconfig"), "--config", str(self._directory / "mooring.yaml")),
+            *("--features", "handoff=true", "--namespace", self._ground.own),
+            *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
+            *("--listen-webhook", f"127.0.0.1:{webhook}"),
+            *("--pd", f"{self._ground.namespace}/demo={pd}"),
+        ]
+        with self.log.open("wb") as log:
+            self.popen = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
+        return self
+
+    def _write_files(self, server):
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "door",
+            "clusters": [{"name": "door", "cluster": {"server": server}}],
+            "users": [{"name": "door", "user": {}}],
+            "contexts": [{"name": "door", "context": {"cluster": "door", "user": "door"}}],
+        }
+        (self._directory / "kubeconfig").write_text(yaml.safe_dump(config))
+        (self._directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS))
+
+    def kill(self):
+        """kill -9."""
+        if self.alive():
+            self.popen.send_signal(signal.SIGKILL)
+            self.popen.wait(10)
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    async def ask(self, path):
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return await answer.json()
+
+    async def leads(self):
+        try:
+            return self.alive() and (await self.ask("/api/v1/status"))["deciding"]
+        except aiohttp.ClientError:
+            return False
+
+    async def serves(self):
+        try:
+            return (await self.ask("/api/v1/status"))["synced"]
+        except aiohttp.ClientError:
+            assert self.alive(), self.log.read_text()[-3000:]
+            return False
+
+    async def close(self):
+        self.kill()
+        for door in self._doors:
+            await door.close()
+
+
 class Ground:
     def __init__(self, lab, directory, *, real_pd=False):
         self.lab, self.directory = lab, directory
         self.namespace, self.own = lab.namespace("tidb"), lab.namespace("mooring")
         self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace)
-        self.toll = Toll(self.kill)
-        self.process = None
+        self.toll = Toll()
+        self.processes = []
         self.names = [f"demo-tikv-{i}" for i in range(3)]
         self.most_away = 0
-        self._starts = 0
 
     # ── Building ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,19 +330,16 @@ class Ground:
         await self.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
         await self.api.create(Kind.STATEFUL_SET, self._stateful_set())
         await until(self._all_ready, 40)
-        pd_url = await self.placement.start(self.names)
+        self.pd_url = await self.placement.start(self.names)
+        self.tls = _tls(connection, self.directory)
         self._following = asyncio.ensure_future(self._follow())
-        self._doors = [Door(self.lab.apiserver, self.toll, _tls(connection, self.directory)), Door(pd_url, self.toll)]
-        server, self.pd_url = [await door.open() for door in self._doors]
-        self._kubeconfig(server)
         return self
 
     async def __aexit__(self, *_):
-        self.kill()
+        for process in self.processes:
+            await process.close()
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
-        for door in self._doors:
-            await door.close()
         await self.placement.close()
         for name in (self.namespace, self.own):
             self.lab.kubectl("delete", "namespace", name, "--wait=false")
@@ -323,28 +398,10 @@ class Ground:
             },
         }
 
-    def _kubeconfig(self, server):
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "door",
-            "clusters": [{"name": "door", "cluster": {"server": server}}],
-            "users": [{"name": "door", "user": {}}],
-            "contexts": [{"name": "door", "context": {"cluster": "door", "user": "door"}}],
-        }
-        (self.directory / "kubeconfig").write_text(yaml.safe_dump(config))
-        settings = {
-            "lease-s": 3,
-            "renew-s": 2.0,
-            "retry-s": 0.5,
-            "handoff": {"recheck_s": 1.0, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},
-        }
-        (self.directory / "mooring.yaml").write_text(yaml.safe_dump(settings))
-
     # ── What TiKV does when its pods come and go ──────────────────────────────────────────────────────────────────
 
     async def _follow(self):
-        alive = {name: True for name in self.names}
+        alive = dict.fromkeys(self.names, True)
         uids = {name: await self.uid(name) for name in self.names}
         while True:
             away = 0
@@ -368,42 +425,23 @@ class Ground:
 
     # ── Mooring ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self):
-        http, extender, webhook = free_ports(3)
-        self.url = f"http://127.0.0.1:{http}"
-        self._starts += 1
-        self.log = self.directory / f"mooring-{self._starts}.log"
-        argv = [
-            *(sys.executable, "-m", "mooring", "run"),
-            *("--kubeconfig", str(self.directory / "kubeconfig")),
-            *("--config", str(self.directory / "mooring.yaml")),
-            *("--features", "handoff=true", "--namespace", self.own),
-            *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
-            *("--listen-webhook", f"127.0.0.1:{webhook}"),
-            *("--pd", f"{self.namespace}/demo={self.pd_url}"),
-        ]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
-
-    def kill(self):
-        """kill -9."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
-
-    def alive(self):
-        return self.process is not None and self.process.poll() is None
-
-    async def ask(self, path):
-        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
-            return await answer.json()
+    async def start(self):
+        """One process more; it need not lead."""
+        process = await Mooring(self, len(self.processes) + 1).start()
+        self.processes.append(process)
+        return process
 
     async def leads(self):
-        try:
-            return (await self.ask("/api/v1/status"))["deciding"]
-        except aiohttp.ClientError:
-            assert self.alive(), self.log.read_text()[-3000:]
-            return False
+        return await self.leader() is not None
+
+    async def leader(self):
+        for process in self.processes:
+            if await process.leads():
+                return process
+        return None
+
+    def logs(self):
+        return "\n".join(f"── {p.log}\n{p.log.read_text()[-2500:]}" for p in self.processes[-2:])
 
     # ── Looking and pulling ───────────────────────────────────────────────────────────────────────────────────────
 
