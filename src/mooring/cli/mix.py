@@ -1,12 +1,14 @@
 """`mooring mix`: replicas across on-demand and spot nodes."""
 
+import asyncio
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError
-from mooring.cli.output import Format, Output, print_json, print_table
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.server import Server, ask
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
 
@@ -58,3 +60,153 @@ def target(
     print_table(
         ("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [(str(wanted), str(on_demand), str(replicas - on_demand), sequence)]
     )
+
+
+@app.command
+def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
+    """List every workload that is switched on, those that need a look first, and the nodes that are about to go.
+
+    ON-DEMAND is "have of wanted"; SAFE counts the Ready ones on on-demand nodes that stay: what survives if every spot
+    node goes at once.
+
+    Example: mooring mix status
+    """
+    answer = ask(server, "/api/v1/mix")
+    if output is Format.JSON:
+        print_json(answer)
+        return
+    if not answer["on"]:
+        note("mix is off (mooring run --features mix=true): nothing is moved")
+    elif not answer["leading"]:
+        note("this replica follows: ask the leader for what waits and runs")
+    for node in answer["nodes"]:
+        signal = node["signal"] or "no signal any more"
+        note(f"{node['node']} goes in {node['seconds_left']:.0f} s ({signal}), {node['pods']} pods on it")
+    if not answer["workloads"]:
+        note("no workload has the label vacant.io/optimize-scheduling")
+        return
+    rows = [_row(one) for one in answer["workloads"]]
+    print_table(("STATE", "NAMESPACE", "WORKLOAD", "MODE", "READY", "ON-DEMAND", "SAFE", "WHAT IS WRONG"), rows)
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        one["state"],
+        one["namespace"],
+        f"{one['kind']}/{one['name']}",
+        one["mode"] or "–",
+        f"{one['ready']}/{one['replicas']}",
+        f"{one['have']}/{one['wanted']}",
+        str(one["safe"]),
+        one["wrong"] or "nothing",
+    )
+
+
+@app.command
+def explain(
+    workload: Annotated[str, Parameter(help="NAME, Deployment/NAME or StatefulSet/NAME.")],
+    *,
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = "default",
+    server: Server = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Say of one workload: its slots, where each pod stands, what is wrong, what happens next and why not yet.
+
+    Example: mooring mix explain web -n shop
+    Example: mooring mix explain StatefulSet/db -n shop -o json
+    """
+    kind, slash, name = workload.rpartition("/")
+    kinds = [kind] if slash else [k.value for k in WorkloadKind]
+    if slash and kind not in set(WorkloadKind):
+        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
+    missing = f"there is no Deployment or StatefulSet {namespace}/{name}"
+    answer: dict[str, Any] | None = None
+    for place, one in enumerate(kinds):
+        try:
+            answer = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing=missing)
+            break
+        except CommandError as error:
+            if error.code is not Exit.NOT_AS_IT_SHOULD_BE or place + 1 == len(kinds):
+                raise
+    assert answer is not None
+    if output is Format.JSON:
+        print_json(answer)
+        return
+    print("\n".join(_story(answer)))
+    rows = [
+        (
+            "–" if pod["slot"] is None else str(pod["slot"]),
+            pod["name"],
+            pod["given"],
+            pod["node"] or "–",
+            pod["node_class"] or "–",
+            "yes" if pod["ready"] else "no",
+            pod["note"],
+        )
+        for pod in answer["pods"]
+    ]
+    print_table(("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", ""), rows)
+
+
+def _story(one: dict[str, Any]) -> list[str]:
+    """Line 1 is the answer."""
+    name = f"{one['kind']}/{one['name']}"
+    if not one["managed"]:
+        first = f"{name} is not managed{': ' + one['wrong'] if one['wrong'] else ''}"
+    elif one["wrong"]:
+        first = f"{name} {one['state']}: {one['wrong']}"
+    else:
+        first = f"{name} is placed: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
+    lines = [first if len(first) <= 110 else first[:109] + "…", ""]
+    if one["managed"]:
+        by = " (the default of its kind)" if one["by_default"] else ""
+        lines.append(f"mode        {one['mode']}{by}: slots {one['sequence']}")
+        lines.append(f"floor       {one['wanted']} on on-demand; {one['safe']} Ready there now")
+    lines += [f"next        {one['next']}"] if one["next"] else []
+    lines += [f"not yet     {one['not_yet']}"] if one["not_yet"] else []
+    lines += [f"to change   {one['remedy']}"] if one["remedy"] else []
+    return [*lines, ""]
+
+
+@app.command
+def release(
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Give back what Mix has taken: detached pods go back to their ReplicaSets, our cordons and marks go.
+
+    For an uninstall, or when Mooring was stopped for good in the middle of something. Stop it first: a replica that
+    leads would begin anew. Only what a mark says we did is undone; a person's cordon stays.
+
+    Example: mooring mix release --dry-run
+    """
+    found, failed = asyncio.run(_release(kubeconfig, context, dry_run=dry_run))
+    if output is Format.JSON:
+        print_json({"undone": found, "failed": failed, "dry_run": dry_run})
+    else:
+        for line in found:
+            print(line)
+        for line in failed:
+            note(f"not done: {line}")
+        if not found and not failed:
+            note("nothing of ours is left behind")
+    return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
+
+
+async def _release(kubeconfig: str, context: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
+    from mooring.kube import ConfigError, HttpKubeApi, load
+    from mooring.ports import PortError
+    from mooring.run.undoing import released
+
+    try:
+        connection = load(kubeconfig or None, context=context)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    async with HttpKubeApi(connection) as api:
+        try:
+            return await released(api, dry_run=dry_run)
+        except PortError as error:
+            raise CommandError(f"the cluster cannot be read: {error}", Exit.COULD_NOT_LOOK) from None

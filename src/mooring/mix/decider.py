@@ -13,7 +13,8 @@ from mooring.mix import memory as remembering
 from mooring.mix.admission import Admission
 from mooring.mix.detach import is_detached, mark_on
 from mooring.mix.doomed import Watchlist
-from mooring.mix.health import health_of, is_fast
+from mooring.mix.explain import lines
+from mooring.mix.health import find_workload, health_of, is_fast, workload_key
 from mooring.mix.interrupt import Interruption, quorum_room
 from mooring.mix.labels import AFFINITY, ENABLED
 from mooring.mix.memory import Note
@@ -24,7 +25,7 @@ from mooring.mix.policy import MixPolicy
 from mooring.mix.room import Room
 from mooring.mix.workload import Rebalance
 from mooring.model.cluster import ConfigMap, Key, Node, Pod, Workload
-from mooring.model.decision import Course, Look, Resumed, Running
+from mooring.model.decision import Course, Line, Look, Resumed, Running
 from mooring.model.events import Change, Happening, OperatorEnded
 from mooring.model.instructions import Instruction
 from mooring.model.kinds import Kind
@@ -34,7 +35,6 @@ from mooring.traffic import Queue
 from mooring.world.read import WorldRead
 
 MEMORY = "mooring-mix-memory"
-_WORKLOADS = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 
 class Mix:
@@ -208,6 +208,9 @@ class Mix:
         serving = [p for p in rows if p is not None and p.active and p.owner is None and is_detached(p)]
         return tuple(sorted(serving, key=_farewell))
 
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+        return lines(self, subject, world, queue, now)
+
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
     def waits_for(self, world: WorldRead) -> Iterable[str]:
@@ -229,19 +232,6 @@ class Mix:
             yield Resumed(operator, 0, phase, mark.since)
 
 
-def workload_key(workload: Workload) -> str:
-    return f"workload/{workload.kind}/{workload.namespace}/{workload.name}"
-
-
-def find_workload(text: str, world: WorldRead) -> Workload | None:
-    """By "Deployment/shop/web"."""
-    kind, _, rest = text.partition("/")
-    namespace, _, name = rest.partition("/")
-    if kind not in _WORKLOADS:
-        return None
-    return world.workload(Kind(kind), Key(namespace, name))
-
-
 def _is_lost(node: Node | None) -> bool:
     return node is None or node.ready == "Unknown"
 
@@ -252,4 +242,4 @@ def _farewell(pod: Pod) -> tuple[float, str, str]:
     return deadline, pod.namespace, pod.name
 
 
-__all__ = ["KIND", "MEMORY", "Mix", "find_workload", "workload_key"]
+__all__ = ["KIND", "MEMORY", "Mix"]

@@ -5,14 +5,17 @@ names the pod that is not Ready: moving that very pod is not blocked by it.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from mooring.mix.labels import REBALANCE
-from mooring.model.cluster import Pod, Workload
+from mooring.model.cluster import Key, Pod, Workload
 from mooring.model.decision import Fact
 from mooring.model.kinds import Kind
 from mooring.world.read import WorldRead
+
+_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +78,19 @@ def _changing(workload: Workload, pods: tuple[Pod, ...], world: WorldRead) -> st
 def is_fast(workload: Workload) -> bool:
     """The quicker way is asked for by annotation, and only a Deployment can surge."""
     return workload.kind == Kind.DEPLOYMENT and workload.annotations.get(REBALANCE) == "fast"
+
+
+def workload_key(workload: Workload) -> str:
+    return f"workload/{workload.kind}/{workload.namespace}/{workload.name}"
+
+
+def find_workload(text: str, world: WorldRead) -> Workload | None:
+    """By "Deployment/shop/web"."""
+    kind, _, rest = text.partition("/")
+    namespace, _, name = rest.partition("/")
+    if kind not in _WORKLOADS:
+        return None
+    return world.workload(Kind(kind), Key(namespace, name))
 
 
 def target_of(workload: Workload) -> str:

@@ -1,0 +1,58 @@
+"""`GET /api/v1/mix` and `/api/v1/mix/<kind>/<namespace>/<name>`: who stands where, what is wrong, what comes next.
+
+Read only. Any replica answers; only the one that leads knows what waits and runs.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from mooring.mix.decider import Mix
+from mooring.mix.explain import doomed, report, summary
+from mooring.mix.health import find_workload
+from mooring.run.replica import Replica
+
+
+def add_to(app: web.Application, find: Callable[[], Replica | None]) -> None:
+    pages = MixPages(find)
+    app.add_routes([web.get("/api/v1/mix", pages.status), web.get("/api/v1/mix/{workload:.+}", pages.workload)])
+
+
+class MixPages:
+    def __init__(self, find: Callable[[], Replica | None]) -> None:
+        self._find = find
+
+    def _parts(self) -> tuple[Replica, Mix]:
+        replica = self._find()
+        if replica is None:
+            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        mix = replica.engine.capabilities["mix"]
+        assert isinstance(mix, Mix)
+        return replica, mix
+
+    async def status(self, _: web.Request) -> web.Response:
+        replica, mix = self._parts()
+        engine = replica.engine
+        return _json(
+            {
+                "on": "mix" in engine.on,
+                "leading": engine.deciding,
+                "workloads": summary(mix, engine.world, engine.queue, engine.now),
+                "nodes": doomed(mix, engine.world, engine.now),
+            }
+        )
+
+    async def workload(self, request: web.Request) -> web.Response:
+        replica, mix = self._parts()
+        engine = replica.engine
+        name = request.match_info["workload"]
+        workload = find_workload(name, engine.world)
+        if workload is None:
+            return _json({"error": f"there is no {name}"}, status=404)
+        found = msgspec.to_builtins(report(mix, workload, engine.world, engine.queue, engine.now))
+        return _json({**found, "on": "mix" in engine.on, "leading": engine.deciding})
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
