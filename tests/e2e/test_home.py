@@ -131,7 +131,7 @@ class Tidb:
             }
         )
         template = {
-            "metadata": {"labels": labels, "annotations": {"lab.mooring.dev/grace-seconds": "1"}},
+            "metadata": {"labels": labels, "annotations": how.pop("annotations", {})},
             "spec": {
                 "schedulerName": SCHEDULER,
                 "nodeSelector": {"test": nodes},
@@ -384,7 +384,9 @@ def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Pl
 @pytest.mark.parametrize("held", [True, False], ids=["held", "not held"])
 def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
     """H8: another scheduler's pod waits for room and takes a member's seat, unless it is held; then the member is back."""
-    tidb = Tidb(lab, place.namespace, place.label, labels={"mooring.dev/hold-seat": "true"} if held else {})
+    labels = {"mooring.dev/hold-seat": "true"} if held else {}
+    leaves_slowly = {"lab.mooring.dev/grace-seconds": "2"}
+    tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
     homes = tidb.settle()
     place.filler("greedy", schedulerName="default-scheduler")
     until(lambda: unschedulable(tidb.get("pod/greedy")), what="the other scheduler finds no room")
