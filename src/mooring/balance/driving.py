@@ -66,6 +66,10 @@ def _follow(running: Running, seen_at: float, book: Book, policy: BalancePolicy,
         )
     gone_at = running.notes.setdefault("gone", now)
     if book.seen_at(region_id) < gone_at:
+        if running.notes.get("looked") == now:
+            # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
+            return Course(step=running.step, again_at=now + policy.recheck_s)
+        running.notes["looked"] = now
         asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
         return Course(step=running.step, instructions=(LookAtRegions(cluster=cluster, region_ids=asked),))
     if reached(operator, book.summary.regions.get(region_id)):

@@ -193,7 +193,8 @@ class Engine:
         """Mark dirty what this may concern. Before we decide there is no need: then everything is looked at once."""
         if not self.deciding:
             return
-        for name in sorted(self.on):
+        # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
+        for name in sorted(self.capabilities if isinstance(happening, RegionsSeen) else self.on):
             for key in self.capabilities[name].touched(happening, self.world):
                 self._agenda.look((name, key), cause)
         # Few run at a time; each is asked again whenever something moved that it names.
