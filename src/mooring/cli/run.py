@@ -82,7 +82,7 @@ def run(
 
 
 def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
-    """uvloop where it is installed (`pip install mooring[fast]`): TLS handshakes cost half."""
+    """The loop of uvloop where it is installed (`pip install mooring[fast]`): TLS handshakes cost half."""
     try:
         import uvloop
     except ImportError:

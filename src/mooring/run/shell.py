@@ -28,6 +28,10 @@ log = structlog.get_logger()
 TURN = 64
 #: And how long it may decide in one turn, unless a single look takes longer.
 SLICE_S = 0.002
+#: After a turn that took longer, the pump rests for so many times as long (and at most so many seconds): a third of the
+#: loop is its own, and what arrives meanwhile is looked at once instead of one by one.
+REST = 2.0
+LONGEST_REST_S = 0.1
 
 
 class Shell:
@@ -83,7 +87,11 @@ class Shell:
         """Pump until canceled. Writes under way are given up on then; their marks say what had begun."""
         try:
             while True:
+                began = self._clock.monotonic()
                 self._turn()
+                took_s = self._clock.monotonic() - began
+                if took_s > SLICE_S:
+                    await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
         finally:
             for task in self._tasks:
