@@ -6,9 +6,9 @@ prefixes them with the capability's name.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from mooring.model.decision import Course, Look, Resumed, Running
+from mooring.model.decision import Course, Line, Look, Resumed, Running
 from mooring.model.events import Happening
 from mooring.traffic import Queue
 from mooring.world.read import WorldRead
@@ -39,3 +39,16 @@ class Capability(Protocol):
     def waits_for(self, world: WorldRead) -> Iterable[str]:
         """What must still be seen before `resume` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
         ...
+
+
+@runtime_checkable
+class Speaks(Protocol):
+    """What a capability may have besides: words of its own for `why`.
+
+    `subject` is "pod/<ns>/<name>", "node/<name>", "store/<ns>/<cluster>/<id>", "cluster/<ns>/<name>",
+    "workload/<ns>/<kind>/<name>", "machine/<serial>" or "operator/<id>". Answer with lines for what you know of it and
+    nothing else does: labels `asked`, `now`, `why there`, `gives up`, `to change` (a verb, then the command) have their
+    place; several `now` are joined. Called for one subject at a time, on or off, leading or not.
+    """
+
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]: ...

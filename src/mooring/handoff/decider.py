@@ -8,6 +8,8 @@ has proven the store empty. Two pods annotated in the same second wait for each 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from mooring.handoff import eviction, restart
 from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
 from mooring.handoff.policy import HandoffPolicy
@@ -22,9 +24,10 @@ from mooring.handoff.status import (
     tikv_target,
 )
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
+from mooring.handoff.words import words
 from mooring.handoff.writing import clear_mark, marks_of
 from mooring.model.cluster import Key, Pod
-from mooring.model.decision import Course, Glance, Look, Resumed, Running, Verdict, Withdrawal
+from mooring.model.decision import Course, Glance, Line, Look, Resumed, Running, Verdict, Withdrawal
 from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen
 from mooring.model.instructions import Instruction, RemoveEvictLeader, Tell
 from mooring.model.kinds import Kind
@@ -90,13 +93,13 @@ class Handoff:
         facts = [*missing_members(tc, pods, view), *foreign_evictions(cluster, view, ours)]
         proposals: list[Operator] = []
         instructions: list[Instruction] = []
-        verdict: Verdict | None = None
+        verdicts: list[Verdict] = []
         wishes = self._wishes(pods, now)
         for pod, wish in wishes:
             instructions.extend(_warn_unknown(pod, wish))
             answer = self._want(tc, pod, wish, marks, view, lost, queue, now)
             if isinstance(answer, Verdict):
-                verdict = verdict or answer
+                verdicts.append(msgspec.structs.replace(answer, subject=pod_subject(pod.key)))
                 if answer.reason == Reason.ONE_STORE:
                     instructions.append(_one_store(pod, answer.detail))
             elif answer is not None:
@@ -115,7 +118,8 @@ class Handoff:
             facts=tuple(facts),
             instructions=tuple(instructions),
             glances=(Glance(cluster, look_at),),
-            verdict=verdict,
+            verdict=verdicts[0] if verdicts else None,
+            verdicts=tuple(verdicts),
         )
 
     def _wishes(self, pods: Mapping[str, Pod], now: float) -> list[tuple[Pod, Wish]]:
@@ -150,7 +154,7 @@ class Handoff:
                 State.HELD,
                 Reason.TIMEOUT,
                 f"{pod.name} was given up: {mark.detail}",
-                "remove the annotation, then ask again",
+                "remove the annotation to ask again",
             )
         if view is None:
             return Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
@@ -231,6 +235,10 @@ class Handoff:
             self._ended = {s: at for s, at in self._ended.items() if now - at < LATE_S}
             self._ended[running.operator.subject] = now
         return course
+
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+        """What `why` has to say of a TiKV pod, a store or a TidbCluster that nobody else knows."""
+        return words(subject, world, queue, self.policy, now)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 

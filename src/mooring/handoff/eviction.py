@@ -182,6 +182,7 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
         return Course(
             step=EVICT,
             progress=_progress(running, scene, doubted.leaders),
+            figure=float(doubted.leaders),
             glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
         )
     if running.step == HOLD:
@@ -209,7 +210,7 @@ def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -
 def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
     waits_for_restart = scene.wish is not None and scene.wish.value == DELETE_POD
     every = policy.recheck_s if waits_for_restart else policy.idle_s
-    return Course(step=HOLD, phase=1, progress="empty", glances=(Glance(scene.cluster, scene.now + every),))
+    return Course(step=HOLD, phase=1, progress="empty, leaders kept off", glances=(Glance(scene.cluster, scene.now + every),))
 
 
 def _await_pod(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:

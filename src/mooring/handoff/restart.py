@@ -40,7 +40,7 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
         )
     stuck = stuck_volume(pod, world)
     if stuck:
-        return _wait(scene, policy, State.HELD, Reason.LOCAL_VOLUME, stuck)
+        return _wait(scene, policy, State.HELD, Reason.LOCAL_VOLUME, stuck, f"kubectl uncordon {pod.node}")
     if scene.lost or scene.view is None:
         return _wait(scene, policy, State.WAITS, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
     if scene.seen_at <= max(running.promoted_at, running.acted_at):
@@ -86,10 +86,10 @@ def _await(scene: Scene, policy: HandoffPolicy) -> Course:
     )
 
 
-def _wait(scene: Scene, policy: HandoffPolicy, state: State, reason: Reason, detail: str) -> Course:
+def _wait(scene: Scene, policy: HandoffPolicy, state: State, reason: Reason, detail: str, remedy: str = "") -> Course:
     return Course(
         step=DELETE,
-        waits=Verdict(state, reason, detail),
+        waits=Verdict(state, reason, detail, remedy),
         glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
         again_at=scene.now + policy.recheck_s,
     )

@@ -11,8 +11,7 @@ def stuck_volume(pod: Pod, world: WorldRead) -> str:
         return ""
     if any(_takes(node, terms) for node in world.nodes() if not node.unschedulable and node.ready == "True"):
         return ""
-    names = ", ".join(name for name, _ in terms)
-    return f"volume {names} of {pod.name} is bound to {pod.node or 'its node'}, and no schedulable node can take it"
+    return f"its volume is bound to {pod.node or 'its node'}, and no schedulable node can take it"
 
 
 def _takes(node: Node, terms: list[tuple[str, tuple[SelectorTerm, ...]]]) -> bool:

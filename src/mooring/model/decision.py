@@ -34,6 +34,15 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     #: What ends it, or the command that would.
     remedy: str = ""
+    #: The object it is about, where a key stands for several ("pod/tidb/demo-tikv-0"); "": the key itself.
+    subject: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One line of `why`: a label of its fixed list (`asked`, `now`, `to change`, …) and what there is to say."""
+
+    label: str
+    text: str
 
 
 class Withdrawal(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +75,8 @@ class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     machines_by: float | None = None
     again_at: float | None = None
     verdict: Verdict | None = None
+    #: The same for every object behind this key that there is something to say about; `why` reads it.
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -88,6 +99,8 @@ class Course(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     again_at: float | None = None
     #: Figures for people: "177 of 214 leaders gone".
     progress: str = ""
+    #: A figure that changes as long as it gets on (leaders left): it tells slow from stalled.
+    figure: float | None = None
     #: Why it does not get on just now.
     waits: Verdict | None = None
     end: End | None = None
@@ -107,6 +120,9 @@ class Running(msgspec.Struct, kw_only=True):
     notes: dict[str, float] = msgspec.field(default_factory=dict)
     #: When the last write on its behalf was confirmed.
     acted_at: float = 0.0
+    #: When its step or its figure last changed.
+    moved_at: float = 0.0
+    figure: float | None = None
 
 
 class Resumed(msgspec.Struct, frozen=True, gc=False):
