@@ -1,6 +1,6 @@
 """`mooring queue`: what waits and what runs, one row each."""
 
-from typing import Any
+from typing import Any, Final
 
 from cyclopts import App
 
@@ -9,10 +9,17 @@ from mooring.cli.server import Server, ask
 
 app = App(name="queue", help="Show what waits and what runs, in the order in which it will pass.")
 
+#: Word and shape, so that neither colour nor sight of it is needed.
+GLYPHS: Final = {"held": "▲ held", "refused": "× refused", "runs": "● runs", "waits": "○ waits"}
+COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITS FOR", "MISSING", "HELD BY", "SINCE", "DEADLINE")
+
 
 @app.default
 def queue(*, server: Server = "", output: Output = Format.TABLE) -> None:
-    """List every operator in the queue of the running Mooring.
+    """List every operator in the queue of the running Mooring, those that need a person on top.
+
+    A row says how far it has come (step k/n and progress), or which target it waits for (used/limit), how much is
+    missing there and who holds it. `mooring why operator/N` tells the rest.
 
     Example: mooring queue -o json
     """
@@ -20,24 +27,37 @@ def queue(*, server: Server = "", output: Output = Format.TABLE) -> None:
     if output is Format.JSON:
         print_json(answer)
         return
-    rows = [_running(op, answer["as_of"]) for op in answer["running"]]
-    rows += [_waiting(op) for op in answer["waiting"]]
+    rows = [cells(row, answer["as_of"]) for row in answer["rows"]]
     if not rows:
         note("nothing waits and nothing runs")
         return
-    rows.sort(key=lambda row: row[0] != "held")
-    print_table(("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITS FOR", "SINCE"), rows)
+    # A column that says nothing in any row is left out.
+    shown = [i for i in range(len(COLUMNS)) if i < 4 or any(row[i] != "–" for row in rows)]
+    print_table([COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 
-def _running(op: dict[str, Any], now: float) -> tuple[str, ...]:
-    step = f"{op['step']}/{len(op['steps'])} {op['steps'][op['step'] - 1]}" if op["steps"] else ""
-    text = f"{step}, {op['progress']}" if op["progress"] else step
-    waits = op["waits"]["detail"] if op["waits"] else "–"
-    seconds = max(0, int(now - op["since"]))
-    since = f"{seconds // 60}:{seconds % 60:02d}"
-    return (op["state"], op["id"], op["source"], f"{op['kind']} {op['subject']}", text, waits, since)
+def cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
+    progress = row.get("progress", "")
+    step = ", ".join(filter(None, (row.get("step", ""), progress)))
+    since, deadline = row.get("since"), row.get("deadline")
+    return (
+        GLYPHS.get(row["state"], row["state"]),
+        row.get("op") or "–",
+        row["source"],
+        row["what"],
+        step or "–",
+        row.get("waits") or "–",
+        row.get("missing") or "–",
+        ", ".join(row.get("by", ())) or "–",
+        _span(now - since) if since else "–",
+        _span(deadline - now) + " left" if deadline else "–",
+    )
 
 
-def _waiting(op: dict[str, Any]) -> tuple[str, ...]:
-    why = op["why"] or {}
-    return ("waits", op["id"], op["source"], f"{op['kind']} {op['subject']}", "–", why.get("answer", ""), "")
+def _span(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    return (
+        f"{whole // 60}:{whole % 60:02d}"
+        if whole < 3600
+        else f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    )

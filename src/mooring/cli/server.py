@@ -34,7 +34,7 @@ def ask(server: str, path: str, *, missing: str = "") -> Any:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code == 404 and missing:
-            raise CommandError(missing, Exit.NOT_AS_IT_SHOULD_BE) from None
+            raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
         raise CommandError(f"{base} answered {error.code} {error.reason}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
@@ -42,3 +42,12 @@ def ask(server: str, path: str, *, missing: str = "") -> Any:
             f"no Mooring answers at {base}: {reason}; start one (mooring run) or name it with --server",
             Exit.COULD_NOT_LOOK,
         ) from None
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """What the server says is wrong, when it says it in its own JSON."""
+    try:
+        told = json.load(error)
+    except (ValueError, OSError):
+        return ""
+    return str(told.get("error", "")) if isinstance(told, dict) else ""

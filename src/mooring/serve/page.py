@@ -13,11 +13,10 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from mooring.engine.why import explain
 from mooring.run.replica import Replica
 from mooring.serve.frames import PAGE, Framer, whole
 from mooring.serve.pagerows import node_row
-from mooring.serve.saying import render
+from mooring.serve.saying import answer, render, unknown
 from mooring.serve.stream import Hub
 
 POLICY: Final = (
@@ -126,9 +125,9 @@ class Page:
     async def say(self, request: web.Request) -> web.Response:
         """`why`, in the very words of the command line."""
         subject = request.match_info["subject"]
-        found = explain(self._replica.engine, subject)
+        found = answer(self._replica, subject)
         if found is None:
-            return web.Response(status=404, text=f"nothing is known of {subject}\n")
+            return web.Response(status=404, text=unknown(self._replica.engine, subject) + "\n")
         lines = render(msgspec.to_builtins(found), everything="all" in request.query)
         return web.Response(text="\n".join(lines) + "\n", headers=HEADERS)
 

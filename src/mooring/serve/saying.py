@@ -1,27 +1,23 @@
-"""The words of `why`: one rendering, printed by the command and shown by the page."""
+"""`why`, asked of a running replica: one answer for the command and the page, with the age of what it stands on."""
 
-import datetime as dt
-from typing import Any, Final
+from typing import Final
 
-SHOWN: Final = 4
-
-
-def render(answer: dict[str, Any], *, everything: bool = False) -> list[str]:
-    """Line 1 is the answer; then what there is to say, line by line; the newest history; how old it all is."""
-    lines = [answer["answer"], ""]
-    lines += [f"{line['label']:<12}{line['text']}" for line in answer.get("lines", [])]
-    history = answer.get("history", [])
-    if history:
-        shown = history if everything else history[-SHOWN:]
-        hidden = "" if len(shown) == len(history) else f"   ({len(shown)} of {len(history)}, --all)"
-        for index, entry in enumerate(shown):
-            label = "history" if index == 0 else ""
-            words = " ".join(filter(None, (entry["verb"], entry.get("reason", ""), entry.get("text", ""))))
-            lines.append(f"{label:<12}{clock(entry['at'])} {words}{hidden if index == 0 else ''}")
-    who = "leader" if answer.get("leading") else "a follower: it does not decide"
-    lines.append(f"as of {clock(answer['as_of'])} · {who} · same answer: -o json")
-    return lines
+from mooring.engine.why import Explanation, explain, render, unknown
+from mooring.engine.why.phrases import clock
+from mooring.engine.why.text import SHOWN
+from mooring.run.replica import Replica
 
 
-def clock(at: float) -> str:
-    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S")
+def answer(replica: Replica, subject: str) -> Explanation | None:
+    """None: nothing is known of it (`unknown` says what is)."""
+    heard = max((i.stats.heard_at for i in replica.informers.informers), default=0.0)
+    return explain(
+        replica.engine,
+        subject,
+        now=replica.shell.now(),
+        leader=replica.elector.holder or "",
+        data_age_s=max(0.0, replica.clock.monotonic() - heard) if heard else None,
+    )
+
+
+__all__: Final = ["SHOWN", "answer", "clock", "render", "unknown"]

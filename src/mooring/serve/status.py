@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from mooring.engine.why import explain
 from mooring.run.replica import Replica
+from mooring.serve import mixes
 from mooring.serve.homes import home_status
 from mooring.serve.page import Page
+from mooring.serve.queuerows import queue_rows
+from mooring.serve.saying import answer, unknown
+from mooring.traffic import why_all
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -41,6 +44,7 @@ def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loo
             web.get("/api/v1/home", home_status(replica)),
         ]
     )
+    mixes.add_to(app, replica)
     Page(replica).add_to(app)
     return app
 
@@ -104,6 +108,7 @@ class StatusPages:
             }
             for r in engine.running.values()
         ]
+        why = why_all(engine.queue)
         waiting = [
             {
                 "id": operator_id,
@@ -112,18 +117,19 @@ class StatusPages:
                 "subject": engine.waiting[operator_id].subject,
                 "detail": engine.waiting[operator_id].detail,
                 "state": "waits",
-                "why": explain(engine, f"operator/{operator_id}"),
+                "why": why.get(operator_id),
             }
             for operator_id in engine.queue.waiting
             if operator_id in engine.waiting
         ]
-        return _json({"running": running, "waiting": waiting, "as_of": engine.now})
+        now = self._replica.shell.now()
+        return _json({"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now})
 
     async def why(self, request: web.Request) -> web.Response:
         subject = request.match_info["subject"]
-        found = explain(self._replica.engine, subject)
+        found = answer(self._replica, subject)
         if found is None:
-            return _json({"error": f"nothing is known of {subject}"}, status=404)
+            return _json({"error": unknown(self._replica.engine, subject)}, status=404)
         return _json(found)
 
     async def story(self, request: web.Request) -> web.Response:
