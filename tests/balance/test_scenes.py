@@ -178,3 +178,19 @@ def test_somebody_elses_operators_take_room():
 
     scene.rig().play(whole)
     assert 0 < scene.peak <= LIMIT
+
+
+def test_switched_off_midway_what_runs_ends():
+    """T12: nothing new is proposed, what PD was asked for is followed to its end, and PD balances by itself again."""
+    scene = ScaleOutScene(stores=3, regions=60)
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await scene.act(rig)
+        await rig.until(lambda: rig.leads() and bool(rig.leader().engine.running))
+        rig.leader().shell.switch(frozenset())
+        await rig.until(lambda: not rig.unsettled(), limit_s=60)
+        await rig.until(lambda: min(scene.counts(rig)["regions"]) >= 35, limit_s=300)
+
+    scene.rig().play(whole)
