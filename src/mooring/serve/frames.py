@@ -175,7 +175,7 @@ class Chronicle:
             str(number): {
                 "id": str(number),
                 "at": e.at,
-                "op": e.id if e.source else "",
+                "op": e.subjects[0].removeprefix("operator/") if e.subjects else "",
                 "verb": e.verb,
                 "source": e.source,
                 "reason": e.reason,

@@ -92,7 +92,8 @@ class Chromium:
         return answer["result"]
 
     async def tab(self, url: str) -> "Tab":
-        target = await self.call("Target.createTarget", url="about:blank")
+        # In a window of its own: a tab behind another is hidden, and a hidden page rests.
+        target = await self.call("Target.createTarget", url="about:blank", newWindow=True)
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         tab = Tab(self, attached["sessionId"], target["targetId"])
         for domain in ("Page", "Runtime", "Log"):

@@ -70,7 +70,7 @@ function matches(row) {
 }
 
 function nothing(name, hidden) {
-  if (hidden) return `nothing here matches “${page.filter}” (${hidden} hidden; Esc clears)`;
+  if (page.filter) return `nothing here matches “${page.filter}” (${hidden} hidden; Esc clears)`;
   if (!page.heard) return "waiting for the first frame …";
   return { queue: "nothing waits and nothing runs", stores: "no stores are known: no TidbCluster, or PD has not answered yet",
     nodes: "no nodes", racks: "no racks", timeline: "nothing has happened yet" }[name];
