@@ -173,7 +173,7 @@ class Fleet:
     def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
         kind, _, name = key.partition("/")
         if kind == "node":
-            return self._look_at_node(name, world, queue)
+            return self._look_at_node(name, world, queue, now)
         if kind == "machine":
             return self._look_at_machine(name, world, queue, now)
         return self._look_at_plan(world, queue, now)
@@ -238,6 +238,8 @@ class Fleet:
 
     def _proposals(self, survey: Survey, made: Pass, queue: Queue) -> Iterator[Operator]:
         members = self._members(survey.ledger)
+        if not members:
+            return  # the first cluster is stored whole: there is nothing yet that could be disturbed
         for operator in proposals(survey.ledger.members, made.plan, survey.machines):
             if operator.kind == CHANGE_CONTROL_PLANE:
                 address = operator.args["incoming"] or operator.args["outgoing"]
@@ -265,7 +267,7 @@ class Fleet:
 
     # ── One node ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_at_node(self, name: str, world: WorldRead, queue: Queue) -> Look:
+    def _look_at_node(self, name: str, world: WorldRead, queue: Queue, now: float) -> Look:
         node, ledger = world.node(name), self.ledger(world)
         settings = self.settings(world)[0]
         if node is None or isinstance(ledger, str) or settings is None or not settings.enabled:
@@ -287,7 +289,8 @@ class Fleet:
         write, verdict = bring_up_to_date(node, wanted, world.pods_on(node.name))
         if write is None:
             write = _lifted(node, member, machine, queue)
-        return Look(instructions=(write,) if write is not None else (), verdict=verdict)
+        again = now + self.policy.query_s if verdict is not None else None
+        return Look(instructions=(write,) if write is not None else (), verdict=verdict, again_at=again)
 
     # ── One machine that is being retired ─────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,8 @@ DECISIONS: Final = "decisions"
 REVISION: Final = "revision"
 PENDING: Final = "pending.json"
 HISTORY: Final = "history.json"
+#: Vanished workers whose removal waits for a word.
+HELD: Final = "held.json"
 #: Changes told per revision; the rest is counted.
 _TOLD: Final = 8
 
@@ -48,6 +50,7 @@ class Ledger(msgspec.Struct, frozen=True):
     revision: int = 0
     pending: Pending = Pending()
     history: tuple[Entry, ...] = ()
+    held: frozenset[str] = frozenset()
     #: Of the ConfigMap; None: there is none yet.
     object: ConfigMap | None = None
 
@@ -72,9 +75,10 @@ def read_ledger(found: ConfigMap | None) -> Ledger | str:
         pending = msgspec.json.decode(data.get(PENDING) or "{}", type=Pending)
         history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[Entry, ...])
         revision = int(data.get(REVISION) or 0)
+        held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
     except (InvalidDecisions, msgspec.DecodeError, ValueError) as error:
         return f"ConfigMap {found.key}: {error}"
-    return Ledger(decisions, revision, pending, history, found)
+    return Ledger(decisions, revision, pending, history, held, found)
 
 
 def next_data(

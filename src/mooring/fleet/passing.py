@@ -12,7 +12,7 @@ import msgspec
 
 from mooring.fleet.current import Current, Member
 from mooring.fleet.decide import decide
-from mooring.fleet.ledger import Ledger, next_data, write_ledger
+from mooring.fleet.ledger import HELD, PENDING, Ledger, Pending, next_data, write_ledger
 from mooring.fleet.plan import Action, ClusterPlan, FleetView, Seat
 from mooring.fleet.policy import FleetPolicy
 from mooring.fleet.problem import ErrorCode
@@ -65,7 +65,6 @@ def make_pass(survey: Survey, policy: FleetPolicy, *, retiring: bool, changing: 
 def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:
     settings, ledger, now = survey.settings, survey.ledger, survey.now
     members = ledger.members
-    gone = {m.address for m in members if not m.control_plane and m.address not in survey.machines}
     view = FleetView(
         template=settings.template,
         constraints=settings.constraints,
@@ -75,8 +74,9 @@ def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:
         node_taints={a: tuple(t.key for t in n.taints) for a, n in survey.nodes.items() if n.taints},
         wait_retired_s=policy.wait_retired_s,
         when_short=policy.when_short,
-        yes_remove=bool(gone) and gone <= settings.confirmed,
         hold_removal=True,
+        confirmed_removals=settings.confirmed,
+        held_removals=ledger.held,
         regenerate=bool(members) and ledger.decisions.revision != settings.revision,
     )
     plan = decide(view)
@@ -109,12 +109,32 @@ def store(
     """The write that stores what may happen now; None when that is what is stored already."""
     ledger, plan = survey.ledger, made.plan
     members = members_next(survey, plan, released)
+    beside = _beside(survey, made, policy)
     # A plain pass that went before a new template keeps the old revision: the new one's turn is still to come.
     renewed = plan.action in {Action.REGENERATE, Action.GENERATE}
     revision = survey.settings.revision if renewed else ledger.decisions.revision
     if not members or (members == ledger.members and revision == ledger.decisions.revision):
-        return None
+        if not beside or ledger.object is None:
+            return None
+        return write_ledger(namespace, ledger, beside, "notes what has settled and what is held")
     action = plan.action if plan.action is not Action.NONE else Action.TAINT
     decisions = Decisions(revision, members)
-    data = next_data(ledger, decisions, action, plan.changes, survey.now, keep=policy.history)
+    data = {**beside, **next_data(ledger, decisions, action, plan.changes, survey.now, keep=policy.history)}
+    if beside.get(PENDING) and data[PENDING] == msgspec.json.encode(ledger.pending).decode():
+        data[PENDING] = beside[PENDING]
     return write_ledger(namespace, ledger, data, why or f"stores revision {ledger.revision + 1}: {action.value}")
+
+
+def _beside(survey: Survey, made: Pass, policy: FleetPolicy) -> dict[str, str]:
+    """What else is to be noted: that the last change has settled (once is enough), and whose removal is held."""
+    ledger, noted = survey.ledger, {}
+    settled = not unsettled(ledger, survey.nodes, survey.now, policy.settle_timeout_s)
+    if ledger.pending != Pending() and settled:
+        noted[PENDING] = "{}"
+    # Non-existent workers are removed before anything else is done: one that is still there was held.
+    seated = [s.address for s in made.wanted.seats if s.machine is None and not s.control_plane]
+    absent = (a for a in ledger.held if a not in survey.machines and a not in survey.settings.confirmed)
+    held = frozenset(seated) if made.wanted.error is None else frozenset(absent)
+    if held != ledger.held:
+        noted[HELD] = msgspec.json.encode(sorted(held)).decode()
+    return noted

@@ -84,6 +84,10 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     yes_remove: bool = False
     #: A guarded removal stops only itself: the vanished workers stay, the other actions go on (the live loop).
     hold_removal: bool = False
+    #: Vanished workers that somebody has confirmed, and those whose removal was held before and still is: new workers
+    #: in their place must not make few of many out of them.
+    confirmed_removals: frozenset[str] = frozenset()
+    held_removals: frozenset[str] = frozenset()
     #: The template has changed: keep the nodes, write them anew.
     regenerate: bool = False
 

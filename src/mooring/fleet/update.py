@@ -63,8 +63,11 @@ def _remove_non_existent(draft: Draft) -> Outcome:
     workers = draft.vanished(draft.workers)
     gone = draft.vanished(draft.control_planes)
     view, before = draft.view, len(draft.workers)
-    if before >= _GUARDED_WORKERS and len(workers) * 2 > before and not view.yes_remove:
-        said = f"{len(workers)} of {before} workers are not in the registry ({listed(workers)})"
+    doubted = [a for a in workers if a not in view.confirmed_removals]
+    if not (before >= _GUARDED_WORKERS and len(doubted) * 2 > before):
+        doubted = [a for a in doubted if a in view.held_removals]
+    if doubted and not view.yes_remove:
+        said = f"{len(doubted)} of {before} workers are not in the registry ({listed(doubted)})"
         if not view.hold_removal:
             return PlanError(
                 ErrorCode.TOO_MANY_NON_EXISTENT,
@@ -72,8 +75,8 @@ def _remove_non_existent(draft: Draft) -> Outcome:
                 "Check the query's variables; if they are really gone, confirm the removal (--yes-remove)",
             )
         draft.notes.append(f"removal held: {said}; confirm it, or mend the query's variables")
-    else:
-        gone += workers
+        workers = [a for a in workers if a not in doubted]
+    gone += workers
     for address in gone:
         draft.remove(address, "its machine is not in the registry any more")
     return bool(gone)
