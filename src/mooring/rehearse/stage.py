@@ -10,12 +10,22 @@ from typing import Protocol
 import msgspec
 
 from mooring.handoff.policy import HandoffPolicy
+from mooring.model.kinds import Kind
 from mooring.rehearse.rig import Rig
+from mooring.rehearse.scenes.mix import NAMESPACE, admitting, slow_template, switched_on
 from mooring.run.config import Config
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.nodes import CAPACITY_LABEL
 
 TIDB, DEMO = "tidb", "demo"
+#: Workloads of the shop: replicas, and the labels that say where they belong.
+SHOP = {
+    "web": (5, switched_on("custom", 2)),
+    "api": (12, switched_on()),
+    "cart": (10, switched_on("custom", "30pct")),
+    "pay": (6, switched_on("majority-in-on-demand")),
+}
 MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
@@ -43,7 +53,7 @@ class Stage:
     def __init__(self, seed: int = 1, say: Callable[[str], None] | None = None) -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(MIDNIGHT + 8.5 * 3600))
         self.config = Config(
-            features={"handoff": True},
+            features={"handoff": True, "mix": True},
             handoff=HandoffPolicy(recheck_s=5.0),
         )
         self.rig = Rig(seed=seed, config=self.config, cluster=self.cluster)
@@ -54,20 +64,27 @@ class Stage:
         self._say(line)
 
     async def build(self) -> None:
-        """24 nodes in three racks, half of them spot; a TidbCluster with its PD; a web Deployment."""
+        """24 nodes in three racks, half of them spot; a TidbCluster with its PD on on-demand nodes; a shop on both."""
         cluster = self.cluster
         for number in range(12):
             cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
         for number in range(12):
             cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
         cluster.tidb_cluster(TIDB, DEMO, tidb=3, tikv=3, pd=3, with_pd=True)
-        cluster.deployment("shop", "web", 5)
+        bought = {"nodeSelector": {CAPACITY_LABEL: "on-demand"}}
+        members = {"spec": dict.fromkeys(("tidb", "tikv", "pd"), bought)}
+        cluster.store.patch(Kind.TIDB_CLUSTER, TIDB, DEMO, members)
         await self.rig.sleep(2.0)
         for name in (f"{DEMO}-tikv", f"{DEMO}-tidb", f"{DEMO}-pd"):
             await self.rig.until(lambda name=name: cluster.ready(TIDB, name) == 3)  # type: ignore[misc]
         cluster.pd[TIDB, DEMO].load(300)
         self.rig.start()
-        await self.rig.until(self.rig.leads)
+        await admitting(self.rig)
+        for name, (replicas, labels) in SHOP.items():
+            template = slow_template(name, 8.0)
+            cluster.deployment(NAMESPACE, name, replicas, labels=labels, template=template)
+        for name, (replicas, _) in SHOP.items():
+            await self.rig.until(lambda name=name, n=replicas: cluster.ready(NAMESPACE, name) == n)  # type: ignore[misc]
 
     async def wait_for(self, at: str) -> None:
         """Until this time of the day, at once when it has passed."""
