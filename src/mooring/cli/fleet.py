@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.fleet_settings import register
 from mooring.cli.output import note, print_json, print_table
 from mooring.fleet.constraints import Constraints, parse_constraints
 from mooring.fleet.current import Current, parse_cluster, parse_node_taints
@@ -27,6 +28,9 @@ T = TypeVar("T")
 app = App(
     name="fleet", help="Which machines make up the cluster: planned from a template, constraints and the registry."
 )
+
+
+register(app)
 
 
 class PlanFormat(StrEnum):

@@ -1,0 +1,106 @@
+"""What `mooring fleet` keeps in Kubernetes: settings and stored cluster, read and written by compare-and-swap."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from cyclopts import Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.fleet import ledger, settings
+from mooring.fleet.ledger import Ledger, read_ledger
+from mooring.fleet.problem import PlanError
+from mooring.fleet.settings import Settings, parse_settings
+from mooring.model.cluster import ConfigMap
+from mooring.model.kinds import Kind
+from mooring.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+
+if TYPE_CHECKING:
+    from mooring.kube import HttpKubeApi
+
+T = TypeVar("T")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Which cluster, and where in it."""
+
+    kubeconfig: Annotated[str, Parameter(help="Else $KUBECONFIG, ~/.kube/config, or the pod's own.")] = ""
+    context: str = ""
+    namespace: Annotated[str, Parameter(help="Mooring's own namespace.")] = "mooring-system"
+
+
+class Store:
+    def __init__(self, api: "HttpKubeApi", namespace: str) -> None:
+        self._api = api
+        self.namespace = namespace
+
+    async def find(self, name: str) -> ConfigMap | None:
+        try:
+            obj = await self._api.get(Kind.CONFIG_MAP, self.namespace, name)
+        except NotFound:
+            return None
+        metadata = obj["metadata"]
+        return ConfigMap(
+            self.namespace, name, metadata["uid"], metadata["resourceVersion"], data=dict(obj.get("data") or {})
+        )
+
+    async def data(self) -> dict[str, str]:
+        found = await self.find(settings.NAME)
+        return dict(found.data) if found is not None else {}
+
+    async def ledger(self) -> Ledger:
+        made = read_ledger(await self.find(ledger.NAME))
+        if isinstance(made, str):
+            raise CommandError(made, Exit.NOT_AS_IT_SHOULD_BE)
+        return made
+
+    async def settings(self) -> Settings:
+        made = parse_settings(await self.data())
+        if isinstance(made, PlanError):
+            raise CommandError(made.message, Exit.NOT_AS_IT_SHOULD_BE)
+        return made
+
+    async def write(self, name: str, data: Mapping[str, str | None], found: ConfigMap | None) -> None:
+        """Only if nobody has written since `found` was read."""
+        try:
+            if found is None:
+                given = {k: v for k, v in data.items() if v is not None}
+                await self._api.create(Kind.CONFIG_MAP, dict(ledger.new_object(self.namespace, given, name)))
+                return
+            guard = {"uid": found.uid, "resourceVersion": found.resource_version}
+            patch: Json = {"metadata": guard, "data": dict(data)}
+            await self._api.patch(Kind.CONFIG_MAP, self.namespace, name, patch)
+        except (Conflict, AlreadyExists):
+            raise CommandError(
+                f"ConfigMap {self.namespace}/{name} was changed meanwhile; nothing was written, try again", Exit.REFUSED
+            ) from None
+
+    async def set(self, **data: str | None) -> None:
+        await self.write(settings.NAME, data, await self.find(settings.NAME))
+
+    async def nodes(self) -> list[Json]:
+        answer = await self._api.raw("GET", "/api/v1/nodes")
+        return list(answer["items"])
+
+
+def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
+    """One conversation with the cluster; everything that may go wrong becomes a message and an exit code."""
+    from mooring.kube import ConfigError, HttpKubeApi, load  # only now: planning from files needs no client
+
+    async def whole() -> T:
+        async with HttpKubeApi(load(where.kubeconfig or None, context=where.context)) as api:
+            return await what(Store(api, where.namespace))
+
+    try:
+        return asyncio.run(whole())
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    except NotFound as error:
+        raise CommandError(
+            f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
+        ) from None
+    except PortError as error:
+        raise CommandError(f"the cluster cannot be asked: {error}", Exit.COULD_NOT_LOOK) from None
