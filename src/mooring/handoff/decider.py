@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from mooring.handoff import eviction, restart
+from mooring.handoff import eviction, members, restart
 from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
+from mooring.handoff.members import MemberLook
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
 from mooring.handoff.restart import steer_restart
@@ -67,7 +68,7 @@ class Handoff:
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
-                if pod.labels.get(COMPONENT) == "tikv" and INSTANCE in pod.labels:
+                if pod.labels.get(COMPONENT) in {"tikv", *members.COMPONENTS} and INSTANCE in pod.labels:
                     yield f"{pod.namespace}/{pod.labels[INSTANCE]}"
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 yield str(cluster)
@@ -108,14 +109,18 @@ class Handoff:
         forgotten = _forgotten(tc, marks, wishes)
         if forgotten is not None:
             instructions.append(forgotten)
-        busy = bool(wishes) or bool(marks)
+        others = MemberLook(tc, world, self.policy, queue, now)
+        proposals += others.proposals
+        instructions += others.instructions
+        verdicts += others.verdicts
+        busy = bool(wishes) or bool(marks) or others.busy
         every = self.policy.recheck_s if busy else self.policy.idle_s
         # Never looked at: now. Lost: again in a while. Seen: when that look is old.
         look_at = now if seen_at is None and not lost else (now if lost or seen_at is None else seen_at) + every
         return Look(
             proposals=tuple(proposals),
-            withdrawals=tuple(self._withdrawn(cluster, pods, seen, queue, now)),
-            facts=tuple(facts),
+            withdrawals=(*self._withdrawn(cluster, pods, seen, queue, now), *others.withdrawals),
+            facts=(*facts, *others.facts),
             instructions=tuple(instructions),
             glances=(Glance(cluster, look_at),),
             verdict=verdicts[0] if verdicts else None,
@@ -228,6 +233,8 @@ class Handoff:
     def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
         if running.operator.kind == restart.KIND:
             return steer_restart(running, world, self.policy, now)
+        if running.operator.kind in members.KINDS:
+            return members.steer_member(running, world, self.policy, now)
         restarts = queue.holder(f"pod/{running.operator.args['pod']}")
         restarting = restarts is not None and restarts.kind == restart.KIND and queue.is_running(restarts.id)
         course = steer_eviction(running, world, self.policy, now, restarting=restarting)
@@ -253,6 +260,7 @@ class Handoff:
                 if mark.step == GAVE_UP:
                     continue
                 yield from _read_back(tc.key, name, mark)
+            yield from members.resumed_members(tc, world)
 
 
 def _proven(queue: Queue, live: Operator) -> bool:

@@ -12,14 +12,14 @@ Room is the workload's: one member away at a time, and members that are missing 
 undoing but the mark: leadership that has moved may stay where it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.status import pod_subject
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish
 from mooring.model.cluster import Key, Pod
-from mooring.model.decision import Course, End, Fact, Glance, Resumed, Running, Verdict
+from mooring.model.decision import Course, End, Fact, Glance, Resumed, Running, Verdict, Withdrawal
 from mooring.model.instructions import DeletePod, Instruction, Patch, Tell, TransferPdLeader
 from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING, Mark, read_mark, write_mark
@@ -78,7 +78,7 @@ class MemberLook:
         self.instructions: list[Instruction] = []
         self.verdicts: list[Verdict] = []
         self.facts: list[Fact] = []
-        self.withdrawn: list[Operator] = []
+        self.withdrawals: list[Withdrawal] = []
         lost, view = world.pd_lost(tc.key), world.pd(tc.key)
         for component in COMPONENTS:
             pods = {p.name: p for p in world.tidb_pods(tc.key, component)}
@@ -97,15 +97,14 @@ class MemberLook:
                 name = operator.args["pod"].partition("/")[2]
                 wish_now = asked.get(name)
                 if wish_now is None or wish_now.value != operator.args["value"]:
-                    self.withdrawn.append(operator)
+                    text = "the wish was withdrawn or has expired"
+                    self.withdrawals.append(Withdrawal(operator.id, Reason.WITHDRAWN, text))
 
     @property
     def busy(self) -> bool:
         return bool(self.proposals or self.verdicts)
 
-    def _consider(
-        self, tc: TidbCluster, pod: Pod, component: str, wish: Wish, view: PdView | None, lost: str
-    ) -> None:
+    def _consider(self, tc: TidbCluster, pod: Pod, component: str, wish: Wish, view: PdView | None, lost: str) -> None:
         if wish.unknown:
             text = f"{wish.key}={wish.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}"
             self.instructions.append(
@@ -119,7 +118,7 @@ class MemberLook:
         if view is None:
             detail = lost or "PD has not been looked at yet"
             self.verdicts.append(Verdict(State.WAITS, Reason.PD_UNREACHABLE, f"{pod.name}: {detail}", subject=subject))
-        elif leads(view, pod.name) and successor(view, pod.name, ()) is None:
+        elif leads(view, pod.name) and successor(view, pod.name) is None:
             detail = f"{pod.name} is the only PD member: its leadership has nowhere to go"
             self.verdicts.append(Verdict(State.HELD, Reason.QUORUM, detail, subject=subject))
             self.instructions.append(
@@ -229,8 +228,8 @@ def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: fl
         return Course(step=running.step, glances=(Glance(cluster, now),))
     if not leads(view, pod.name):
         return None
-    ready = {p.name for p in world.tidb_pods(cluster, "pd") if p.ready and not p.terminating}
-    heir = successor(view, pod.name, ready)
+    unready = {p.name for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
+    heir = successor(view, pod.name, unready)
     if heir is None:
         return _wait(0, Reason.QUORUM, f"no other PD member can lead instead of {pod.name}", now, state=State.HELD)
     transfer = TransferPdLeader(cluster=cluster, to=heir.name, why=f"hands PD's leadership from {pod.name} on")
@@ -320,12 +319,10 @@ def leads(view: PdView, pod_name: str) -> bool:
     return view.leader.partition(".")[0] == pod_name
 
 
-def successor(view: PdView, pod_name: str, ready: Mapping[str, object] | set[str] | tuple[()]) -> PdMember | None:
-    """Who leads next: a member whose pod is Ready where pods are known, the first by name."""
-    others = [m for m in sorted(view.members, key=lambda m: m.name) if m.name.partition(".")[0] != pod_name]
-    healthy = [m for m in others if m.healthy is not False]
-    known = [m for m in healthy if m.name.partition(".")[0] in ready]
-    return (known or healthy or [None])[0] if not ready or known else None
+def successor(view: PdView, pod_name: str, unready: Collection[str] = ()) -> PdMember | None:
+    """Who leads next: the first other member by name that is not known to be unwell."""
+    others = [m for m in sorted(view.members, key=lambda m: m.name) if m.healthy is not False]
+    return next((m for m in others if m.name.partition(".")[0] not in {pod_name, *unready}), None)
 
 
 def _unsettled(tc: TidbCluster) -> str:

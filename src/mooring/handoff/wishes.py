@@ -43,16 +43,10 @@ def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
     """The one wish that counts, or None."""
     annotations = pod.annotations
     if RESTART in annotations:
-        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=_expiry(pod))
-    mark = read_mark(annotations[LEAVING]) if LEAVING in annotations else None
-    if mark is not None:
-        return Wish(
-            value=DELETE_POD,
-            key=LEAVING,
-            source=mark.source,
-            detail=f"{mark.source}: {mark.detail or mark.reason}",
-            deadline=mark.deadline,
-        )
+        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
+    leaving = leaving_wish(pod)
+    if leaving is not None:
+        return leaving
     if leave_to_tidb_operator:
         return None
     for key in (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE):
@@ -64,14 +58,28 @@ def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
                 key=key,
                 detail=f"annotation {key}={value}" if value else f"annotation {key}",
                 unknown="" if known else value,
-                expires_at=_expiry(pod),
+                expires_at=expiry_of(pod),
             )
     return None
 
 
-def _expiry(pod: Pod) -> float | None:
+def leaving_wish(pod: Pod) -> Wish | None:
+    """Another capability wants this pod gone."""
+    mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
+    if mark is None:
+        return None
+    return Wish(
+        value=DELETE_POD,
+        key=LEAVING,
+        source=mark.source,
+        detail=f"{mark.source}: {mark.detail or mark.reason}",
+        deadline=mark.deadline,
+    )
+
+
+def expiry_of(pod: Pod, key: str = EXPIRATION) -> float | None:
     """When the wish ends by itself. A time that cannot be read has passed, as tidb-operator reads it."""
-    text = pod.annotations.get(EXPIRATION)
+    text = pod.annotations.get(key)
     if text is None:
         return None
     try:
