@@ -1,0 +1,412 @@
+"""Admission at full size: one process with TLS, 150,000 pods and 5,000 nodes in its world, load from another process.
+
+    python -m bench admission
+
+The server is a replica's inside: the world, the engine with the rebalancer deciding, the shell, the reviewer, aiohttp
+with TLS. `still`: as fast as sixteen warm connections go. `busy`: 1,000 pods a second, evenly spaced, latency counted
+from the moment a request was due; every admitted pod comes back as the three watch events that it causes (created,
+bound, ready), decoded from JSON as the informer does. Beside it, in the same run: a webhook that answers at once.
+"""
+
+import asyncio
+import gc
+import json
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+NODES, PODS, WORKLOADS = 5_000, 150_000, 2_000
+CONNECTIONS, STILL_S, BUSY_S, RATE = 16, 4.0, 8.0, 1_000
+
+
+def main() -> None:
+    with Server() as server:
+        print(f"admission: {PODS:,} pods, {NODES:,} nodes, {WORKLOADS:,} Deployments; {server.rss_mb:.0f} MB resident")
+        nothing = asyncio.run(closed_loop(server, "/nothing", STILL_S))
+        still = asyncio.run(closed_loop(server, "/still", STILL_S))
+        busy = asyncio.run(open_loop(server, "/admit/pods", RATE, BUSY_S))
+        after = server.ask("report")
+    print(f"{'':46}{'measured':>14}{'target':>16}")
+    rows = [
+        ("still world: admissions a second", f"{still['rate']:,.0f}", "≥ 2,000"),
+        ("  p50 / p99", f"{still['p50']:.1f} / {still['p99']:.1f} ms", ""),
+        ("  a webhook that answers at once", f"{nothing['rate']:,.0f}", "the ceiling"),
+        (f"busy world, {RATE:,}/s asked: answered a second", f"{busy['rate']:,.0f}", f"≥ {RATE:,}"),
+        ("  p50 / p99", f"{busy['p50']:.1f} / {busy['p99']:.1f} ms", "p99 ≤ 10 ms"),
+        ("  worst", f"{busy['worst']:.1f} ms", ""),
+        ("  watch events taken in", f"{after['events']:,}", "3 a pod"),
+        ("  slots given twice", f"{after['twice']:,}", "0"),
+        ("  CPU of the server", f"{after['cpu_share']:.0%} of a core", ""),
+    ]
+    for what, measured, target in rows:
+        print(f"  {what:44}{measured:>14}{target:>16}")
+
+
+class Server:
+    """The serving process."""
+
+    def __enter__(self) -> "Server":
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        said = json.loads(self._process.stdout.readline())
+        self.port, self.rss_mb = said["port"], said["rss_mb"]
+        self.trust = ssl.create_default_context(cadata=said["ca"])
+        return self
+
+    def ask(self, what: str) -> dict:
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+# ── load ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def review(number: int) -> bytes:
+    name = f"web-{number % WORKLOADS}-1"
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"rs-{number % WORKLOADS}"}
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "generateName": f"{name}-",
+            "namespace": "default",
+            "labels": {"app": "web", "pod-template-hash": "1"},
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            "managedFields": [{"manager": "kube-controller-manager", "fieldsV1": {f"f:{i}": {} for i in range(60)}}],
+        },
+        "spec": {
+            "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "500m"}}}],
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+            "schedulerName": "default-scheduler",
+        },
+    }
+    request = {
+        "uid": f"r{number}",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": "default",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:serviceaccount:kube-system:replicaset-controller"},
+        "object": pod,
+        "dryRun": False,
+    }
+    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+
+
+class Connection:
+    """One warm connection; as little client as possible."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def post(self, path: str, body: bytes) -> None:
+        head = f"POST {path}?timeout=2s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:200]
+        length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await self._reader.readexactly(length)
+
+
+async def connections(server: Server) -> list[Connection]:
+    made = [await asyncio.open_connection("127.0.0.1", server.port, ssl=server.trust) for _ in range(CONNECTIONS)]
+    return [Connection(*one) for one in made]
+
+
+def figures(latencies: list[float], seconds: float) -> dict[str, float]:
+    ordered = sorted(latencies)
+    return {
+        "rate": len(ordered) / seconds,
+        "p50": ordered[len(ordered) // 2] * 1e3,
+        "p99": ordered[int(len(ordered) * 0.99)] * 1e3,
+        "worst": ordered[-1] * 1e3,
+    }
+
+
+async def closed_loop(server: Server, path: str, seconds: float) -> dict[str, float]:
+    bodies = [review(n) for n in range(WORKLOADS)]
+    latencies: list[float] = []
+    end = 0.0
+
+    async def ask(one: Connection, start: int) -> None:
+        number = start
+        while (began := time.perf_counter()) < end:
+            await one.post(path, bodies[number % WORKLOADS])
+            latencies.append(time.perf_counter() - began)
+            number += CONNECTIONS
+
+    warm = await connections(server)
+    for number, body in enumerate(bodies):
+        # An owner's slots are counted once, when it is first asked for; connections and ledgers are warm after this.
+        await warm[number % CONNECTIONS].post(path, body)
+    began = time.perf_counter()
+    end = began + seconds
+    await asyncio.gather(*[ask(one, i) for i, one in enumerate(warm)])
+    return figures(latencies, time.perf_counter() - began)
+
+
+async def open_loop(server: Server, path: str, rate: int, seconds: float) -> dict[str, float]:
+    bodies = [review(n) for n in range(WORKLOADS)]
+    latencies: list[float] = []
+    warm = await connections(server)
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for one in warm:
+        await one.post("/nothing", bodies[0])
+        free.put_nowait(one)
+
+    async def ask(number: int, due: float) -> None:
+        one = await free.get()
+        await one.post(path, bodies[number % WORKLOADS])
+        latencies.append(time.perf_counter() - due)
+        free.put_nowait(one)
+
+    tasks = set()
+    began = time.perf_counter()
+    for number in range(int(rate * seconds)):
+        due = began + number / rate
+        if (ahead := due - time.perf_counter()) > 0.0005:
+            await asyncio.sleep(ahead)
+        task = asyncio.ensure_future(ask(number, due))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    return figures(latencies, time.perf_counter() - began)
+
+
+# ── the server ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def full_world():
+    from mooring.model.capacity import NodeClass
+    from mooring.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
+    from mooring.model.events import Listed
+    from mooring.model.kinds import Kind
+    from mooring.mix.labels import AFFINITY, ENABLED, MODE, SLOT
+    from mooring.mix.targets import Mode, Target
+    from mooring.world.world import World
+
+    world, per_owner = World(), PODS // WORKLOADS
+    target = Target(Mode.MAJORITY_IN_ON_DEMAND)
+    classes = ("on-demand", "spot")
+    nodes = [
+        Node(f"n{i}", f"n{i}", "1", {"node.kubernetes.io/capacity": classes[i % 2]}, ready="True", cpu_milli=64_000)
+        for i in range(NODES)
+    ]
+    labels = {ENABLED: "true", MODE: target.mode.value}
+    deployments, sets, pods = [], [], []
+    for w in range(WORKLOADS):
+        # Room for many more: what is measured is admission, not a ReplicaSet that asks for too much.
+        more = {"replicas": 10_000, "ready_replicas": per_owner, "available_replicas": per_owner}
+        deployments.append(Workload("Deployment", "default", f"web-{w}", f"d-{w}", "1", labels, **more))
+        of = Owner("Deployment", f"web-{w}", f"d-{w}")
+        sets.append(ReplicaSet("default", f"web-{w}-1", f"rs-{w}", "1", of, replicas=10_000))
+        owner = Owner("ReplicaSet", f"web-{w}-1", f"rs-{w}")
+        shapes = {c: PodShape(labels={AFFINITY: c.value}) for c in (NodeClass.ON_DEMAND, NodeClass.SPOT)}
+        for slot in range(per_owner):
+            node_class = target.class_of(slot)
+            place = (w * per_owner + slot) // 2 * 2 % NODES + (node_class is NodeClass.SPOT)
+            pods.append(
+                Pod(
+                    "default",
+                    f"web-{w}-1-{slot}",
+                    f"p-{w}-{slot}",
+                    "1",
+                    shapes[node_class],
+                    owner=owner,
+                    node=f"n{place}",
+                    phase="Running",
+                    ready=True,
+                    annotations={SLOT: str(slot)},
+                )
+            )
+    rows = {Kind.NODE: nodes, Kind.DEPLOYMENT: deployments, Kind.REPLICA_SET: sets, Kind.POD: pods}
+    for kind in (*rows, Kind.STATEFUL_SET):
+        world.apply(Listed(kind, tuple(rows.get(kind, ()))))
+    return world
+
+
+class Echo:
+    """What the API server, the scheduler and a kubelet make of an admitted pod: three watch events, as bytes."""
+
+    def __init__(self, tell) -> None:
+        self._tell = tell
+        self._stages: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        self.made = self.told = 0
+
+    def admitted(self, request, decision) -> None:
+        if decision.slot is None:
+            return
+        self.made += 1
+        meta = request.object.metadata
+        annotations = {}
+        for operation in decision.operations:
+            if operation["path"] == "/metadata/annotations":
+                annotations = operation["value"]
+        node = f"n{self.made * 2 % NODES + (decision.node_class.value == 'spot')}"
+        for stage, delay_s in enumerate((0.01, 0.05, 0.3)):
+            pod = {
+                "metadata": {
+                    "name": f"{meta.generate_name}x{self.made}",
+                    "namespace": "default",
+                    "uid": f"new-{self.made}",
+                    "resourceVersion": str(self.made * 3 + stage),
+                    "labels": {**meta.labels, "vacant.io/affinity": decision.node_class.value},
+                    "annotations": annotations,
+                    "ownerReferences": [
+                        {
+                            "apiVersion": ref.api_version,
+                            "kind": ref.kind,
+                            "name": ref.name,
+                            "uid": ref.uid,
+                            "controller": True,
+                        }
+                        for ref in meta.owner_references
+                    ],
+                    "managedFields": [{"fieldsV1": {f"f:{i}": {} for i in range(120)}}],
+                },
+                "spec": {
+                    "nodeName": node if stage else "",
+                    "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "500m"}}}],
+                },
+                "status": {"phase": "Running" if stage == 2 else "Pending"},
+            }
+            self._stages.put_nowait((time.monotonic() + delay_s, json.dumps(pod).encode()))
+
+    async def run(self) -> None:
+        from mooring.model.events import Seen
+        from mooring.model.kinds import Kind
+        from mooring.wire import kube
+
+        while True:
+            due, raw = await self._stages.get()
+            if (ahead := due - time.monotonic()) > 0:
+                await asyncio.sleep(ahead)
+            self._tell(Seen(Kind.POD, kube.decode(Kind.POD, raw)))
+            self.told += 1
+
+
+async def serve() -> None:
+    import resource
+
+    from aiohttp import web
+
+    from mooring.engine.engine import Engine
+    from mooring.engine.events import Synced
+    from mooring.mix.decider import Mix
+    from mooring.mix.policy import MixPolicy
+    from mooring.mix.reviews import allowed, pod_request
+    from mooring.run.certificates import advance
+    from mooring.run.reviewer import Reviewer
+    from mooring.run.shell import Shell
+    from mooring.run.tls import Front
+    from mooring.run.wall import SystemChance, WallClock
+    from mooring.serve.webhook import WebhookPages
+    from mooring.traffic import Queue, live_settings
+
+    clock = WallClock()
+    world = full_world()
+    mix = Mix(MixPolicy())
+    engine = Engine(world, Queue(live_settings()), [mix])
+    engine.observers.append(lambda change: mix.admission.observe(change, world))
+    recorder = Silence()
+    # Nothing is written in this bench: deciding is what may get in admission's way.
+    shell = Shell(engine, Nobody(), None, clock, recorder)
+    shell.switch(frozenset({"mix"}))
+    shell.tell(Synced())
+    shell.lead(leading=True)
+    reviewer = Reviewer(
+        mix.admission,
+        world,
+        shell.now,
+        SystemChance(),
+        recorder,
+        leads=lambda: True,
+        ready=lambda: True,
+    )
+    shell._on_turn = reviewer.world_moved
+    echo = Echo(shell.tell)
+    decide = mix.admission.decide
+
+    async def nothing(request: web.Request) -> web.Response:
+        uid = pod_request(await request.read()).uid
+        return web.Response(body=allowed(uid), content_type="application/json")
+
+    pages = WebhookPages(reviewer)
+
+    def decide_and_echo(request, *args, **kwargs):
+        decision = decide(request, *args, **kwargs)
+        echo.admitted(request, decision)
+        return decision
+
+    async def busy(request: web.Request) -> web.Response:
+        mix.admission.decide = decide_and_echo
+        return await pages.pods(request)
+
+    app = web.Application()
+    app.add_routes([web.post("/nothing", nothing), web.post("/still", pages.pods), web.post("/admit/pods", busy)])
+    front = Front()
+    material = advance(None, ["127.0.0.1"], time.time())
+    front.swap(material)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=front.context).start()
+    pump, telling = asyncio.ensure_future(shell.run()), asyncio.ensure_future(echo.run())
+    while engine._agenda.pending or not engine.deciding:
+        await asyncio.sleep(0.1)
+    gc.collect()
+    gc.freeze()
+    rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+    print(json.dumps({"port": runner.addresses[0][1], "ca": material.bundle.decode(), "rss_mb": rss_mb}), flush=True)
+    began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await asyncio.sleep(0.5)
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
+    twice = sum(
+        len(holders) - 1
+        for w in range(WORKLOADS)
+        if (ledger := mix.admission.ledger(f"rs-{w}")) is not None
+        for holders in ledger.held().values()
+    )
+    share = cpu_s / (time.monotonic() - began)
+    print(json.dumps({"events": echo.told, "twice": twice, "cpu_share": share}), flush=True)
+    pump.cancel()
+    telling.cancel()
+    await runner.cleanup()
+
+
+class Silence:
+    def event(self, *_, **__) -> None: ...
+
+    def count(self, *_, **__) -> None: ...
+
+    def gauge(self, *_, **__) -> None: ...
+
+    def observe(self, *_, **__) -> None: ...
+
+
+class Nobody:
+    """Carries nothing out, and says so."""
+
+    async def carry_out(self, instruction):
+        from mooring.model.instructions import Outcome
+        from mooring.model.reasons import Reason
+
+        return Outcome(instruction=instruction.id, reason=Reason.NOT_LEADER, detail="a bench writes nothing")
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    assert sys.argv[1:] == ["serve"]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop_runner:
+        loop_runner.run(serve())
