@@ -396,7 +396,7 @@ def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place
         until(lambda: tidb.uids().get("demo-tidb-1", before["demo-tidb-1"]) != before["demo-tidb-1"] and tidb.settled())
         assert tidb.nodes() == homes
         until(lambda: not seats(lab), what="the seat is given back")
-        assert unschedulable(tidb.get("pod/greedy"))
+        assert unschedulable(tidb.get("pod/greedy")), f"{homes}, {tidb.nodes()}, {tidb.get('pod/greedy')['spec']}"
     else:
         until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], what="greedy takes it")
 

@@ -5,7 +5,7 @@ import pytest
 from mooring.home.decider import Home
 from mooring.home.policy import HomePolicy
 from mooring.home.roster import HOLD_SEAT
-from mooring.home.seat import KIND, resume_seats
+from mooring.home.seat import KIND, LINGER_S, resume_seats
 from mooring.home.seats import seat_on
 from mooring.model.cluster import Taint
 from mooring.model.decision import Running
@@ -135,7 +135,8 @@ def test_given_back_at_once(demo, queue, change, reason, words):
     """H8: released at once when the member is back or gone, then ended once the taint is seen to be gone."""
     running = held(demo, queue)
     change(demo)
-    course = steer(demo, running, queue)
+    steer(demo, running, queue)
+    course = steer(demo, running, queue, now=NOW + LINGER_S)
     (write,) = course.instructions
     assert isinstance(write, EditTaints)
     assert (write.add, write.annotations) == ((), {SEAT: None})
@@ -145,6 +146,14 @@ def test_given_back_at_once(demo, queue, change, reason, words):
     end = steer(demo, running, queue).end
     assert end.reason == reason
     assert words in end.detail
+
+
+def test_taken_it_lingers_for_a_second(demo, queue):
+    """H8: other schedulers hear of nodes and pods on two streams: none may see the room before it sees who took it."""
+    running = held(demo, queue)
+    demo.pod("demo-tidb-2", "n2", uid="new")
+    course = steer(demo, running, queue)
+    assert (course.instructions, course.again_at) == ((), NOW + LINGER_S)
 
 
 def test_time_is_up(demo, queue):
@@ -211,7 +220,8 @@ def test_marks_are_read_back(demo, queue):
     assert resumed.operator.id == "41"
     assert steer(demo, running, queue).again_at == NOW + 60
     demo.pod("demo-tidb-2", "n2", uid="new")
-    assert steer(demo, running, queue).instructions
+    assert steer(demo, running, queue, now=NOW + 60).instructions == ()
+    assert steer(demo, running, queue, now=NOW + 60 + LINGER_S).instructions
 
 
 def test_a_mark_that_cannot_be_read_is_left_alone(demo):

@@ -31,6 +31,8 @@ STEPS: Final = (Step(StepKind.HOLD_SEAT), Step(StepKind.RELEASE_SEAT))
 HOLD, RELEASE = range(2)
 #: A spot notice from outside: the node will not be there to come back to.
 INTERRUPT_AT: Final = "vacant.io/interrupt-at"
+#: Nodes and pods reach other schedulers on two streams: one must not see the free room before it sees who took it.
+LINGER_S: Final = 1.0
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +40,8 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
     reason: Reason
     detail: str
+    #: The member has taken it.
+    home: bool = False
 
 
 def seat_subject(pod: Key) -> str:
@@ -87,6 +91,10 @@ def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: floa
         return Course(step=HOLD, instructions=(_hold(running, node, now),), again_at=until)
     if not ours:
         return Course(step=RELEASE, end=End(over.reason, over.detail))
+    if over.home:
+        seen_at = running.notes.setdefault("back-at", now)
+        if now < seen_at + LINGER_S:
+            return Course(step=HOLD, again_at=seen_at + LINGER_S, progress=over.detail)
     give_back: list[Instruction] = [_release(node, over.detail)]
     if over.reason is Reason.EXPIRED:
         give_back += _tell_expired(running.operator, over, world, policy)
@@ -137,8 +145,9 @@ def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, 
         return Why(Reason.WITHDRAWN, f"{name} is being moved off {node.name}")
     if pod is not None and not pod.terminating:
         if pod.node:
-            there = f"is back on {node.name}" if pod.node == node.name else f"went to {pod.node} instead"
-            return Why(Reason.DONE, f"{name} {there}")
+            if pod.node == node.name:
+                return Why(Reason.DONE, f"{name} is back on {node.name}", home=True)
+            return Why(Reason.DONE, f"{name} went to {pod.node} instead")
         if not tolerates_seat(pod):
             return Why(Reason.MISCONFIGURED, f"the new {name} does not tolerate {SEAT}")
     unfit = _unfit(node, node.name)
