@@ -17,6 +17,7 @@ from mooring.cli.exits import CommandError, Exit
 GROUPS: Final[dict[str, str]] = {
     "demo": "mooring.cli.demo:app",
     "fleet": "mooring.cli.fleet:app",
+    "handoff": "mooring.cli.handoff:app",
     "home": "mooring.cli.home:app",
     "lab": "mooring.cli.lab:app",
     "mix": "mooring.cli.mix:app",

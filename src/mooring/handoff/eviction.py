@@ -210,7 +210,9 @@ def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -
 def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
     waits_for_restart = scene.wish is not None and scene.wish.value == DELETE_POD
     every = policy.recheck_s if waits_for_restart else policy.idle_s
-    return Course(step=HOLD, phase=1, progress="empty, leaders kept off", glances=(Glance(scene.cluster, scene.now + every),))
+    return Course(
+        step=HOLD, phase=1, progress="empty, leaders kept off", glances=(Glance(scene.cluster, scene.now + every),)
+    )
 
 
 def _await_pod(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
@@ -394,7 +396,7 @@ def _progress(running: Running, scene: Scene, leaders: int) -> str:
         notes["first_leaders"], notes["first_at"] = float(leaders), scene.seen_at
     first, elapsed = int(notes["first_leaders"]), scene.seen_at - notes["first_at"]
     gone = first - leaders
-    notes["leaders"] = float(leaders)
+    notes["leaders"], notes["last_at"] = float(leaders), scene.seen_at
     text = f"{gone} of {first} leaders gone"
     if gone > 0 and elapsed > 0:
         rate = gone / elapsed

@@ -38,6 +38,9 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
         return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
     if _stale(store, now, heartbeat_s):
         return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
+    # Leaders that PD does count are there, however little else it knows: the figure is worth showing.
+    if store.leader_count:
+        return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
     if now - view.start_timestamp < young_s:
         age = max(0.0, now - view.start_timestamp)
         return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
@@ -48,8 +51,6 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
         return Doubt(
             Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
         )
-    if store.leader_count:
-        return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
     return None
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mooring.run.replica import Replica
 from mooring.serve import mixes
+from mooring.serve.handoffs import handoff_status
 from mooring.serve.homes import home_status
 from mooring.serve.page import Page
 from mooring.serve.queuerows import queue_rows
@@ -41,6 +42,7 @@ def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loo
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
             web.get("/api/v1/story", pages.story),
+            web.get("/api/v1/handoff", handoff_status(replica)),
             web.get("/api/v1/home", home_status(replica)),
         ]
     )

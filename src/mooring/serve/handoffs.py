@@ -1,0 +1,24 @@
+"""`GET /api/v1/handoff`: every TidbCluster member, what is asked of it and how far it has come. Read only."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from mooring.handoff.report import report
+from mooring.run.replica import Replica
+
+
+def handoff_status(
+    find: Callable[[], Replica | None],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        replica = find()
+        if replica is None:
+            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        engine = replica.engine
+        found = report(replica.world, engine.queue, engine.running, replica.config.handoff, engine.now)
+        found |= {"on": "handoff" in engine.on, "leading": engine.leading, "synced": engine.synced}
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    return answer
