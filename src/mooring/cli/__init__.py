@@ -23,6 +23,7 @@ GROUPS: Final[dict[str, str]] = {
     "mix": "mooring.cli.mix:app",
     "queue": "mooring.cli.queue:app",
     "run": "mooring.cli.run:app",
+    "top": "mooring.cli.top:app",
     "traffic": "mooring.cli.traffic:app",
     "why": "mooring.cli.why:app",
 }

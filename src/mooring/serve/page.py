@@ -17,7 +17,7 @@ from mooring.run.replica import Replica
 from mooring.serve.frames import PAGE, Framer, whole
 from mooring.serve.pagerows import node_row
 from mooring.serve.saying import answer, render, unknown
-from mooring.serve.stream import Hub
+from mooring.serve.stream import Hub, picture
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -59,6 +59,7 @@ class Page:
                 web.get("/", self.index),
                 web.get("/static/{name}", self.file),
                 web.get("/api/v1/stream", self.hub.serve),
+                web.get("/api/v1/frame", self.frame),
                 web.get("/api/v1/nodes", self.nodes),
                 web.get("/api/v1/find", self.find),
                 web.get("/api/v1/say/{subject:.+}", self.say),
@@ -85,6 +86,13 @@ class Page:
         if body is None:
             raise web.HTTPNotFound(text=f"no file {name!r}\n")
         return web.Response(body=body, headers=HEADERS, content_type=TYPES[name.rpartition(".")[2]], charset="utf-8")
+
+    async def frame(self, _: web.Request) -> web.Response:
+        """One frame, whole: what the stream begins with, for those who look once (`mooring top`)."""
+        frame = await self.hub.now()
+        if frame is None:
+            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        return _json(picture(frame))
 
     async def nodes(self, request: web.Request) -> web.Response:
         """One page of all nodes, those with news first: `?offset=400`."""

@@ -83,8 +83,9 @@ class Hub:
         async with self._news:
             self._news.notify_all()
 
-    def frame(self) -> Frame | None:
-        return self._frame
+    async def now(self) -> Frame | None:
+        """The frame that viewers share, or one made for the asking while nobody watches."""
+        return self._frame if self.viewers and self._frame is not None else await self.framer.build()
 
     def snapshot(self) -> bytes:
         """The newest frame whole; encoded once, however many ask."""

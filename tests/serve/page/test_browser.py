@@ -51,7 +51,7 @@ async def recording(tab: Tab, text: bytes, speed: str = "Infinity") -> None:
 async def test_every_view_shows_what_runs_and_pictures_are_kept(site, browser, tab):
     """Queue, stores, nodes, racks and timeline show a restart and the one behind it, without one script error."""
     site.do(lambda: ask_for_two_restarts(site))
-    await tab.until("mooring.page.shown.tables.queue.order.length === 2")
+    await tab.until("mooring.page.shown.head.waits === 1")
     await tab.until("document.querySelector('#queue .body').innerText.includes('evicting/tidb/demo 1/1')")
     queue = await tab.ask("document.querySelector('#queue .body').innerText")
     assert "● runs" in queue and "○ waits" in queue and "op 1" in queue
@@ -115,7 +115,7 @@ async def test_every_key_does_what_the_help_says(site, tab):
 async def test_why_has_the_words_of_the_command_line(site, tab):
     """Enter on a row shows what `mooring why` prints, line for line."""
     site.do(lambda: ask_for_two_restarts(site))
-    await tab.until("mooring.page.shown.tables.queue.order.length === 2")
+    await tab.until("mooring.page.shown.head.waits === 1")
     await tab.press("1")
     await tab.until("document.activeElement.closest('section')?.id === 'queue'")
     await tab.press("ArrowDown")

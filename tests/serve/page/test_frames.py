@@ -104,7 +104,7 @@ def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timelin
         return await Framer(stage.rig.leader).build()
 
     frame = on_stage(look)
-    running, waiting = list(frame.tables["queue"].rows.values())[:2]
+    running, waiting = [row for row in frame.tables["queue"].rows.values() if row.source == "handoff" and row.op]
     assert (running.state, waiting.state) == ("runs", "waits")
     assert waiting.waits.startswith("evicting/tidb/demo 1/1") and waiting.by == ("op 1",) and waiting.missing == "1"
     assert waiting.since is not None

@@ -1,0 +1,240 @@
+"""`mooring top`: the page's rows, live in the terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError
+from mooring.cli.output import Format, Output, print_json
+from mooring.cli.queue import COLUMNS, cells
+from mooring.cli.server import Server, ask
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
+
+app = App(name="top", help="Watch queue, stores, nodes, racks and the newest happenings, live in the terminal.")
+
+CELLS: Final = 20
+BARS: Final = "▁▂▃▄▅▆▇█"
+STALE_S: Final = 5.0
+#: Rows of a screen that is no screen.
+ENDLESS: Final = 10_000
+#: Into a pipe or a file there is no edge to keep to.
+WIDE: Final = 200
+#: These give way when a terminal is narrow; the others stay whole.
+ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITS FOR", "HELD BY", "PODS", "NEWS", "ABOUT", "BECAUSE", ""})
+
+
+@app.default
+def top(
+    *,
+    every: Annotated[float, Parameter(help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Parameter(help="One look, then stop; the default without a terminal.")] = False,
+    server: Server = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what the page shows, in the terminal, until Ctrl-C.
+
+    Without a terminal, or with --once, it prints one look and ends; with -o json the frame itself.
+
+    Example: mooring top --every 2
+    """
+    frame = ask(server, "/api/v1/frame")
+    if output is Format.JSON:
+        print_json(frame)
+        return
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDE
+    console = Console(width=width)
+    if once or not console.is_terminal or console.is_dumb_terminal:
+        console.print(screen(frame, height=ENDLESS, width=console.width))
+        return
+    try:
+        _live(console, frame, server, max(0.2, every))
+    except KeyboardInterrupt:
+        return
+
+
+def _live(console: "Console", frame: dict[str, Any], server: str, every: float) -> None:
+    from rich.live import Live
+
+    heard, trouble = time.monotonic(), ""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            age = time.monotonic() - heard
+            live.update(
+                screen(frame, height=console.size.height, width=console.width, age_s=age, trouble=trouble), refresh=True
+            )
+            time.sleep(every)
+            try:
+                frame, heard, trouble = ask(server, "/api/v1/frame"), time.monotonic(), ""
+            except CommandError as error:
+                # What was seen stays on the screen and looks its age.
+                trouble = str(error)
+
+
+def screen(
+    frame: Mapping[str, Any], *, height: int, width: int = WIDE, age_s: float = 0.0, trouble: str = ""
+) -> "Group":
+    """The whole picture. The timeline takes what room is left below the rest."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head, tables, now = frame["head"], frame["tables"], frame["as_of"]
+    parts: list[RenderableType] = [
+        Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
+    ]
+    needs = f"▲ NEEDS YOU {head['needs']}: {head['needs_words']}" if head["needs"] else "NEEDS YOU 0"
+    strip = f"{needs}   WAITS {head['waits']}  RUNS {head['runs']}  moved today {head['moved']}"
+    parts.append(Text(strip, style="bold red" if head["needs"] else ""))
+    notes = " · ".join(head["not_ready"])
+    if notes:
+        parts.append(Text(notes, style="yellow"))
+    room = max(4, (height - 14) // 3)
+    size = (room, width)
+    parts += _section(
+        "1 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "nothing waits and nothing runs"
+    )
+    stores = tables["stores"]
+    parts += _section(
+        f"2 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
+        _rows(stores),
+        size,
+        ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "HELD BY"),
+        _store,
+        "no stores are known",
+    )
+    sums = tables["nodes"]["sums"]
+    nodes = " │ ".join(f"{c} {sums.get(c, 0):,}" for c in ("on-demand", "spot", "leaving"))
+    parts += _section(
+        f"3 Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
+        _rows(tables["nodes"]),
+        size,
+        ("NODE", "CLASS", "RACK", "PODS", "NEWS"),
+        _node,
+        f"{sums.get('quiet', 0):,} with no news",
+    )
+    loud = [r for r in _rows(tables["racks"]) if r.get("glyphs")]
+    parts += _section(
+        f"4 Racks ({tables['racks']['total']})",
+        loud,
+        size,
+        ("RACK", "MACHINES", "FINE", "ON THE WAY", "TROUBLE", ""),
+        _rack,
+        f"{tables['racks']['sums'].get('quiet', 0):,} with no news",
+    )
+    bars = "  ".join(f"{s} {sparkline(c)}" for s, c in tables["timeline"]["sums"].get("bars", {}).items())
+    parts += _section(
+        f"5 Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
+        _rows(tables["timeline"]),
+        (room if height < ENDLESS else 12, width),
+        ("TIME", "OP", "SOURCE", "WHAT", "ABOUT", "BECAUSE"),
+        _entry,
+        "nothing has happened yet",
+    )
+    return Group(*parts)
+
+
+def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str) -> str:
+    at = time.strftime("%H:%M:%S", time.gmtime(now))
+    word = "LIVE" if age_s < STALE_S else "STALE"
+    said = f" · {trouble}" if trouble else ""
+    return f"Mooring  {head['identity']} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'nobody'}{said}"
+
+
+def _rows(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [table["rows"][row_id] for row_id in table["order"]]
+
+
+def _section(
+    title: str, rows: Sequence[dict[str, Any]], size: tuple[int, int], columns: Sequence[str], fill: Any, empty: str
+) -> Iterable["RenderableType"]:
+    from rich.rule import Rule
+    from rich.text import Text
+
+    room, width = size
+    yield Rule(Text(title, style="bold"), align="left", style="dim")
+    if not rows:
+        yield Text(empty, style="dim")
+        return
+    # One bad row shows a question mark; names are text, never markup.
+    made = [(row["id"], "?") if row.get("state") == "?" else fill(row) for row in rows[:room]]
+    widths = _widths(columns, made, width)
+    for number, line in enumerate((columns, *made)):
+        cut = (_cut(cell, w) for cell, w in zip(line, widths, strict=False) if w)
+        yield Text("  ".join(cut).rstrip(), style="dim" if number == 0 else "", no_wrap=True, overflow="ellipsis")
+    if len(rows) > room:
+        yield Text(f"… {len(rows) - room} more (mooring queue, or the page)", style="dim")
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """As wide as they need; where that is too much the elastic ones share what is left. A column of dashes goes."""
+    natural = []
+    for number, column in enumerate(columns):
+        cells_ = [row[number] for row in rows if len(row) > number]
+        idle = number > 1 and all(cell == "–" for cell in cells_)
+        natural.append(0 if idle else max([len(column), *map(len, cells_)]))
+    spare = room - sum(w + 2 for c, w in zip(columns, natural, strict=True) if c not in ELASTIC and w)
+    elastic = [n for n, c in enumerate(columns) if c in ELASTIC and natural[n]]
+    for left, number in enumerate(sorted(elastic, key=lambda n: natural[n])):
+        natural[number] = max(8, min(natural[number], spare // (len(elastic) - left) - 2))
+        spare -= natural[number] + 2
+    return natural
+
+
+def _cut(cell: str, width: int) -> str:
+    return cell.ljust(width) if len(cell) <= width else cell[: width - 1] + "…"
+
+
+def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
+    used, limit = row.get("used", 0), row.get("limit")
+    held = [f"{who}: {amount}" for who, amount, _ in row.get("held", ())]
+    held += [f"{len(row['waiting'])} waits (op {', '.join(row['waiting'][:3])})"] if row.get("waiting") else []
+    held += ["leaders leave"] if row.get("evicting") else []
+    held += [f"store is {row['state']}"] if row.get("state", "Up") != "Up" else []
+    leaders = f"{row.get('leaders', 0):,}"
+    return (
+        row["id"],
+        row.get("node") or "–",
+        row.get("rack") or "–",
+        bar(row),
+        f"{used}/{'∞' if limit is None else limit}",
+        leaders,
+        " · ".join(held) or "–",
+    )
+
+
+def bar(row: Mapping[str, Any]) -> str:
+    """Twenty cells: one shade per holder, facts apart, the rest free."""
+    scale = max(row.get("limit") or 0, row.get("used", 0), 1)
+    text = ""
+    for number, (_, amount, kind) in enumerate(row.get("held", ())):
+        sign = "▒" if kind == "fact" else "█▓"[number % 2]
+        text += sign * round(CELLS * amount / scale)
+    return text[:CELLS].ljust(CELLS, "░")
+
+
+def _node(row: Mapping[str, Any]) -> tuple[str, ...]:
+    pods = "  ".join(f"{name} {count}" for name, count in row.get("pods", ()))
+    return (row["id"], row["cls"], row.get("rack") or "–", pods or "–", row.get("news") or "–")
+
+
+def _rack(row: Mapping[str, Any]) -> tuple[str, ...]:
+    figures = (str(row.get(k, 0)) for k in ("total", "ok", "moving", "trouble"))
+    return (row["id"], *figures, row.get("glyphs", ""))
+
+
+def _entry(row: Mapping[str, Any]) -> tuple[str, ...]:
+    because = " ".join(filter(None, (row["text"], f"({row['reason']})" if row["reason"] else "")))
+    at = time.strftime("%H:%M:%S", time.gmtime(row["at"]))
+    return (at, row["op"] or "–", row["source"] or "–", row["verb"], row["about"] or "–", because or "–")
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    most = max(1, *counts)
+    return "".join(BARS[min(7, -(-7 * n // most))] if n else BARS[0] for n in counts)
