@@ -1,0 +1,266 @@
+"""The rebalancer and the two minutes on a real API server, with the real controller-manager and scheduler."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mooring.lab.errors import LabError
+from mooring.lab.loopback import free_ports
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+CAPACITY = "node.kubernetes.io/capacity"
+ENABLED = "vacant.io/optimize-scheduling"
+MODE = f"{ENABLED}-mode"
+CUSTOM = f"{ENABLED}-mode-custom-on-demand"
+INTERRUPT_AT = "vacant.io/interrupt-at"
+
+SETTINGS = {
+    "lease-s": 3,
+    "renew-s": 2.0,
+    "retry-s": 0.5,
+    "mix": {"rebalance": {"settle-s": 2.0, "pause-s": 2.0}},
+}
+
+
+class Mooring:
+    def __init__(self, lab, namespace, config, url_port):
+        self.http, self.extender = free_ports(2)
+        self.log = (lab.dir / "logs" / f"mooring-mix-{self.http}.log").open("ab")
+        command = [
+            sys.executable,
+            "-m",
+            "mooring",
+            "run",
+            "--kubeconfig",
+            str(lab.kubeconfig),
+            "--features",
+            "mix=true",
+        ]
+        command += ["--config", str(config), "--namespace", namespace]
+        command += ["--listen-http", f"127.0.0.1:{self.http}", "--listen-extender", f"127.0.0.1:{self.extender}"]
+        command += ["--listen-webhook", f"127.0.0.1:{url_port}", "--webhook-url", f"https://127.0.0.1:{url_port}"]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=3) as answer:
+            return json.load(answer)
+
+    def deciding(self):
+        assert self.process.poll() is None, "mooring ended by itself"
+        with contextlib.suppress(OSError):
+            return self.get("/api/v1/status")["deciding"]
+        return False
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(20)
+        self.log.close()
+
+
+class Ground:
+    """Two on-demand and three spot nodes of our own, one namespace, one process at a time."""
+
+    def __init__(self, lab, directory):
+        self.lab = lab
+        self.own, self.namespace = lab.namespace("mooring"), lab.namespace("shop")
+        self.safe = lab.add_nodes(
+            2, prefix=f"{self.namespace}-n", labels={CAPACITY: "on-demand"}, cpu="64", memory="256Gi"
+        )
+        self.spot = lab.add_nodes(3, prefix=f"{self.namespace}-s", labels={CAPACITY: "spot"}, cpu="64", memory="256Gi")
+        self.config = directory / "config.json"
+        self.config.write_text(json.dumps(SETTINGS))
+        (self.port,) = free_ports(1)
+        self.mooring = None
+        self.seen = {}
+
+    def start(self):
+        self.mooring = Mooring(self.lab, self.own, self.config, self.port)
+        until(self.mooring.deciding, "deciding")
+        until(self._asked, "the API server asks us")
+
+    def _asked(self):
+        try:
+            self.lab.kubectl("apply", "--dry-run=server", "-f", "-", input=self.manifest("probe", 1, {ENABLED: "x"}))
+        except LabError as error:
+            return "exactly true or false" in str(error)
+        return False
+
+    def deploy(self, name, replicas, labels, **how):
+        self.lab.kubectl("apply", "-f", "-", input=self.manifest(name, replicas, labels, **how))
+        until(lambda: len(self.ready(name)) == replicas, f"{replicas} of {name} Ready")
+
+    def manifest(self, name, replicas, labels, start_s=0, grace_s=1):
+        # Only on this ground's nodes: other tests have theirs in the same lab.
+        ours = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*self.safe, *self.spot]}
+        affinity = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [ours]}]}
+        }
+        return json.dumps(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"namespace": self.namespace, "name": name, "labels": labels},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {
+                            "labels": {"app": name},
+                            "annotations": {"lab.mooring.dev/ready-seconds": str(start_s)},
+                        },
+                        "spec": {
+                            "affinity": {"nodeAffinity": affinity},
+                            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "10m"}}}],
+                            "terminationGracePeriodSeconds": grace_s,
+                        },
+                    },
+                },
+            }
+        )
+
+    def pods(self, name):
+        """Those that are not on their way out; every uid that was ever seen is kept."""
+        found = json.loads(self.lab.kubectl("get", "pods", "-n", self.namespace, "-l", f"app={name}", "-o", "json"))
+        alive = [p for p in found["items"] if not p["metadata"].get("deletionTimestamp")]
+        self.seen.setdefault(name, set()).update(p["metadata"]["uid"] for p in found["items"])
+        return alive
+
+    def ready(self, name):
+        return [p for p in self.pods(name) if _is_ready(p)]
+
+    def on_demand(self, name):
+        return sum(p["spec"].get("nodeName") in self.safe for p in self.ready(name))
+
+    def label(self, name, **labels):
+        pairs = [f"{key}={value}" for key, value in labels.items()]
+        self.lab.kubectl("label", "deployment", name, "-n", self.namespace, "--overwrite", *pairs)
+
+    def notice(self, nodes, seconds):
+        at = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+        self.lab.kubectl("annotate", "node", *nodes, f"{INTERRUPT_AT}={at}", "--overwrite")
+
+    def endpoints(self, name):
+        found = json.loads(
+            self.lab.kubectl(
+                "get", "endpointslices", "-n", self.namespace, "-l", f"kubernetes.io/service-name={name}", "-o", "json"
+            )
+        )
+        return sum(e["conditions"].get("ready", False) for s in found["items"] for e in s.get("endpoints") or ())
+
+    def close(self):
+        if self.mooring is not None:
+            self.mooring.end()
+        self.lab.kubectl("delete", "deployment", "--all", "-n", self.namespace, "--wait=false")
+        self.lab.kubectl("delete", "node", *self.safe, *self.spot, "--wait=false")
+
+
+def _is_ready(pod):
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
+
+
+def until(holds, what, limit_s=50, every_s=0.2):
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
+        time.sleep(every_s)
+
+
+@pytest.fixture
+def ground(lab, tmp_path):
+    made = Ground(lab, tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_mode_change_moves_exactly_the_difference(ground):
+    """M5: three spot and two on-demand, wanted two and three: one pod goes, and the workload itself is not written."""
+    ground.deploy("web", 5, {ENABLED: "true", MODE: "custom", CUSTOM: "2"})
+    assert ground.on_demand("web") == 2
+    before = {p["metadata"]["uid"] for p in ground.pods("web")}
+    generation = _generation(ground, "web")
+    ground.label("web", **{CUSTOM: "3"})
+    until(lambda: ground.on_demand("web") == 3 and len(ground.ready("web")) == 5, "three on on-demand")
+    time.sleep(4.0)
+    after = {p["metadata"]["uid"] for p in ground.pods("web")}
+    assert len(before - after) == 1
+    assert len(ground.seen["web"]) == 6
+    assert _generation(ground, "web") == generation
+    told = ground.mooring.get(f"/api/v1/mix/Deployment/{ground.namespace}/web")
+    assert (told["state"], told["have"], told["safe"]) == ("placed", 3, 3)
+
+
+def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(ground):
+    """M8: 120 s of notice, 20 s to become Ready; the Service always has a ready endpoint, and nothing of ours stays."""
+    ground.deploy("one", 1, {ENABLED: "true"}, start_s=20)
+    ground.lab.kubectl("create", "service", "clusterip", "one", "--tcp=80:80", "-n", ground.namespace)
+    until(lambda: ground.endpoints("one") == 1, "an endpoint")
+    (pod,) = ground.pods("one")
+    node = pod["spec"]["nodeName"]
+    assert node in ground.spot
+    ground.notice(ground.spot, 120)
+    fewest, end = 1, time.monotonic() + 45
+    while time.monotonic() < end:
+        fewest = min(fewest, ground.endpoints("one"))
+        alive = ground.pods("one")
+        if len(alive) == 1 and alive[0]["metadata"]["uid"] != pod["metadata"]["uid"] and _is_ready(alive[0]):
+            break
+        time.sleep(0.1)
+    assert fewest >= 1
+    assert ground.on_demand("one") == 1
+    ground.lab.kubectl("annotate", "node", *ground.spot, f"{INTERRUPT_AT}-")
+    until(lambda: not _cordoned(ground), "our cordons are lifted when the notice is taken back")
+
+
+def test_a_quota_without_room_for_a_surge_lets_the_pod_go_in_time(ground):
+    """M8: the replacement is refused by quota while the old pod is there; it goes at the last call, then it is replaced."""
+    ground.lab.kubectl("create", "quota", "tight", "--hard=pods=1", "-n", ground.namespace)
+    ground.deploy("one", 1, {ENABLED: "true"}, grace_s=1)
+    (pod,) = ground.pods("one")
+    assert pod["spec"]["nodeName"] in ground.spot
+    began = time.monotonic()
+    # Last call: 40 − 1 − 5 = 34 s from now; "no time to wait for its workload" 20 s before.
+    ground.notice(ground.spot, 40)
+    gone_at = None
+    until(lambda: pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in ground.pods("one")}, "it goes")
+    gone_at = time.monotonic() - began
+    assert 25 < gone_at < 40
+    until(lambda: ground.on_demand("one") == 1, "replaced on on-demand")
+
+
+def test_killed_in_the_middle_the_next_one_finishes(ground):
+    """M5: kill -9 after the first eviction; the next process ends in the same state and leaves no mark."""
+    ground.deploy("web", 4, {ENABLED: "true", MODE: "all-in-spot"})
+    first = {p["metadata"]["uid"] for p in ground.pods("web")}
+    ground.label("web", **{MODE: "all-in-on-demand"})
+    until(lambda: {p["metadata"]["uid"] for p in ground.pods("web")} != first, "the first has gone")
+    ground.mooring.end(signal.SIGKILL)
+    ground.start()
+    until(lambda: ground.on_demand("web") == 4 and len(ground.pods("web")) == 4, "all four on on-demand")
+    time.sleep(2.0)
+    # A pod that was created while nobody answered may have had to move once more.
+    assert 8 <= len(ground.seen["web"]) <= 9
+    marks = ground.lab.kubectl("get", "pods", "-n", ground.namespace, "-o", "jsonpath={.items[*].metadata.annotations}")
+    assert "mooring.dev/leaving" not in marks
+
+
+def _generation(ground, name):
+    return ground.lab.kubectl(
+        "get", "deployment", name, "-n", ground.namespace, "-o", "jsonpath={.metadata.generation}"
+    )
+
+
+def _cordoned(ground):
+    found = json.loads(ground.lab.kubectl("get", "nodes", *ground.spot, "-o", "json"))["items"]
+    return [n["metadata"]["name"] for n in found if n["spec"].get("unschedulable")]
