@@ -9,13 +9,17 @@ bound, ready), decoded from JSON as the informer does. Beside it, in the same ru
 """
 
 import asyncio
+import functools
 import gc
 import json
+import os
 import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 NODES, PODS, WORKLOADS = 5_000, 150_000, 2_000
 CONNECTIONS, STILL_S, BUSY_S, RATE = 16, 4.0, 8.0, 1_000
@@ -24,9 +28,9 @@ CONNECTIONS, STILL_S, BUSY_S, RATE = 16, 4.0, 8.0, 1_000
 def main() -> None:
     with Server() as server:
         print(f"admission: {PODS:,} pods, {NODES:,} nodes, {WORKLOADS:,} Deployments; {server.rss_mb:.0f} MB resident")
-        nothing = asyncio.run(closed_loop(server, "/nothing", STILL_S))
-        still = asyncio.run(closed_loop(server, "/still", STILL_S))
-        busy = asyncio.run(open_loop(server, "/admit/pods", RATE, BUSY_S))
+        nothing = measured(server, closed_loop(server, "/nothing", STILL_S))
+        still = measured(server, closed_loop(server, "/still", STILL_S))
+        busy = measured(server, open_loop(server, "/admit/pods", RATE, BUSY_S))
         after = server.ask("report")
     print(f"{'':46}{'measured':>14}{'target':>16}")
     rows = [
@@ -38,10 +42,23 @@ def main() -> None:
         ("  worst", f"{busy['worst']:.1f} ms", ""),
         ("  watch events taken in", f"{after['events']:,}", "3 a pod"),
         ("  slots given twice", f"{after['twice']:,}", "0"),
-        ("  CPU of the server", f"{after['cpu_share']:.0%} of a core", ""),
+        ("CPU of an admission: answered at once", f"{nothing['cpu_us']:.0f} µs", ""),
+        ("  still world", f"{still['cpu_us']:.0f} µs", "≤ 500 µs"),
+        ("  busy world, with its events and deciding", f"{busy['cpu_us']:.0f} µs", "≤ 1,000 µs"),
     ]
-    for what, measured, target in rows:
-        print(f"  {what:44}{measured:>14}{target:>16}")
+    for what, figure, target in rows:
+        print(f"  {what:44}{figure:>14}{target:>16}")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        print(f"  Load average {load:.1f} on {cores} cores: wall-clock figures are others' too; CPU figures are not.")
+
+
+def measured(server: "Server", load: Coroutine[Any, Any, dict[str, float]]) -> dict[str, float]:
+    """The figures, and what each request cost the server: CPU time does not depend on who else is running."""
+    before = server.ask("cpu")["cpu_s"]
+    found = asyncio.run(load)
+    time.sleep(1.0)  # the last events come in
+    return found | {"cpu_us": (server.ask("cpu")["cpu_s"] - before) / found["count"] * 1e6}
 
 
 class Server:
@@ -125,6 +142,7 @@ async def connections(server: Server) -> list[Connection]:
 def figures(latencies: list[float], seconds: float) -> dict[str, float]:
     ordered = sorted(latencies)
     return {
+        "count": len(ordered),
         "rate": len(ordered) / seconds,
         "p50": ordered[len(ordered) // 2] * 1e3,
         "p99": ordered[int(len(ordered) * 0.99)] * 1e3,
@@ -175,6 +193,8 @@ async def open_loop(server: Server, path: str, rate: int, seconds: float) -> dic
         due = began + number / rate
         if (ahead := due - time.perf_counter()) > 0.0005:
             await asyncio.sleep(ahead)
+        if len(tasks) > rate:
+            break  # a second behind: it cannot keep up, and the rate below says so
         task = asyncio.ensure_future(ask(number, due))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -186,12 +206,12 @@ async def open_loop(server: Server, path: str, rate: int, seconds: float) -> dic
 
 
 def full_world():
+    from mooring.mix.labels import AFFINITY, ENABLED, MODE, SLOT
+    from mooring.mix.targets import Mode, Target
     from mooring.model.capacity import NodeClass
     from mooring.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
     from mooring.model.events import Listed
     from mooring.model.kinds import Kind
-    from mooring.mix.labels import AFFINITY, ENABLED, MODE, SLOT
-    from mooring.mix.targets import Mode, Target
     from mooring.world.world import World
 
     world, per_owner = World(), PODS // WORKLOADS
@@ -366,19 +386,17 @@ async def serve() -> None:
     gc.freeze()
     rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
     print(json.dumps({"port": runner.addresses[0][1], "ca": material.bundle.decode(), "rss_mb": rss_mb}), flush=True)
-    began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    await asyncio.sleep(0.5)
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
+    read = functools.partial(asyncio.get_running_loop().run_in_executor, None, sys.stdin.readline)
+    while (await read()).strip() == "cpu":
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        print(json.dumps({"cpu_s": spent.ru_utime + spent.ru_stime}), flush=True)
     twice = sum(
         len(holders) - 1
         for w in range(WORKLOADS)
         if (ledger := mix.admission.ledger(f"rs-{w}")) is not None
         for holders in ledger.held().values()
     )
-    share = cpu_s / (time.monotonic() - began)
-    print(json.dumps({"events": echo.told, "twice": twice, "cpu_share": share}), flush=True)
+    print(json.dumps({"events": echo.told, "twice": twice}), flush=True)
     pump.cancel()
     telling.cancel()
     await runner.cleanup()

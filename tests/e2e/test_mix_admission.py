@@ -45,9 +45,9 @@ class Mooring:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
     def ready(self):
-        with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/readyz", timeout=2) as answer:
-                return answer.status == 200
+        url = f"http://127.0.0.1:{self.http}/readyz"
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status == 200
         assert self.process.poll() is None, "mooring ended by itself"
         return False
 
