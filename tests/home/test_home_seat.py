@@ -192,13 +192,25 @@ def test_somebody_elses_taint_stays(demo, queue):
     running = the_seat(demo, queue)
     demo.node("n2", taints=(Taint(SEAT, "NoSchedule"),))
     assert steer(demo, running, queue).end.reason == Reason.WITHDRAWN
+    assert look(demo, queue).proposals == (), "and it is not tried again and again"
 
 
 def test_a_seat_that_a_person_removed_is_not_set_again(demo, queue):
-    """`kubectl taint … mooring.dev/seat-` with the annotation gone ends it."""
+    """A mark that a person removed ends it, and for this pod it is not set again; for the next one it is."""
+    home, running = Home(), the_seat(demo, queue)
+    assert home.steer(running, demo.world, queue, NOW).instructions
+    running.acted_at = NOW
+    assert home.steer(running, demo.world, queue, NOW).end.reason == Reason.WITHDRAWN
+    assert home.look(KEY, demo.world, queue, NOW).proposals == ()
+    demo.pod("demo-tidb-2", "n2", uid="next", deletion_at=NOW + 30)
+    assert home.look(KEY, demo.world, queue, NOW).proposals
+
+
+def test_a_refused_write_is_tried_again(demo, queue):
+    """The write conflicted and nothing stands there: it is asked for once more, not taken for removed."""
     running = the_seat(demo, queue)
     assert steer(demo, running, queue).instructions
-    assert steer(demo, running, queue).end.reason == Reason.WITHDRAWN
+    assert steer(demo, running, queue).instructions
 
 
 def test_two_members_of_one_node_take_turns(demo, queue):

@@ -44,6 +44,8 @@ class Home:
         self.policy = policy or HomePolicy()
         #: Roster → the last record asked for, and when. Soft: only keeps a write that does not stick from spinning.
         self._asked: dict[str, tuple[Record, float]] = {}
+        #: Member → uid of the pod whose seat somebody took away by hand. Soft: forgotten with the process.
+        self._refused: dict[Key, str] = {}
 
     def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
         match happening:
@@ -97,7 +99,7 @@ class Home:
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
                 instructions.append(_warn(pod, wanted))
-            elif wanted is not None and queue.holder(seat_subject(pod.key)) is None:
+            elif wanted is not None and queue.holder(seat_subject(pod.key)) is None and self._free(pod):
                 if queue.holder(wanted.claims[1]) is None:
                     proposals.append(wanted)
                 else:
@@ -122,7 +124,19 @@ class Home:
         return patch, found.again_at
 
     def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
-        return steer_seat(running, world, self.policy, now)
+        course = steer_seat(running, world, self.policy, now)
+        if course.end is not None and course.end.reason is Reason.WITHDRAWN:
+            namespace, _, name = running.operator.args["pod"].partition("/")
+            pod = world.pod(Key(namespace, name))
+            if pod is not None:
+                self._refused[pod.key] = pod.uid
+        return course
+
+    def _free(self, pod: Pod) -> bool:
+        """Not one whose seat was taken away: what a person removed is not put back for the same pod."""
+        if self._refused.get(pod.key, pod.uid) != pod.uid:
+            del self._refused[pod.key]
+        return pod.key not in self._refused
 
     def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
         return resume_seats(world)

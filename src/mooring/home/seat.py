@@ -60,7 +60,8 @@ def want_seat(
         node, until = home_of(roster, name), pod.created_at + policy.hold_s
     else:
         return None
-    if not node or now >= until or _unfit(world.node(node), node) is not None:
+    there = world.node(node)
+    if now >= until or there is None or _unfit(there, node) is not None or _foreign(there):
         return None
     if not tolerates_seat(pod):
         return Verdict(
@@ -84,9 +85,10 @@ def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: floa
     if over is None:
         if ours:
             return Course(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
-        if running.notes.get("held") or mark is not None or has_seat_taint(node):
-            detail = "somebody removed it" if running.notes.get("held") else f"{node_name} has another seat taint"
-            return Course(step=HOLD, end=End(Reason.WITHDRAWN, detail))
+        if running.notes.get("held") and running.acted_at:
+            return Course(step=HOLD, end=End(Reason.WITHDRAWN, "somebody removed it"))
+        if mark is not None or _foreign(node):
+            return Course(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another seat taint"))
         running.notes["held"] = 1.0
         return Course(step=HOLD, instructions=(_hold(running, node, now),), again_at=until)
     if not ours:
@@ -167,6 +169,11 @@ def _unfit(node: Node | None, name: str) -> str | None:
     if node.ready != "True":
         return f"{name} is not Ready"
     return f"{name} is about to be taken away" if INTERRUPT_AT in node.annotations else None
+
+
+def _foreign(node: Node) -> bool:
+    """A seat taint without a mark that we can read: not ours to touch."""
+    return seat_on(node) is None and (has_seat_taint(node) or SEAT in node.annotations)
 
 
 def _hold(running: Running, node: Node, now: float) -> Instruction:
