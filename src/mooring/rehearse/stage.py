@@ -12,6 +12,7 @@ import msgspec
 from mooring.handoff.policy import HandoffPolicy
 from mooring.model.kinds import Kind
 from mooring.rehearse.rig import Rig
+from mooring.rehearse.scenes.fleet import register_nodes
 from mooring.rehearse.scenes.mix import NAMESPACE, admitting, slow_template, switched_on
 from mooring.run.config import Config
 from mooring.sandbox.clock import Timeline
@@ -53,8 +54,12 @@ class Stage:
     def __init__(self, seed: int = 1, say: Callable[[str], None] | None = None) -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(MIDNIGHT + 8.5 * 3600))
         self.config = Config(
-            features={"handoff": True, "mix": True},
+            features={"fleet": True, "handoff": True, "mix": True},
             handoff=HandoffPolicy(recheck_s=5.0),
+            # Thirteen hours of renewals every two seconds would be most of the day's work.
+            lease_s=60,
+            renew_s=40.0,
+            retry_s=15.0,
         )
         self.rig = Rig(seed=seed, config=self.config, cluster=self.cluster)
         self._say = say or (lambda _: None)
@@ -70,6 +75,7 @@ class Stage:
             cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
         for number in range(12):
             cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
+        register_nodes(self.rig, [f"n{number + 1}" for number in range(12)])
         cluster.tidb_cluster(TIDB, DEMO, tidb=3, tikv=3, pd=3, with_pd=True)
         bought = {"nodeSelector": {CAPACITY_LABEL: "on-demand"}}
         members = {"spec": dict.fromkeys(("tidb", "tikv", "pd"), bought)}

@@ -4,7 +4,7 @@ Nodes are named by their machine's address, as CKE names them. `n7` of worked ex
 pods, a DaemonSet pod, and one pod under a budget that allows none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -126,7 +126,7 @@ def marks_left(rig: Rig) -> Iterator[str]:
 
 
 class RetireScene:
-    """Worked example 3 without its budget: the machine under n7 is set to retiring; over when n7 is empty and tainted."""
+    """Worked example 3 without its budget: n7's machine is set to retiring; over when n7 is empty and tainted."""
 
     name = "retire"
     once = ("evict Pod", "delete Pod", "pd add_evict_leader")
@@ -201,3 +201,14 @@ class RetireScene:
 def before_of(rig: Rig, node: str) -> Any:
     text = annotations_of(rig, Kind.NODE, "", node).get(CORDONED_BY)
     return msgspec.json.decode(text)["before"] if text else None
+
+
+def register_nodes(rig: Rig, names: Iterable[str]) -> None:
+    """A machine for each of these nodes, known by the address the node has; racks as the nodes' labels say."""
+    registry = rig.cluster.sabakan = SandboxSabakan(rig.cluster.timeline, ipam=Ipam())
+    for number, name in enumerate(names, 1):
+        node = rig.cluster.store.get(Kind.NODE, "", name)
+        address = next(a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP")
+        rack = int(node["metadata"]["labels"].get(keys.RACK, 0))
+        entry = registry.register(f"M{number:03d}", rack=rack, state=MachineState.HEALTHY)
+        registry.entries[entry.serial] = msgspec.structs.replace(entry, ipv4=(address,))
