@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -15,7 +14,7 @@ from mooring.cli.output import note, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mooring.run.config import Config
+    from mooring.run.config import Config, Resolved
 
 app = App(name="run", help="Run one replica: watch the cluster, decide, and act while it holds the lease.")
 
@@ -47,7 +46,7 @@ def run(
 
     Example: mooring run --kubeconfig lab/kubeconfig --features handoff=true --pd tidb/demo=http://127.0.0.1:2379
     """
-    from mooring.run.config import BadConfig, resolve
+    from mooring.run.config import BadConfig, Resolved, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -61,8 +60,12 @@ def run(
         "listen-http": listen_http,
         "log-level": log_level,
     }
+
+    def settings() -> Resolved:
+        return resolve(flags, os.environ, config, pd)
+
     try:
-        resolved = resolve(flags, os.environ, config, pd)
+        resolved = settings()
     except BadConfig as error:
         raise CommandError(str(error)) from None
     for warning in resolved.warnings:
@@ -77,7 +80,7 @@ def run(
 
     logs.configure(resolved.config.log_level, resolved.config.log_format)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_main(resolved.config))
+        runner.run(_main(resolved.config, settings))
     return Exit.DONE
 
 
@@ -91,22 +94,12 @@ def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
     return factory
 
 
-async def _main(config: "Config") -> None:
-    from aiohttp import web
-
+async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
     from mooring.kube import ConfigError, HttpKubeApi, Scope, load
     from mooring.model.kinds import Kind
     from mooring.ports import NotFound, PortError
-    from mooring.run.assemble import capabilities, make_pd, make_registry
-    from mooring.run.config import host_port
-    from mooring.run.peers import address_of, advertised, identity_with
-    from mooring.run.replica import Replica
-    from mooring.run.wall import SystemChance, WallClock
-    from mooring.serve.extender import extender_app
-    from mooring.serve.status import is_loopback, status_app
-    from mooring.serve.webhook import Courier, WebhookServer
+    from mooring.serve.house import AddressTakenError, live
 
-    clock, chance = WallClock(), SystemChance()
     try:
         connection = load(config.kubeconfig or None, context=config.context)
     except ConfigError as error:
@@ -121,58 +114,13 @@ async def _main(config: "Config") -> None:
             ) from None
         except PortError as error:
             raise CommandError(f"the cluster cannot be reached: {error}", Exit.COULD_NOT_LOOK) from None
-        hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
-        hook_address = advertised(hook_host, hook_port, config.advertise_address, connection.server)
-        serves_hook = "mix" in config.on()
-        identity = identity_with(f"{socket.gethostname()}-{chance.token(6)}", hook_address if serves_hook else "")
-        replica = Replica(
-            config,
-            api,
-            make_pd(clock, chance),
-            clock,
-            chance,
-            identity=identity,
-            capabilities=capabilities(config),
-            make_registry=make_registry,
-        )
-        host, port = host_port(config.listen_http, "listen-http")
-        runner = web.AppRunner(
-            status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host)), access_log=None
-        )
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise CommandError(f"--listen-http {config.listen_http}: {error.strerror}; give a free address") from None
-        extender = web.AppRunner(extender_app(replica), access_log=None, read_bufsize=1 << 18)
-        await extender.setup()
-        host_, port_ = host_port(config.listen_extender, "listen-extender")
-        try:
-            await web.TCPSite(extender, host_, port_).start()
-        except OSError as error:
-            raise CommandError(
-                f"--listen-extender {config.listen_extender}: {error.strerror}; give a free address"
-            ) from None
-        webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port)
-        courier = replica.reviewer.pass_on = Courier(replica.front, lambda: address_of(replica.elector.holder))
-        if serves_hook:
-            try:
-                await webhook.start()
-            except OSError as error:
-                raise CommandError(
-                    f"--listen-webhook {config.listen_webhook}: {error.strerror}; give a free address"
-                ) from None
-        note(f"mooring: {identity} at http://{host}:{port} · features: {', '.join(sorted(config.on())) or 'none'}")
-        task = asyncio.create_task(replica.run(), name="replica")
+        task = asyncio.create_task(live(config, settings, api, connection.server, note), name="mooring")
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, task.cancel)
         try:
             await asyncio.gather(task)
+        except AddressTakenError as error:
+            raise CommandError(str(error)) from None
         except asyncio.CancelledError:
             note("mooring: stopped; what had begun is marked, the lease is given back")
-        finally:
-            await webhook.stop()
-            await courier.close()
-            await extender.cleanup()
-            await runner.cleanup()

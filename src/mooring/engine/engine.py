@@ -24,7 +24,7 @@ import msgspec
 from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
 from mooring.engine.concerns import concerns
-from mooring.engine.events import Event, Features, Led, Synced, Tick
+from mooring.engine.events import Event, Features, Led, Retuned, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import Glances
@@ -178,6 +178,8 @@ class Engine:
                 self.synced = True
             case Led(leading=leading):
                 self._lead(leading=leading)
+            case Retuned(settings=settings):
+                self._learn(self.queue.configure(settings))
             case Features(on=on):
                 self._switch(on)
             case Tick():

@@ -4,6 +4,7 @@ import msgspec
 
 from mooring.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.model.instructions import Outcome
+from mooring.traffic import Settings
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +27,23 @@ class Features(msgspec.Struct, frozen=True, gc=False):
     on: frozenset[str]
 
 
+class Retuned(msgspec.Struct, frozen=True, gc=False):
+    """The queue's settings have changed: limits, step costs, caps."""
+
+    settings: Settings
+
+
 Event = (
-    KubeEvent | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | Synced | Led | Tick | Features | Outcome
+    KubeEvent
+    | PdSeen
+    | PdLost
+    | RegionsSeen
+    | MachinesSeen
+    | MachinesLost
+    | Synced
+    | Led
+    | Tick
+    | Features
+    | Retuned
+    | Outcome
 )

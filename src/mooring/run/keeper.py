@@ -58,6 +58,13 @@ class Keeper:
         """What is still missing before the webhook can be served."""
         return [] if self._front.loaded or not self._serves else ["webhook: no certificates yet"]
 
+    def serve(self, *, on: bool) -> None:
+        """Mix was switched on or off."""
+        if on != self._serves:
+            self._serves = on
+            self._installed = False
+            self.look_again()
+
     def look_again(self) -> None:
         """Something changed (we lead now): do not wait for the next round."""
         self._nudge.set()

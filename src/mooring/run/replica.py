@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from mooring.engine.capability import Capability
 from mooring.engine.engine import Engine
-from mooring.engine.events import Synced
+from mooring.engine.events import Retuned, Synced
 from mooring.kube.election import Timing
 from mooring.kube.elector import Elector
 from mooring.kube.fence import Fenced
@@ -156,6 +157,17 @@ class Replica:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.pds.close()
                 await self.registry.close()
+
+    def apply(self, config: Config) -> list[str]:
+        """Take over what may change while running; answers with the keys that need a restart."""
+        old, self.config = self.config, config
+        if config.on() != old.on():
+            self.shell.switch(config.on())
+            self.keeper.serve(on="mix" in config.on())
+        if config.traffic != old.traffic:
+            self.shell.tell(Retuned(parse(config.traffic, live_settings())))
+        changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
+        return [name.replace("_", "-") for name in changed if name not in {"features", "traffic"}]
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""

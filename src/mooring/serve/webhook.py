@@ -121,6 +121,10 @@ class WebhookServer:
         self._host, self.port = host, port
         self._runner = web.AppRunner(webhook_app(reviewer), access_log=None, shutdown_timeout=2.0)
 
+    @property
+    def listens(self) -> bool:
+        return bool(self._runner.sites)
+
     async def start(self) -> None:
         """OSError: the address is taken."""
         await self._runner.setup()

@@ -1,0 +1,50 @@
+"""Settings that change while running: what is right is taken over, what is wrong changes nothing."""
+
+import pytest
+
+from mooring.run.config import Config, resolve
+from mooring.run.reload import Reloader
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mooring.yml"
+    path.write_text("features: {handoff: true}\n")
+    return path
+
+
+@pytest.fixture
+def taken():
+    return []
+
+
+@pytest.fixture
+def reloader(file, taken):
+    async def apply(config: Config):
+        taken.append(config)
+        return []
+
+    def settings():
+        return resolve({}, {}, str(file))
+
+    return Reloader(settings().config, settings, apply)
+
+
+async def test_a_feature_switched_in_the_file_is_taken_over_once(reloader, file, taken):
+    """Features are switchable while running; the same file twice changes nothing."""
+    await reloader.look()
+    assert taken == []
+    file.write_text("features: {handoff: true, mix: true}\n")
+    await reloader.look()
+    await reloader.look()
+    assert [sorted(config.on()) for config in taken] == [["handoff", "mix"]]
+
+
+async def test_a_file_that_has_become_wrong_changes_nothing(reloader, file, taken):
+    """Bad input loses nothing: the running settings stay until the file is right again."""
+    file.write_text("features: {nonsense: true}\n")
+    await reloader.look()
+    assert taken == []
+    file.write_text("features: {}\n")
+    await reloader.look()
+    assert [config.on() for config in taken] == [frozenset()]
