@@ -204,7 +204,10 @@ class Mix:
         return (remembering.write(self.memory(world), self.memory_key, uid, note, now, "notes the move"),)
 
     def detached_of(self, workload: str, world: WorldRead) -> tuple[Pod, ...]:
-        rows = [world.pod(key) for key in self._detached.get(workload, ())]
+        keys = self._detached.get(workload)
+        if not keys:
+            return ()
+        rows = [world.pod(key) for key in keys]
         serving = [p for p in rows if p is not None and p.active and p.owner is None and is_detached(p)]
         return tuple(sorted(serving, key=_farewell))
 

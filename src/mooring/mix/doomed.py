@@ -4,7 +4,7 @@ Every doomed node is cordoned before a single pod moves, or replacements land on
 """
 
 from mooring.mix.notices import mark_of, signal_of
-from mooring.mix.pace import NoticePolicy
+from mooring.mix.pace import NoticePolicy, Sign
 from mooring.model.cluster import Node
 from mooring.world.read import WorldRead
 
@@ -12,6 +12,7 @@ from mooring.world.read import WorldRead
 class Watchlist:
     def __init__(self, policy: NoticePolicy) -> None:
         self._policy = policy
+        self._by_label = any(detector.sign is Sign.LABEL for detector in policy.detectors)
         #: Nodes with a signal on them.
         self.doomed: set[str] = set()
         #: Of those, the ones that may still be given new pods.
@@ -31,7 +32,7 @@ class Watchlist:
         before = name in self.doomed or name in self.marked
         for names in (self.doomed, self.open, self.marked):
             names.discard(name)
-        if node is None:
+        if node is None or (not self._by_label and _is_quiet(node)):
             return before
         if signal_of(node, self._policy, world.node_class(name)) is not None:
             self.doomed.add(name)
@@ -40,3 +41,12 @@ class Watchlist:
         if mark_of(node) is not None:
             self.marked.add(name)
         return before or name in self.doomed or name in self.marked
+
+
+def _is_quiet(node: Node) -> bool:
+    """Nothing on it that any detector reads: most nodes, most of the time."""
+    return (
+        node.ready == "True"
+        and not (node.taints or node.conditions or node.annotations or node.unschedulable)
+        and node.deletion_at is None
+    )

@@ -147,6 +147,8 @@ def carries_ours(pod: Pod) -> bool:
 
 def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
     """Adopt the unmarked, and write slots anew where the count fits and they do not. Nothing restarts."""
+    if _in_order(health.pods, target):
+        return []
     patches: list[Patch] = []
     by_owner: dict[str, list[Pod]] = {}
     for pod in health.pods:
@@ -163,6 +165,17 @@ def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
             if patch is not None:
                 patches.append(patch)
     return patches
+
+
+def _in_order(pods: tuple[Pod, ...], target: Target) -> bool:
+    """Every slot from 0 on held once, by a pod of its class: nothing to write. True of most workloads."""
+    seen: set[int] = set()
+    for pod in pods:
+        slot = slot_of(pod)
+        if slot is None or slot >= len(pods) or pod.labels.get(AFFINITY) != target.class_of(slot).value:
+            return False
+        seen.add(slot)
+    return len(seen) == len(pods)
 
 
 def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) -> dict[str, int]:

@@ -68,6 +68,7 @@ class Rebalance:
         self.health: Health = health_of(workload, world, now)
         self.wish = wish_of(workload, mix.policy.deployment_target)
         self.note: Note = mix.note_of(workload.uid, world)
+        self._operators: list[Operator] | None = None
 
     # ── The look ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,10 +230,12 @@ class Rebalance:
 
     def _standing(self) -> list[Operator]:
         """Our own operators on pods of this workload, detached ones too, waiting or running."""
-        workload = self.workload
-        detached = self.mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", self.world)
-        held = (self.queue.holder(subject_of(pod)) for pod in (*self.world.pods_of(workload), *detached))
-        return [o for o in held if o is not None and o.source == SOURCE and o.kind == KIND]
+        if self._operators is None:
+            workload = self.workload
+            detached = self.mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", self.world)
+            held = (self.queue.holder(subject_of(pod)) for pod in (*self.world.pods_of(workload), *detached))
+            self._operators = [o for o in held if o is not None and o.source == SOURCE and o.kind == KIND]
+        return self._operators
 
     def _withdrawn(self, chosen: tuple[Candidate, ...]) -> Iterator[Withdrawal]:
         wanted = {(subject_of(c.pod), c.reason) for c in chosen}
