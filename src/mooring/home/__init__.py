@@ -2,7 +2,8 @@
 
 Modules: `roster` (who has a home), `memory` (where it is), `choice` (which candidates a member may have), `wire` and
 `verbs` (what a scheduler asks and hears), `tracking` (writing nodes down), `seats` and `seat` (keeping a place free),
-`decider` (the capability the engine talks to), `report` (for people), `schedulerconfig` (what kube-scheduler needs).
+`decider` (the capability the engine talks to), `report` and `words` (for people), `schedulerconfig` (what
+kube-scheduler needs).
 """
 
 from mooring.home.decider import Home

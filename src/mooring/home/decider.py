@@ -20,8 +20,9 @@ from mooring.home.roster import (
 )
 from mooring.home.seat import resume_seats, seat_subject, steer_seat, want_seat
 from mooring.home.tracking import Record, patch_of, record
+from mooring.home.words import words
 from mooring.model.cluster import Key, Pod, Workload
-from mooring.model.decision import Course, Look, Resumed, Running, Verdict
+from mooring.model.decision import Course, Line, Look, Resumed, Running, Verdict
 from mooring.model.events import Change, Happening, OperatorEnded
 from mooring.model.instructions import Instruction, Patch, Tell
 from mooring.model.kinds import Kind
@@ -143,6 +144,9 @@ class Home:
 
     def waits_for(self, world: WorldRead) -> Iterable[str]:
         return ()
+
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+        return words(subject, world, self.policy)
 
 
 def _misread(key: str, world: WorldRead) -> Verdict | None:
