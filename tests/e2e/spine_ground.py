@@ -180,6 +180,10 @@ class SandboxPlacement:
     def interrupted(self):
         return sum(i.leaders for i in self.pd.interruptions)
 
+    async def restart(self):
+        """PD restarts; for a moment it shows no leaders anywhere."""
+        self.pd.restart(down_s=1.0)
+
     async def close(self):
         self._driving.cancel()
         await asyncio.gather(self._driving, return_exceptions=True)
@@ -197,7 +201,9 @@ class RealPlacement:
         from mooring.pd import PdClient
         from mooring.run.wall import SystemChance, WallClock
 
+        before = set(self._lab.pids())
         urls = await asyncio.to_thread(self._lab.start_pd)
+        self._server = next(iter(set(self._lab.pids()) - before))
         addresses = [f"{name}.demo-tikv-peer.{self._namespace}.svc:20160" for name in names]
         self._ids = {name: i for i, name in enumerate(names, 1)}
         self.tikv = FakeTikv(urls, addresses=addresses, regions=REGIONS, transfer_s=0.1)
@@ -227,6 +233,15 @@ class RealPlacement:
 
     def interrupted(self):
         return self.tikv.interrupted
+
+    async def restart(self):
+        """As a power cut would, once PD has had the time to store its regions; the stores come back seconds later."""
+        await asyncio.sleep(6)
+        self.tikv.may_connect.clear()
+        await asyncio.to_thread(self._lab.kill, self._server)
+        await asyncio.to_thread(self._lab.start, self._server)
+        await asyncio.sleep(4)
+        self.tikv.may_connect.set()
 
     async def close(self):
         await self._client.close()

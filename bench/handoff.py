@@ -1,0 +1,92 @@
+"""A thousand TiKV pods in fifty clusters under watch, nothing asked of them: what does a replica cost then?
+
+    python -m bench handoff
+
+Time is virtual, an hour of it, so the figure is CPU per hour of idling; PD is counted by its calls. A PD is looked at
+once per cluster and interval, however many pods it has.
+"""
+
+import logging
+import time
+
+import structlog
+
+from bench.spine import pd_view, tidb_cluster, tikv_pod
+
+CLUSTERS, PODS_EACH = 50, 20
+IDLE_S = 3600.0
+
+
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    looks, cpu_s, busy_looks, policy = measure()
+    each = IDLE_S / policy.idle_s
+    print(f"handoff: {CLUSTERS * PODS_EACH:,} TiKV pods in {CLUSTERS} clusters, {IDLE_S / 3600:.0f} h of virtual time")
+    print(f"{'':44}{'measured':>12}{'target':>12}")
+    rows = [
+        ("CPU while nothing is asked", f"{cpu_s / IDLE_S:.3%} of a core", "< 1 %"),
+        (f"looks at PD, per cluster and {policy.idle_s:.0f} s", f"{max(looks.values()) / each:.2f}", "≤ 1"),
+        ("looks at PD, all clusters, per second", f"{sum(looks.values()) / IDLE_S:.2f}", ""),
+        (f"looks per {policy.recheck_s:.0f} s, 3 pods of a cluster asked", f"{busy_looks:.2f}", "≤ 1"),
+    ]
+    for what, measured, target in rows:
+        print(f"  {what:42}{measured:>16}{target:>12}")
+
+
+def measure():
+    from mooring.engine.engine import Engine
+    from mooring.engine.events import Features, Led, Synced
+    from mooring.handoff import Handoff, HandoffPolicy
+    from mooring.model.cluster import Key
+    from mooring.model.events import Listed, PdSeen, Seen
+    from mooring.model.instructions import LookAtPd
+    from mooring.model.kinds import Kind
+    from mooring.run.replica import KINDS
+    from mooring.traffic import Queue, live_settings
+    from mooring.wire.kube import project
+    from mooring.world.world import World
+
+    policy = HandoffPolicy()
+    engine = Engine(World(), Queue(live_settings()), [Handoff(policy)])
+    namespaces = [f"tidb-{i}" for i in range(CLUSTERS)]
+    start = time.time()
+    looks: dict[Key, int] = {}
+
+    def drive(until: float, now: float) -> float:
+        """Events by hand: each look at PD is answered at once."""
+        waiting = list(engine.work(now))
+        while True:
+            for instruction in waiting:
+                if isinstance(instruction, LookAtPd):
+                    looks[instruction.cluster] = looks.get(instruction.cluster, 0) + 1
+                    waiting = [*waiting, *engine.handle(PdSeen(instruction.cluster, pd_view(PODS_EACH), now), now)]
+            due = engine.next_wakeup()
+            if due is None or due > until:
+                return until
+            now = max(now, due)
+            waiting = list(engine.work(now))
+
+    pods = [project(Kind.POD, tikv_pod(ns, i)) for ns in namespaces for i in range(PODS_EACH)]
+    clusters = [project(Kind.TIDB_CLUSTER, tidb_cluster(ns)) for ns in namespaces]
+    listed = {Kind.POD: tuple(pods), Kind.TIDB_CLUSTER: tuple(clusters)}
+    for kind in KINDS:
+        engine.handle(Listed(kind, listed.get(kind, ())), start)
+    for event in (Synced(), Features(frozenset({"handoff"})), Led(leading=True)):
+        engine.handle(event, start)
+    now = drive(start + 120, start)
+    looks.clear()
+    cpu = time.process_time()
+    now = drive(now + IDLE_S, now)
+    spent, idle = time.process_time() - cpu, dict(looks)
+    looks.clear()
+    for i in range(3):
+        annotated = project(Kind.POD, tikv_pod("tidb-0", i, {"tidb.pingcap.com/restart": ""}, version=2))
+        engine.handle(Seen(Kind.POD, annotated), now)
+    drive(now + 600, now)
+    return idle, spent, looks[Key("tidb-0", "demo")] / (600 / policy.recheck_s), policy
+
+
+if __name__ == "__main__":
+    main()

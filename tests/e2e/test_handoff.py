@@ -1,0 +1,133 @@
+"""Handoff on the real control plane, as a user meets it: kubectl in, pods that moved out."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spine_ground import Ground, until
+
+from mooring.model.kinds import Kind
+
+pytestmark = pytest.mark.e2e
+RESTART = "tidb.pingcap.com/restart="
+EVICT = "tidb.pingcap.com/evict-leader"
+
+
+@pytest.fixture(params=["sandbox's PD", "real PD"])
+def real_pd(request, lab):
+    if request.param == "real PD" and lab.pd_server is None:
+        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD was asked instead")
+    return request.param == "real PD"
+
+
+async def mooring(ground, *args):
+    """A reading command against the running process."""
+    leader = await ground.leader()
+    argv = [sys.executable, "-m", "mooring", *args, "--server", leader.url]
+    done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_story_1(lab, tmp_path, real_pd):
+    """E8: cordon, annotate, the pod comes back on another node without a leader interrupted, drain, the node is empty."""
+    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+        await ground.start()
+        await until(ground.leads, 30, tell=ground.logs)
+        before = await ground.pod("demo-tikv-0")
+        node, uid = before["spec"]["nodeName"], before["metadata"]["uid"]
+        await asyncio.to_thread(lab.kubectl, "cordon", node)
+        await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
+        await until(lambda: ground.handed_over("demo-tikv-0", uid), 60, tell=ground.logs)
+        after = await ground.pod("demo-tikv-0")
+        assert after["spec"]["nodeName"] != node
+        assert ground.placement.interrupted() == 0
+        await asyncio.to_thread(
+            lab.kubectl, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s"
+        )
+        left = json.loads(
+            await asyncio.to_thread(
+                lab.kubectl, "get", "pods", "-A", "-o", "json", "--field-selector", f"spec.nodeName={node}"
+            )
+        )["items"]
+        assert [p for p in left if p["metadata"].get("ownerReferences", [{}])[0].get("kind") != "DaemonSet"] == []
+
+
+async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
+    """E2, E3: an unknown value acts as none, with a Warning; mark and status are there before the scheduler is, and all
+    of it goes with the annotation."""
+    async with Ground(lab, tmp_path) as ground:
+        await ground.start()
+        await until(ground.leads, 30, tell=ground.logs)
+        await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}=please")
+
+        async def empty():
+            return await ground.placement.evicting() == (2,) and ground.placement.leaders(1) == 0
+
+        await until(empty, 30, tell=ground.logs)
+        tc = await ground.api.get(Kind.TIDB_CLUSTER, ground.namespace, "demo")
+        entry = tc["status"]["tikv"]["evictLeaderStatus"]["demo-tikv-1"]
+        pod = await ground.pod("demo-tikv-1")
+        assert entry == {"value": "none", "podCreateTime": pod["metadata"]["creationTimestamp"]}
+        assert "PATCH" in ground.toll.writes[0], "written down first"
+        assert tc["status"]["tikv"]["phase"] == "Normal", "others' fields stay"
+
+        async def warned():
+            return bool(await ground.events("demo-tikv-1"))
+
+        await until(warned, 10)
+        ((kind, reason, message),) = await ground.events("demo-tikv-1")
+        assert (kind, reason) == ("Warning", "Invalid")
+        assert "none, delete-pod" in message
+        await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}-")
+
+        async def clean():
+            return not await ground.left_overs()
+
+        await until(clean, 30, tell=ground.logs)
+        assert await ground.uid("demo-tikv-1") == pod["metadata"]["uid"]
+
+
+async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
+    """E7, worked example 1: the second waits for the first by name, and they are never both away."""
+    async with Ground(lab, tmp_path) as ground:
+        await ground.start()
+        await until(ground.leads, 30, tell=ground.logs)
+        uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
+        await asyncio.to_thread(lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", ground.namespace, "--overwrite")
+
+        async def begun():
+            return bool(await ground.placement.evicting())
+
+        await until(begun, 20, tell=ground.logs)
+        report = json.loads(await mooring(ground, "handoff", "status", f"{ground.namespace}/demo", "-o", "json"))
+        states = {m["pod"]: m["state"] for m in report["clusters"][0]["members"]}
+        assert sorted(states.values()) == ["moving", "placed", "waits"]
+        moving = next(name for name, state in states.items() if state == "moving")
+        waiting = next(name for name, state in states.items() if state == "waits")
+        answer = json.loads(await mooring(ground, "handoff", "why", waiting, "-n", ground.namespace, "-o", "json"))
+        assert answer["state"] == "waits"
+        assert moving in answer["answer"]
+        for name, uid in uids.items():
+            await until(lambda name=name, uid=uid: ground.handed_over(name, uid), 60, tell=ground.logs)
+        assert ground.most_away == 1
+        assert ground.placement.interrupted() == 0
+
+
+async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
+    """E4, E6: PD restarts midway and shows zero leaders for a moment: nothing is deleted on that word."""
+    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+        await ground.start()
+        await until(ground.leads, 30, tell=ground.logs)
+        uid = await ground.uid("demo-tikv-2")
+        restarting = asyncio.ensure_future(ground.placement.restart())
+        await asyncio.sleep(6.0 if real_pd else 0.0)
+        await asyncio.to_thread(ground.annotate, "demo-tikv-2", RESTART)
+        await restarting
+        await until(lambda: ground.handed_over("demo-tikv-2", uid), 75, tell=ground.logs)
+        assert ground.placement.interrupted() == 0
