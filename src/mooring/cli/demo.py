@@ -1,13 +1,16 @@
 """`mooring demo`: one day on a sandbox cluster, inside this process."""
 
 import asyncio
+import shutil
+import socket
 import sys
+import textwrap
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import Exit
+from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 
 app = App(name="demo", help="Play one day on a sandbox cluster of 24 nodes, inside this process; no cluster needed.")
 
-PORT = 8390
+PORT: Final = 8390
+TRIED: Final = 20
+INDENT: Final = " " * 11
 
 
 @app.default
@@ -25,66 +30,130 @@ def demo(
     keep: Annotated[
         bool, Parameter(help="Keep the cluster running after the day, to ask why and to break things.")
     ] = False,
+    port: Annotated[int, Parameter(help="Where the page answers; not given: 8390, or the next free one. 0: any.")] = -1,
+    open_: Annotated[bool, Parameter(name="--open", help="Open the page in a browser.")] = False,
     seed: Annotated[int, Parameter(help="The same seed plays the same day.")] = 1,
-    speed: Annotated[float, Parameter(help="Virtual seconds per second while an act plays.")] = 30.0,
+    speed: Annotated[float, Parameter(help="Virtual seconds per second while an act plays.")] = 60.0,
     output: Output = Format.TABLE,
 ) -> int:
     """Play a scripted day and check every promise it shows.
 
     Each act does what a person would type, says what moved and why, and checks what was promised. Exits 0 when every
-    promise held, 1 when one did not.
+    promise held, 1 when one did not or the day was stopped before its end. The narration is on stderr, the table of
+    promises on stdout.
 
     Example: mooring demo --keep, then in another terminal: mooring why pod/demo-tikv-1 -n tidb
     """
     from mooring.rehearse.day import Day
     from mooring.run import logs
 
+    if speed <= 0:
+        raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
+    listener = None if short else _listen(port)
     logs.configure("error", "auto")
-    note(
-        "Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, 13 h in under a minute. No Docker."
-    )
+    _opening(listener, keep=keep, asked=port >= 0)
     began = time.perf_counter()
-    day = Day(note, seed=seed, speed=None if short else speed)
+    day = Day(_narrate, seed=seed, speed=None if short else speed)
+    page = None if listener is None else _Page(day, listener, keep=keep, open_=open_)
     stopped = False
     try:
-        day.run(around=None if short else lambda d: _Page(d, keep=keep))
+        day.run(around=None if page is None else lambda _: page)
     except KeyboardInterrupt:
         stopped = True
     _table(day, output)
-    took = time.perf_counter() - began
-    if stopped:
-        note("stopped before the end of the day")
-    note(f"{took:.0f} s. Left behind: nothing.  Play: mooring demo --keep   On a real control plane: mooring lab up")
-    return Exit.DONE if day.held and not stopped else Exit.NOT_AS_IT_SHOULD_BE
+    _closing(day, time.perf_counter() - began, stopped=stopped)
+    return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
+
+
+# ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None:
+    """Three lines: what this is, where, how to stop and what is kept."""
+    note(
+        "Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, 13 h in under a minute. No Docker."
+    )
+    if listener is None:
+        note("no page (--short)   on a real control plane: mooring lab up")
+    else:
+        port = listener.getsockname()[1]
+        taken = f" ({PORT} is taken)" if port != PORT and not asked else ""
+        where = "" if port == PORT else f" --server http://127.0.0.1:{port}"
+        note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{where}")
+    kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
+    note(f"Ctrl-C stops. Nothing is written outside this process; nothing is left behind ({kept}).\n")
+
+
+def _narrate(line: str) -> None:
+    """One line per event into a pipe; on a terminal, folded at its width under the text."""
+    if not sys.stderr.isatty():
+        note(line)
+        return
+    width = max(40, shutil.get_terminal_size().columns)
+    for folded in textwrap.wrap(
+        line, width, subsequent_indent=INDENT, drop_whitespace=False, break_on_hyphens=False, replace_whitespace=False
+    ):
+        note(folded.rstrip())
 
 
 def _table(day: "Day", output: Format) -> None:
     checks = [(act, check) for act in day.played for check in act.checks]
     held = sum(check.held for _, check in checks)
+    missing = [act.title for act in day.acts[len([a for a in day.played if a.ended]) :]]
     if output is Format.JSON:
-        print_json(
-            {
-                "held": day.held,
-                "acts": [
-                    {"at": a.at, "title": a.title, "held": a.held, "failed": a.failed, "checks": a.checks}
-                    for a in day.played
-                ],
-            }
-        )
+        acts = [
+            {"at": a.at, "title": a.title, "held": a.held, "failed": a.failed, "why": a.why, "checks": a.checks}
+            for a in day.played
+        ]
+        tally = day.tally
+        figures = {"moves": tally.moves, "peak": tally.peak, "longest_wait_s": tally.longest_wait_s}
+        print_json({"held": day.held, "acts": acts, "not_played": missing, **figures})
         return
     rows = [(c.promise, "held" if c.held else "BROKEN", a.title, c.seen) for a, c in checks]
-    rows += [("–", "BROKEN", a.title, a.failed.splitlines()[0]) for a in day.played if a.failed]
+    for act in day.played:
+        if act.failed:
+            rows.append(("–", "BROKEN", act.title, act.failed))
+        if not act.held and act.why:
+            rows.append(("", "why", act.title, act.why))
+    rows += [("–", "not played", title, "stopped before") for title in missing]
     sys.stdout.write("\n")
     print_table(("PROMISE", "", "ACT", "SEEN"), rows)
-    print(f"\nPROMISES   {len(checks)} shown, {held} held · {len(day.stage.rig.writes)} writes")
+    print(f"\nPROMISES   {len(checks)} shown, {held} held · {day.tally.line()}")
+
+
+def _closing(day: "Day", took: float, *, stopped: bool) -> None:
+    early = stopped and len([a for a in day.played if a.ended]) < len(day.acts)
+    first = f"stopped after {took:.0f} s" if early else f"{took:.0f} s"
+    note(f"{first}. Left behind: nothing.  Play: mooring demo --keep   On a real control plane: mooring lab up")
+
+
+# ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _listen(port: int) -> socket.socket:
+    """The socket of the page, bound before anything is said. One asked for and taken is the user's to change."""
+    if port >= 0:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CommandError(f"--port {port}: {reason}; give another, or leave it out") from None
+    for candidate in range(PORT, PORT + TRIED):
+        try:
+            return socket.create_server(("127.0.0.1", candidate))
+        except OSError:
+            continue
+    raise CommandError(f"ports {PORT} to {PORT + TRIED - 1} are all taken; name a free one with --port")
 
 
 class _Page:
-    """The status pages beside the day, on the first free port from 8390 on."""
+    """The status pages beside the day."""
 
-    def __init__(self, day: "Day", *, keep: bool) -> None:
+    def __init__(self, day: "Day", listener: socket.socket, *, keep: bool, open_: bool) -> None:
         self._day = day
+        self._listener = listener
         self._keep = keep
+        self._open = open_
         self._runner: Any = None
 
     async def start(self) -> None:
@@ -93,26 +162,24 @@ class _Page:
         from mooring.serve.status import status_app
 
         rig = self._day.stage.rig
-        self._runner = runner = web.AppRunner(status_app(lambda: rig.leader() or rig.any()), access_log=None)
-        await runner.setup()
-        for port in range(PORT, PORT + 20):
-            try:
-                await web.TCPSite(runner, "127.0.0.1", port).start()
-            except OSError:
-                continue
-            note(
-                f"page http://127.0.0.1:{port}   ask it: mooring why pod/demo-tikv-1 -n tidb --server http://127.0.0.1:{port}"
-            )
-            break
-        note(
-            "Ctrl-C stops. Nothing is written outside this process; nothing is left behind (--keep keeps it running).\n"
-        )
+        self._runner = web.AppRunner(status_app(lambda: rig.leader() or rig.any()), access_log=None)
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listener).start()
+        if self._open:
+            import webbrowser
+
+            webbrowser.open(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
 
     async def keep(self) -> None:
         if self._keep:
-            note("the day is over; the cluster keeps running. Ctrl-C ends it.")
+            port = self._listener.getsockname()[1]
+            note(
+                f"\nThe day is over; the cluster runs on at http://127.0.0.1:{port}. Ctrl-C ends it and leaves nothing."
+            )
+            note("Ask it: mooring queue · mooring why cluster/demo -n tidb · mooring why node/n1")
             await asyncio.Event().wait()
 
     async def stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+        self._listener.close()

@@ -5,7 +5,7 @@ restart it begins with what the marks say.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -35,11 +35,15 @@ class Story:
         self._fresh: list[Entry] = []
         #: How many entries there have been in all.
         self.count = 0
+        #: Called with each entry as it is told.
+        self.listeners: list[Callable[[Entry], None]] = []
 
     def tell(self, entry: Entry) -> None:
         self.count += 1
         self.timeline.append(entry)
         self._fresh.append(entry)
+        for listen in self.listeners:
+            listen(entry)
         for subject in entry.subjects:
             of = self._of.get(subject)
             if of is None:
