@@ -57,7 +57,9 @@ def play(scene: RetireScene, then: Any) -> Rig:
 
 def events_on(rig: Rig, node: str) -> list[str]:
     found = rig.cluster.store.list(Kind.EVENT)
-    return [e["message"] for e in found if e["involvedObject"]["name"] == node and e["source"]["component"] == "mooring"]
+    return [
+        e["message"] for e in found if e["involvedObject"]["name"] == node and e["source"]["component"] == "mooring"
+    ]
 
 
 def names_on(rig: Rig, node: str) -> set[str]:
@@ -211,7 +213,9 @@ def test_what_a_drain_would_ask_about_is_held(what: str):
                 await rig.until(lambda: "keep" in pods_on(rig, self.n7))
             else:
                 volumes = [{"name": "scratch", "emptyDir": {}}]
-                rig.cluster.deployment(SHOP, "keep", 1, template=manifests.pod_template({"app": "keep"}, volumes=volumes))
+                rig.cluster.deployment(
+                    SHOP, "keep", 1, template=manifests.pod_template({"app": "keep"}, volumes=volumes)
+                )
                 await rig.until(lambda: rig.cluster.ready(SHOP, "keep") == 1)
 
     scene = Kept(web=0)

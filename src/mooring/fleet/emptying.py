@@ -227,7 +227,8 @@ class Emptiness(msgspec.Struct, frozen=True):
     def words(self) -> str:
         names = ", ".join(p.name for p in self.left[:5])
         more = f" and {len(self.left) - 5} more" if len(self.left) > 5 else ""
-        return f"{len(self.left)} pods still to leave: {names}{more}" if self.left else "empty"
+        pods = "pod" if len(self.left) == 1 else "pods"
+        return f"{len(self.left)} {pods} still to leave: {names}{more}" if self.left else "empty"
 
 
 def emptiness(node: str, world: WorldRead, policy: FleetPolicy) -> Emptiness:

@@ -1,0 +1,299 @@
+"""Fleet on the real control plane, with sabakan over HTTP: the plan follows the machines' lives, and so do the Nodes."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+
+from mooring.lab import kwok
+from mooring.lab.loopback import free_ports
+from mooring.sandbox.clock import Timeline, WallDriver
+from mooring.sandbox.sabakan import SandboxSabakan
+from mooring.sandbox.sabakan.http import sabakan_app
+
+pytestmark = pytest.mark.e2e
+
+STATE = "cke.cybozu.com/state"
+TEMPLATE = {
+    "name": "e2e",
+    "nodes": [{"user": "cybozu", "control_plane": True}, {"user": "cybozu", "labels": {"tier": "gold"}}],
+    "service_subnet": "10.68.0.0/16",
+}
+IPAM = {
+    "max-nodes-in-rack": 28,
+    "node-ipv4-pool": "10.69.0.0/20",
+    "node-ipv4-range-size": 6,
+    "node-ipv4-range-mask": 26,
+    "node-ip-per-node": 3,
+    "node-index-offset": 3,
+    "node-gateway-offset": 1,
+    "bmc-ipv4-pool": "10.72.16.0/20",
+    "bmc-ipv4-offset": "0.0.1.0",
+    "bmc-ipv4-range-size": 5,
+    "bmc-ipv4-range-mask": 20,
+    "bmc-ipv4-gateway-offset": 1,
+}
+SETTINGS = {"lease-s": 3, "renew-s": 2.0, "retry-s": 0.5, "fleet": {"query-s": 1.0, "recheck-s": 0.5}}
+
+
+@pytest.fixture(params=["sandbox's sabakan", "real sabakan"])
+def real_sabakan(request, lab):
+    if request.param == "real sabakan" and lab.sabakan is None:
+        pytest.skip("sabakan is not in MOORING_BIN_DIR: the sandbox's was asked instead")
+    return request.param == "real sabakan"
+
+
+class Ground:
+    """Machines in a registry, a Node for each, settings by the command line, and one `mooring run`."""
+
+    def __init__(self, lab, directory):
+        self.lab, self.directory = lab, directory
+        self.own, self.shop = lab.namespace("mooring"), lab.namespace("shop")
+        self.addresses = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    async def build(self, machines, *, real):
+        self.url = await asyncio.to_thread(self.lab.start_sabakan) if real else await self._serve_sandbox()
+        self.http = await self._stack.enter_async_context(aiohttp.ClientSession(self.url))
+        await self.call("PUT", "/api/v1/config/ipam", json.dumps(IPAM))
+        specs = [
+            {"serial": f"m{n}", "rack": n % 4, "role": "cs", "labels": {"product": "R640"}, "bmc": {"type": "iDRAC-9"}}
+            for n in range(machines)
+        ]
+        await self.call("POST", "/api/v1/machines", json.dumps(specs))
+        for found in json.loads(await self.call("GET", "/api/v1/machines")):
+            self.addresses[found["spec"]["serial"]] = found["spec"]["ipv4"][0]
+        for serial in self.addresses:
+            await self.state(serial, "healthy")
+        nodes = [kwok.node(a, {"for": self.own}, "8", "32Gi") for a in self.addresses.values()]
+        await asyncio.to_thread(kwok.create_nodes, self.lab.layout, self.lab.state.ports, nodes)
+
+    async def _serve_sandbox(self):
+        timeline = Timeline(epoch=time.time())
+        driving = asyncio.ensure_future(WallDriver(timeline).run())
+        self._stack.callback(driving.cancel)
+        runner = web.AppRunner(sabakan_app(SandboxSabakan(timeline)), access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site.name
+
+    async def call(self, method, path, body=None):
+        async with self.http.request(method, path, data=body) as answer:
+            said = await answer.text()
+            assert answer.status < 300, f"{method} {path}: {answer.status} {said}"
+            return said
+
+    async def state(self, serial, *states):
+        for state in states:
+            await self.call("PUT", f"/api/v1/state/{serial}", state)
+
+    async def fleet(self, *args, code=0):
+        """`mooring fleet …`, as a user types it; answers with what it printed."""
+        where = ("--kubeconfig", str(self.lab.kubeconfig), "--namespace", self.own)
+        argv = [sys.executable, "-m", "mooring", "fleet", *args, *where]
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == code, f"{args}: {done.returncode} {done.stderr}"
+        return done.stdout
+
+    async def set_up(self, planes, minimum):
+        files = {
+            "template": yaml.safe_dump(TEMPLATE),
+            "constraints": f"control-plane-count: {planes}\nminimum-workers: {minimum}\n",
+        }
+        for name, text in files.items():
+            (self.directory / f"{name}.yml").write_text(text)
+            await self.fleet(f"set-{name}", str(self.directory / f"{name}.yml"))
+        await self.fleet("set-url", self.url)
+        await self.fleet("enable")
+
+    async def run(self):
+        (self.directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS))
+        http, extender, webhook = free_ports(3)
+        argv = [
+            *(sys.executable, "-m", "mooring", "run", "--kubeconfig", str(self.lab.kubeconfig)),
+            *("--config", str(self.directory / "mooring.yaml"), "--features", "fleet=true", "--namespace", self.own),
+            *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
+            *("--listen-webhook", f"127.0.0.1:{webhook}"),
+        ]
+        self.log = self.directory / "log"
+        with self.log.open("wb") as log:
+            self.popen = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
+        self.metrics = f"http://127.0.0.1:{http}/metrics"
+
+    async def close(self):
+        if hasattr(self, "popen"):
+            self.popen.kill()
+            self.popen.wait(10)
+        for name in (self.own, self.shop):
+            self.lab.kubectl("delete", "namespace", name, "--wait=false")
+        self.lab.kubectl("delete", "nodes", "-l", f"for={self.own}", "--wait=false")
+        await self._stack.aclose()
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def get(self, *what):
+        return json.loads(await asyncio.to_thread(self.lab.kubectl, "get", *what, "-o", "json"))
+
+    async def node(self, address):
+        return await self.get("node", address)
+
+    async def members(self):
+        """Address → is it a control plane, from the exported cluster.yml."""
+        document = json.loads(await self.fleet("get-cluster", "-o", "json"))
+        return {n["address"]: n["control_plane"] for n in document["nodes"]}
+
+    async def until(self, holds, within_s=30):
+        end = time.monotonic() + within_s
+        while not await holds():
+            assert self.popen.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < end, f"did not come to hold within {within_s} s:\n{self.log.read_text()[-4000:]}"
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def ground(lab, tmp_path):
+    made = Ground(lab, tmp_path)
+    yield made
+    await made.close()
+
+
+def taints(node):
+    return {t["key"]: f"{t.get('value', '')}:{t['effect']}" for t in node["spec"].get("taints") or ()}
+
+
+async def test_a_machines_life_is_followed(ground, real_sabakan):
+    """F1, F8, F9, O2: seated and labelled; retiring: cordoned, emptied, stored, tainted; gone from the list: out."""
+    await ground.build(6, real=real_sabakan)
+    await ground.set_up(planes=1, minimum=3)
+    await ground.run()
+
+    async def labelled():
+        nodes = (await ground.get("nodes", "-l", f"for={ground.own}"))["items"]
+        return sum("topology.kubernetes.io/zone" in n["metadata"]["labels"] for n in nodes) == 4
+
+    await ground.until(labelled)
+    members = await ground.members()
+    workers = [a for a, plane in members.items() if not plane]
+    assert len(workers) == 3
+    worker = await ground.node(workers[0])
+    assert worker["metadata"]["labels"]["tier"] == "gold"
+    assert worker["metadata"]["labels"]["sabakan.cke.cybozu.com/product"] == "R640"
+    assert worker["metadata"]["annotations"]["cke.cybozu.com/serial"] in ground.addresses
+    ground.lab.kubectl("create", "deployment", "web", "--image=example.org/web:1", "--replicas=4", "-n", ground.shop)
+    selected = {"spec": {"template": {"spec": {"nodeSelector": {"tier": "gold", "for": ground.own}}}}}
+    ground.lab.kubectl("patch", "deployment", "web", "-n", ground.shop, "-p", json.dumps(selected))
+
+    async def settled():
+        web_ = await ground.get("deployment", "web", "-n", ground.shop)
+        status = web_.get("status", {})
+        return status.get("readyReplicas") == 4 and status.get("updatedReplicas") == 4 and status["replicas"] == 4
+
+    await ground.until(settled)
+    pods = (await ground.get("pods", "-n", ground.shop))["items"]
+    chosen = pods[0]["spec"]["nodeName"]
+    serial = next(s for s, a in ground.addresses.items() if a == chosen)
+    await ground.state(serial, "retiring")
+    fewest, early = 4, []
+
+    async def tainted():
+        nonlocal fewest
+        node = await ground.node(chosen)
+        if STATE in taints(node):
+            return True
+        ready = (await ground.get("deployment", "web", "-n", ground.shop))["status"].get("readyReplicas", 0)
+        fewest = min(fewest, ready)
+        return False
+
+    await ground.until(tainted, 45)
+    node = await ground.node(chosen)
+    early = [
+        p["metadata"]["name"]
+        for p in (await ground.get("pods", "-n", ground.shop))["items"]
+        if p["spec"].get("nodeName") == chosen and "deletionTimestamp" not in p["metadata"]
+    ]
+    assert taints(node)[STATE] == "retiring:NoExecute"
+    assert node["spec"]["unschedulable"] is True
+    assert not early, "empty before the taint"
+    assert fewest >= 3, "one replica at a time"
+    exported = json.loads(await ground.fleet("get-cluster", "-o", "json"))
+    assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
+    await ground.state(serial, "retired")  # by the query's default it is listed no more
+
+    async def out():
+        return chosen not in await ground.members()
+
+    await ground.until(out)
+    ground.lab.kubectl("delete", "node", chosen)  # what CKE does next
+    actions = [e["action"] for e in json.loads(await ground.fleet("history", "-o", "json"))]
+    assert actions[0] == "generate"
+    assert {"increase-workers", "remove-non-existent"} <= set(actions)
+
+
+async def test_healthy_again_and_a_registry_that_dies(ground):
+    """O2, F1: taint and cordon go when the machine is healthy again; a registry that is gone changes nothing."""
+    await ground.build(5, real=False)
+    await ground.set_up(planes=1, minimum=3)
+    await ground.run()
+
+    async def stored():
+        found = json.loads(await ground.fleet("status", "-o", "json"))
+        return found["control_planes"] == 1 and found["workers"] == 3
+
+    await ground.until(stored)
+    chosen = next(a for a, plane in (await ground.members()).items() if not plane)
+    serial = next(s for s, a in ground.addresses.items() if a == chosen)
+    await ground.state(serial, "retiring")
+
+    async def has_taint():
+        return STATE in taints(await ground.node(chosen))
+
+    await ground.until(has_taint)
+    await ground.state(serial, "retired", "uninitialized", "healthy")
+
+    async def lifted():
+        node = await ground.node(chosen)
+        return STATE not in taints(node) and not node["spec"].get("unschedulable")
+
+    await ground.until(lifted)
+    before = await ground.members()
+    await ground.fleet("set-url", "http://127.0.0.1:9")
+    await asyncio.sleep(3)
+    await ground.fleet("set-url", ground.url)
+    assert await ground.members() == before
+    async with aiohttp.ClientSession() as session, session.get(ground.metrics) as answer:
+        text = await answer.text()
+    assert "cke_sabakan_workers" in text
+
+
+async def test_the_command_line_refuses_what_is_wrong(ground):
+    """F2, F9: bad files are refused before anything is written, and so is an export while CKE generates itself."""
+    await ground.build(4, real=False)
+    bad = Path(ground.directory / "bad.yml")
+    bad.write_text("nodes: []\nname: x\nservice_subnet: 10.0.0.0/16\n")
+    await ground.fleet("set-template", str(bad), code=2)
+    await ground.fleet("get-template", code=1)
+    await ground.fleet("enable", code=3)
+    await ground.set_up(planes=1, minimum=2)
+    cluster = {**TEMPLATE, "nodes": [{"address": a, "user": "x"} for a in ground.addresses.values()]}
+    bad.write_text(yaml.safe_dump(cluster))
+    await ground.fleet("set-cluster", str(bad), code=3)
+    cluster["nodes"][0]["control_plane"] = True
+    bad.write_text(yaml.safe_dump(cluster))
+    await ground.fleet("set-cluster", str(bad))
+    assert list(await ground.members()) == list(ground.addresses.values())
+    cluster["nodes"][0]["control_plane"], cluster["nodes"][1]["control_plane"] = False, True
+    bad.write_text(yaml.safe_dump(cluster))
+    await ground.fleet("set-cluster", str(bad), code=3)
+    await ground.fleet("cke-integration", "on")
+    await ground.fleet("get-cluster", code=3)
+    await ground.fleet("status", code=1)
