@@ -69,6 +69,9 @@ def advance(material: Material | None, names: Iterable[str], now: float) -> Mate
     if not authorities or authorities[0].not_valid_after_utc <= at or not _issued_by_any(leaf, authorities):
         return _fresh(wanted, now)
     newest, settled = authorities[0], now - material.since >= SETTLED_S
+    # First a leaf that can be used: after a long time away it may have run out, and a rotation takes minutes.
+    if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
+        return _with_leaf(material, wanted, now)
     if len(authorities) == 1:
         if _old(newest, at):
             authority, key = _authority(now)
@@ -79,8 +82,6 @@ def advance(material: Material | None, names: Iterable[str], now: float) -> Mate
         return _with_leaf(material, wanted, now) if settled else material
     elif settled:
         return msgspec.structs.replace(material, authorities=material.authorities[:1], since=now)
-    if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
-        return _with_leaf(material, wanted, now)
     return material
 
 

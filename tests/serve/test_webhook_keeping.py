@@ -1,0 +1,214 @@
+"""Who installs the webhook configurations and certificates, and who takes them away: on the sandbox's API server."""
+
+import base64
+
+import pytest
+
+from mooring.model.kinds import Kind
+from mooring.ports import NotFound
+from mooring.rehearse.rig import Rig
+from mooring.run.certificates import AUTHORITY_DAYS, SETTLED_S, split_bundle
+from mooring.run.config import Config
+from mooring.run.keeper import SECRET, Keeper
+from mooring.run.peers import address_of, advertised, identity_with
+from mooring.run.tls import Front
+from mooring.run.webhooks import NAME, Address, configurations, install, uninstall
+
+KINDS = (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK)
+OWN = "mooring-system"
+
+
+def rig(**config) -> Rig:
+    return Rig(config=Config(features={"mix": True}, **config))
+
+
+def hooks(rig: Rig) -> list[dict]:
+    found = [rig.cluster.store.find(kind, "", NAME) for kind in KINDS]
+    return [one["webhooks"][0] for one in found if one is not None]
+
+
+def bundle(rig: Rig) -> tuple[bytes, ...]:
+    return split_bundle(base64.b64decode(hooks(rig)[0]["clientConfig"]["caBundle"]))
+
+
+def test_safe_by_construction():
+    """Fail open, two seconds, kube-system and our own namespace left out, only pods that can be ours."""
+    wanted = configurations(Address("own", url="https://127.0.0.1:9443/"), b"ca")
+    pods, workloads = (wanted[kind]["webhooks"][0] for kind in KINDS)
+    for hook in (pods, workloads):
+        assert hook["failurePolicy"] == "Ignore"
+        assert hook["timeoutSeconds"] == 2
+        assert hook["namespaceSelector"]["matchExpressions"][0]["values"] == ["own", "kube-system"]
+        assert hook["matchConditions"]
+        assert hook["clientConfig"]["caBundle"] == base64.b64encode(b"ca").decode()
+    assert pods["clientConfig"]["url"] == "https://127.0.0.1:9443/admit/pods"
+    assert pods["rules"][0]["operations"] == ["CREATE"]
+    assert (pods["sideEffects"], pods["reinvocationPolicy"]) == ("NoneOnDryRun", "IfNeeded")
+
+
+@pytest.mark.parametrize(
+    ("address", "names"),
+    [
+        (Address("own", "https://127.0.0.1:9443"), ["127.0.0.1"]),
+        (Address("own", "https://[::1]:9443/x"), ["::1"]),
+        (Address("own", "https://hook.example.com"), ["hook.example.com"]),
+        (Address("own"), ["mooring-webhook.own.svc", "mooring-webhook.own.svc.cluster.local"]),
+    ],
+)
+def test_the_certificate_carries_the_name_it_is_asked_by(address, names):
+    """The API server verifies the host of the URL, or the Service's DNS name."""
+    assert address.names() == names
+
+
+def test_the_leader_installs_and_a_stranger_stays():
+    """A leader brings configurations and Secret; what somebody changed is set right; a namesake of others is not ours."""
+
+    async def scene(rig: Rig) -> None:
+        rig.start()
+        await rig.until(lambda: len(hooks(rig)) == 2)
+        assert rig.cluster.store.find(Kind.SECRET, OWN, SECRET) is not None
+        one = rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME)
+        patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
+        from mooring.ports import PatchType
+
+        await rig.api.patch(Kind.MUTATING_WEBHOOK, "", NAME, patch, patch_type=PatchType.JSON)
+        await rig.until(lambda: hooks(rig)[0]["failurePolicy"] == "Ignore", limit_s=30)
+        assert one["metadata"]["uid"] == rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME)["metadata"]["uid"]
+        assert await install(rig.api, {}) == []
+        before = len(rig.writes)
+        await rig.sleep(60)
+        assert [w for w in rig.writes[before:] if "Webhook" in w or "Secret" in w] == [], (
+            "nothing to write, nothing written"
+        )
+
+    rig().play(scene)
+
+
+def test_switched_off_takes_them_away():
+    """With Mix off, the next leader removes what an earlier one installed, and only what carries our label."""
+
+    async def scene(rig: Rig) -> None:
+        wanted = configurations(Address(OWN), b"ca")
+        await install(rig.api, wanted)
+        rig.start()
+        await rig.until(lambda: hooks(rig) == [])
+        foreign = wanted[Kind.MUTATING_WEBHOOK] | {"metadata": {"name": NAME}}
+        await rig.api.create(Kind.MUTATING_WEBHOOK, foreign)
+        assert await uninstall(rig.api) == []
+        assert len(hooks(rig)) == 1
+
+    Rig(config=Config(features={"handoff": True})).play(scene)
+
+
+def test_a_clean_stop_outside_a_cluster_leaves_nothing():
+    """Where we are found by a URL nobody else serves it: a clean stop removes the configurations; inside a cluster the
+    next replica serves on, so they stay."""
+
+    async def outside(rig: Rig) -> None:
+        rig.start()
+        await rig.until(lambda: len(hooks(rig)) == 2)
+        await rig.stop()
+        assert hooks(rig) == []
+
+    async def inside(rig: Rig) -> None:
+        rig.start()
+        await rig.until(lambda: len(hooks(rig)) == 2)
+        await rig.stop()
+        assert len(hooks(rig)) == 2
+
+    rig(webhook_url="https://127.0.0.1:9443").play(outside)
+    rig().play(inside)
+
+
+class Calendar:
+    """A clock that is set by hand; the keeper only reads the date."""
+
+    def __init__(self) -> None:
+        self.date = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.date
+
+
+def test_a_rotation_as_it_is_lived():
+    """Old and new authority are trusted before the leaf changes, and the old one goes only after; a follower uses the
+    leader's leaf all along, and writes nothing."""
+
+    async def scene(rig: Rig) -> None:
+        calendar = Calendar()
+        fronts = Front(), Front()
+        leader, follower = (
+            Keeper(rig.api, calendar, front, Address(OWN), leads=lambda leads=leads: leads)
+            for front, leads in zip(fronts, (True, False), strict=True)
+        )
+
+        async def pass_days(days: float) -> None:
+            calendar.date += days * 86_400
+            await leader.turn()
+            await follower.turn()
+            assert fronts[0].material == fronts[1].material
+
+        await follower.turn()
+        assert follower.missing
+        await pass_days(0)
+        (old,) = bundle(rig)
+        first = fronts[0].material.certificate
+        await pass_days(AUTHORITY_DAYS * 0.7)
+        assert fronts[0].material.certificate != first, "nobody looked for months: first a leaf that has not run out"
+        assert bundle(rig) == (old,)
+        await pass_days(0)
+        leaf = fronts[0].material.certificate
+        assert bundle(rig)[1] == old, "both are trusted, nothing is signed by the new one yet"
+        await pass_days(SETTLED_S / 86_400 / 2)
+        assert fronts[0].material.certificate == leaf
+        await pass_days(SETTLED_S / 86_400)
+        assert fronts[0].material.certificate != leaf
+        assert len(bundle(rig)) == 2
+        await pass_days(2 * SETTLED_S / 86_400)
+        assert len(bundle(rig)) == 1
+        assert bundle(rig)[0] != old
+
+    rig().play(scene)
+
+
+def test_given_files_are_only_read(tmp_path):
+    """Certificates from cert-manager: used as they are, followed when they change, and a half-written pair is not."""
+    import time
+
+    from mooring.run.certificates import advance
+
+    def write(material) -> None:
+        (tmp_path / "tls.crt").write_bytes(material.certificate)
+        (tmp_path / "tls.key").write_bytes(material.key)
+        (tmp_path / "ca.crt").write_bytes(material.bundle)
+
+    one, two = (advance(None, ["x"], time.time()) for _ in range(2))
+
+    async def scene(rig: Rig) -> None:
+        replica = rig.start()
+        await rig.until(lambda: replica.front.loaded)
+        assert replica.front.material.certificate == one.certificate
+        (tmp_path / "tls.key").write_bytes(two.key)
+        await rig.sleep(30)
+        assert replica.front.material.certificate == one.certificate
+        write(two)
+        await rig.until(lambda: replica.front.material.certificate == two.certificate, limit_s=30)
+        await rig.until(lambda: bundle(rig) == two.authorities, limit_s=30)
+        with pytest.raises(NotFound):
+            await rig.api.get(Kind.SECRET, OWN, SECRET)
+
+    write(one)
+    rig(webhook_certificates=str(tmp_path)).play(scene)
+
+
+def test_the_leaders_address_is_part_of_its_name():
+    """A follower reads the leader's address out of the identity in the lease."""
+    assert address_of(identity_with("mooring-0-abc", "10.0.0.7:9443")) == "10.0.0.7:9443"
+    assert address_of(identity_with("mooring-0-abc", "[::1]:9443")) == "[::1]:9443"
+    assert address_of(identity_with("mooring-0-abc", "")) == ""
+    assert address_of("") == ""
+    assert address_of("host_name-abc") == ""
+    assert advertised("127.0.0.1", 9443, "", "https://example.invalid") == "127.0.0.1:9443"
+    assert advertised("0.0.0.0", 9443, "10.1.2.3", "https://example.invalid") == "10.1.2.3:9443"
+    assert advertised("0.0.0.0", 9443, "fd00::1", "https://example.invalid") == "[fd00::1]:9443"
+    assert advertised("0.0.0.0", 9443, "", "https://127.0.0.1:6443") == "127.0.0.1:9443"
