@@ -15,11 +15,14 @@ from mooring.cli.exits import CommandError, Exit
 
 #: name → where its app (or function) lives. A group appears here when its capability lands.
 GROUPS: Final[dict[str, str]] = {
+    "cleanup": "mooring.cli.cleanup:app",
     "demo": "mooring.cli.demo:app",
+    "doctor": "mooring.cli.doctor:app",
     "fleet": "mooring.cli.fleet:app",
     "handoff": "mooring.cli.handoff:app",
     "home": "mooring.cli.home:app",
     "lab": "mooring.cli.lab:app",
+    "manifests": "mooring.cli.manifests:app",
     "mix": "mooring.cli.mix:app",
     "queue": "mooring.cli.queue:app",
     "run": "mooring.cli.run:app",

@@ -1,0 +1,130 @@
+"""`mooring doctor`: is the cluster fit for Mooring, and is Mooring well in it?"""
+
+import asyncio
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.server import DEFAULT, Server
+
+if TYPE_CHECKING:
+    from mooring.run.config import Resolved
+    from mooring.run.doctor import Finding
+
+app = App(name="doctor", help="Check the cluster, our rights, the running Mooring, and what may have been left behind.")
+
+MARKS = {"ok": "√", "warning": "‼", "error": "×", "skipped": "–"}
+
+
+@app.default
+def doctor(
+    *,
+    pre: Annotated[bool, Parameter(help="Before installing: what the cluster must bring along.")] = False,
+    wait: Annotated[float, Parameter(help="Look again for this many seconds while something is wrong.")] = 0.0,
+    short: Annotated[bool, Parameter(help="Only what is not well, one line each: to paste into a chat.")] = False,
+    strict: Annotated[bool, Parameter(help="Warnings fail too.")] = False,
+    kubeconfig: str = "",
+    context: str = "",
+    config: Annotated[str, Parameter(help="The settings file that `mooring run` gets.")] = "",
+    features: Annotated[str, Parameter(help="Whose rights and parts to check: NAME=true,…")] = "",
+    namespace: str = "",
+    pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
+    service_account: Annotated[str, Parameter(help='Whose rights to ask about; "" asks about your own.')] = "mooring",
+    server: Server = "",
+    output: Output = Format.TABLE,
+) -> int:
+    """Look at everything Mooring needs, and say for each finding what was seen and the command that mends it.
+
+    Exits 0 when all is well, 1 with a finding, 4 when the cluster could not be looked at. Warnings fail only with
+    --strict. Every code (MO###) has a section in docs/doctor.md.
+
+    Example: mooring doctor --pre
+    Example: mooring doctor --features handoff=true,mix=true --wait 60 --short
+    """
+    from mooring.run.config import BadConfig, resolve
+
+    flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
+    try:
+        resolved = resolve(flags, os.environ, config, pd)
+    except BadConfig as error:
+        from mooring.run.doctor.finding import ill
+
+        fix = "mooring run --print-config"
+        findings = [ill("settings", "MO801", "settings are valid", str(error), fix)]
+        _print(findings, output, short=short)
+        return Exit.NOT_AS_IT_SHOULD_BE
+    deadline = time.monotonic() + wait
+    while True:
+        findings = asyncio.run(
+            _examine(resolved, pre, service_account, server or os.environ.get("MOORING_SERVER", DEFAULT))
+        )
+        failed = _failed(findings, strict=strict)
+        if not failed or time.monotonic() >= deadline:
+            break
+        note(f"doctor: {len(failed)} not well yet ({failed[0].code} {failed[0].what}); looking again")
+        time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
+    _print(findings, output, short=short)
+    if any(f.code == "MO101" for f in failed):
+        return Exit.COULD_NOT_LOOK
+    return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
+
+
+async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":
+    from mooring.kube import ConfigError, HttpKubeApi, load
+    from mooring.run.doctor import Patient, examine
+    from mooring.run.wall import SystemChance, WallClock
+
+    settings = resolved.config
+    try:
+        connection = load(settings.kubeconfig or None, context=settings.context)
+    except ConfigError as error:
+        raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
+    async with HttpKubeApi(connection) as api:
+        patient = Patient(
+            api=api,
+            clock=WallClock(),
+            chance=SystemChance(),
+            config=settings,
+            sources=resolved.sources,
+            server=server,
+            token=settings.http_token,
+            account=account,
+        )
+        return await examine(patient, pre=pre)
+
+
+def _failed(findings: "list[Finding]", *, strict: bool) -> "list[Finding]":
+    bad = {"error", "warning"} if strict else {"error"}
+    return [f for f in findings if f.level in bad]
+
+
+def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
+    from mooring.run.doctor import DOCS
+
+    if output is Format.JSON:
+        print_json({"well": not _failed(findings, strict=False), "findings": findings})
+        return
+    group = ""
+    for f in findings:
+        if short and f.level in {"ok", "skipped"}:
+            continue
+        if not short and f.group != group:
+            sys.stdout.write(f"{'' if not group else chr(10)}{f.group}\n")
+            group = f.group
+        if f.level == "ok":
+            print(f"  {MARKS['ok']} {f.what}")
+        elif f.level == "skipped":
+            print(f"  {MARKS['skipped']} {f.what}: not looked at: {f.seen}")
+        elif short:
+            print(f"{f.level} [{f.code}] ({f.group}) {f.what}: {f.seen}")
+        else:
+            print(f"  {MARKS[f.level]} {f.level} [{f.code}] ({f.group}) {f.what}")
+            print(f"      seen   {f.seen}\n      fix    {f.fix}\n      see    {DOCS}#{f.code.lower()}")
+    counts = {level: sum(f.level == level for f in findings) for level in MARKS}
+    words = ", ".join(f"{n} {level}" for level, n in counts.items() if n)
+    (note if short else print)(f"{'' if short else chr(10)}{words}")

@@ -1,0 +1,58 @@
+"""`mooring manifests`: everything that installs Mooring, as YAML for kubectl."""
+
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+import mooring
+from mooring.cli.exits import CommandError
+from mooring.cli.output import Format, Output, print_json
+
+app = App(name="manifests", help="Print the Kubernetes objects that install Mooring, with the rights of what is on.")
+
+
+@app.default
+def manifests(
+    *,
+    features: Annotated[
+        str, Parameter(help="NAME=true,…: home, handoff, mix, fleet, traffic. Rights follow them.")
+    ] = "",
+    image: Annotated[
+        str, Parameter(help="The image built from deploy/Containerfile.")
+    ] = f"mooring:{mooring.__version__}",
+    namespace: str = "mooring-system",
+    replicas: int = 2,
+    sabakan_url: str = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Print Namespace, ServiceAccount, roles, Deployment, Services, budget, priority and network policy.
+
+    Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl.
+
+    Example: mooring manifests --features handoff=true --image registry.example/mooring:0.1.0 | kubectl apply -f -
+    """
+    import yaml
+
+    from mooring.run.features import BadFeatures, parse_features
+    from mooring.run.manifests import Install
+    from mooring.run.manifests import manifests as objects
+
+    try:
+        switches, _ = parse_features(features)
+    except BadFeatures as error:
+        raise CommandError(f"--features: {error}") from None
+    if not 1 <= replicas <= 5:
+        raise CommandError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
+    install = Install(
+        image=image,
+        namespace=namespace,
+        features=frozenset(name for name, on in switches.items() if on),
+        replicas=replicas,
+        sabakan_url=sabakan_url,
+    )
+    found = objects(install)
+    if output is Format.JSON:
+        print_json({"apiVersion": "v1", "kind": "List", "items": found})
+    else:
+        sys.stdout.write(yaml.safe_dump_all(found, sort_keys=False, width=120))

@@ -1,0 +1,30 @@
+"""The stable codes. Each has a section in docs/doctor.md; scripts and people match on them. Add, never rename."""
+
+from typing import Final
+
+DOCS: Final = "docs/doctor.md"
+
+CODES: Final[dict[str, str]] = {
+    "MO101": "The API server cannot be reached",
+    "MO102": "The Kubernetes version is older than what is tested",
+    "MO103": "This machine's clock and the cluster's differ",
+    "MO104": "The TidbCluster kind is not there",
+    "MO201": "Our namespace does not exist",
+    "MO202": "A right is missing",
+    "MO203": "You may not install",
+    "MO301": "No Mooring answers",
+    "MO302": "Nobody holds the lease",
+    "MO303": "The leader does not decide",
+    "MO304": "A replica is not ready",
+    "MO305": "Another set of features runs than was asked for",
+    "MO401": "The webhook configurations are missing",
+    "MO402": "The API server does not reach the webhook",
+    "MO403": "Webhook configurations are there though mix is off",
+    "MO501": "The extender does not answer",
+    "MO601": "A PD cannot be reached",
+    "MO602": "An evict-leader scheduler without a cause",
+    "MO701": "A mark cannot be read",
+    "MO702": "A mark of something that no longer runs",
+    "MO801": "The settings are not valid",
+    "MO802": "Readers have no token",
+}

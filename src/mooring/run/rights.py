@@ -1,0 +1,107 @@
+"""What Mooring may do in a cluster, feature by feature: the one table behind manifests, chart, doctor and tests.
+
+Least privilege: a right stands here because a line of code uses it, and a feature that is off brings none. `own`
+rights hold in Mooring's namespace only; the others in every namespace. Where the name of the object is fixed it is
+named, except for `create`, which Kubernetes cannot restrict by name.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from mooring.run.features import FEATURES
+
+CORE: Final = "core"
+
+
+class Right(msgspec.Struct, frozen=True, order=True):
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    #: Only in our own namespace.
+    own: bool = False
+    #: Only objects of these names.
+    names: tuple[str, ...] = ()
+
+    def each(self) -> Iterable[tuple[str, str, str]]:
+        """(group, resource, verb), one by one."""
+        for verb in self.verbs:
+            yield self.group, self.resource, verb
+
+
+_READ: Final = ("list", "watch")
+_POD_WRITES: Final = (
+    Right("", "pods", ("get", "patch", "delete")),
+    Right("", "pods/eviction", ("create",)),
+)
+_MEMORY: Final = Right("", "configmaps", ("get", "create", "patch"), own=True)
+_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
+    # Watching, leading, telling.
+    CORE: (
+        Right("", "nodes", _READ),
+        Right("", "pods", _READ),
+        Right("", "persistentvolumes", _READ),
+        Right("", "persistentvolumeclaims", _READ),
+        Right("apps", "deployments", _READ),
+        Right("apps", "statefulsets", _READ),
+        Right("apps", "replicasets", _READ),
+        Right("policy", "poddisruptionbudgets", _READ),
+        Right("pingcap.com", "tidbclusters", _READ),
+        Right("", "events", ("create",)),
+        Right("", "namespaces", ("get",), own=True),
+        Right("", "configmaps", _READ, own=True),
+        Right("coordination.k8s.io", "leases", ("get", "create", "update"), own=True),
+    ),
+    # Marks and wishes on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
+    "handoff": (*_POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch"))),
+    # Where members were, written on their owner; seats held by a taint.
+    "home": (
+        Right("", "nodes", ("get", "patch")),
+        Right("pingcap.com", "tidbclusters", ("get", "patch")),
+        Right("apps", "statefulsets", ("get", "patch")),
+    ),
+    # Pods moved, nodes cordoned on notice; certificates and webhook configurations kept.
+    "mix": (
+        *_POD_WRITES,
+        Right("", "nodes", ("get", "patch")),
+        _MEMORY,
+        Right("", "secrets", ("get", "update"), own=True, names=("mooring-webhook-tls",)),
+        Right("", "secrets", ("create",), own=True),
+        *(
+            Right("admissionregistration.k8s.io", hook, ("get", "update", "delete"), names=("mooring-mix",))
+            for hook in _HOOKS
+        ),
+        *(Right("admissionregistration.k8s.io", hook, ("create",)) for hook in _HOOKS),
+    ),
+    # Nodes labelled, tainted and cordoned as the registry says; pods leave by the eviction API only.
+    "fleet": (
+        Right("", "nodes", ("get", "patch")),
+        Right("", "pods", ("get", "patch")),
+        Right("", "pods/eviction", ("create",)),
+        _MEMORY,
+    ),
+    # Talks to PD only.
+    "traffic": (),
+}
+assert set(RIGHTS) == {CORE, *FEATURES}
+
+
+def rights_of(features: Iterable[str]) -> list[tuple[str, Right]]:
+    """(feature, right): the core's first, then each feature's that is on."""
+    return [(name, right) for name in (CORE, *sorted(features)) for right in RIGHTS[name]]
+
+
+def rules(features: Iterable[str], *, own: bool) -> list[dict[str, Any]]:
+    """RBAC rules, merged by group, resource and names; sorted, so that two renderings are the same text."""
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for _, right in rights_of(features):
+        if right.own == own:
+            verbs.setdefault((right.group, right.resource, right.names), set()).update(right.verbs)
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": sorted(found)}
+        | ({"resourceNames": list(names)} if names else {})
+        for (group, resource, names), found in sorted(verbs.items())
+    ]
