@@ -207,6 +207,12 @@ class Tidb:
         until(lambda: self.uids().get(name, before) != before and self.settled(), what=f"{name} is back")
         return self.nodes()[name]
 
+    def story(self, running: Process) -> str:
+        """What happened, for a failure that has to be understood afterwards."""
+        events = self.lab.kubectl("get", "events", "-n", self.namespace, "--sort-by=.metadata.creationTimestamp")
+        asked = [line for line in running.metrics().splitlines() if line.startswith("mooring_extender")]
+        return "\n".join([events, *asked])
+
     def endpoints(self) -> set[str]:
         """Nodes with a ready local endpoint: what a load balancer points at."""
         slices = self.get("endpointslices")["items"]
@@ -228,14 +234,15 @@ class Place:
 
     def __init__(self, lab: Lab, label: str) -> None:
         self.lab, self.label = lab, label
-        self.small = lab.add_nodes(3, prefix=f"{label}-", labels={"test": label}, cpu="4")
+        # Room for two members: a pod that is deleted right after it was bound must not shut its successor out.
+        self.small = lab.add_nodes(3, prefix=f"{label}-", labels={"test": label}, cpu="7")
         self.namespace = lab.namespace("home")
 
-    def add_roomy(self, count: int = 2, cpu: str = "16") -> list[str]:
+    def add_roomy(self, count: int = 2, cpu: str = "64") -> list[str]:
         return self.lab.add_nodes(count, prefix=f"{self.label}-roomy-", labels={"test": self.label}, cpu=cpu)
 
-    def filler(self, name: str, cpu: str = "3", **spec: object) -> None:
-        """A pod of somebody else's."""
+    def filler(self, name: str, cpu: str = "5", **spec: object) -> None:
+        """A pod of somebody else's, too large to sit beside a member."""
         containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
         pod["spec"] = {"nodeSelector": {"test": self.label}, "containers": containers, **spec}
@@ -319,7 +326,7 @@ def test_home_that_cannot_take_it(lab: Lab, running: Process, place: Place, how:
         case "full":
             lab.kubectl("delete", "pod", "filler", "-n", place.namespace, "--force", "--grace-period=0")
     place.add_roomy()
-    assert tidb.recreate("demo-tidb-0") == now, "where it went is its home now"
+    assert tidb.recreate("demo-tidb-0") == now, f"where it went is its home now\n{tidb.story(running)}"
 
 
 def test_extender_down_and_restarted_midway(lab: Lab, running: Process, place: Place) -> None:
@@ -344,7 +351,7 @@ def test_extender_down_and_restarted_midway(lab: Lab, running: Process, place: P
 def test_sampling_loses_homes_and_all_nodes_does_not(lab: Lab, running: Process, tmp_path: Path) -> None:
     """H8: above 100 nodes kube-scheduler looks at some of them; `percentageOfNodesToScore: 100` is why homes are found."""
     label = "many"
-    lab.add_nodes(140, prefix="many-", labels={"test": label}, cpu="4")
+    lab.add_nodes(140, prefix="many-", labels={"test": label}, cpu="7")
     namespace = lab.namespace("home")
     try:
         tidb = Tidb(lab, namespace, label, replicas=1)

@@ -154,6 +154,10 @@ def test_taken_it_lingers_for_a_second(demo, queue):
     demo.pod("demo-tidb-2", "n2", uid="new")
     course = steer(demo, running, queue)
     assert (course.instructions, course.again_at) == ((), NOW + LINGER_S)
+    demo.gone(Kind.POD, "demo-tidb-2")
+    assert steer(demo, running, queue, now=NOW + LINGER_S).instructions == (), "gone again: still held"
+    demo.pod("demo-tidb-2", "n2", uid="newer")
+    assert steer(demo, running, queue, now=NOW + 5).again_at == NOW + 5 + LINGER_S
 
 
 def test_time_is_up(demo, queue):

@@ -83,6 +83,7 @@ def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: floa
     ours = mark is not None and mark.pod == pod_key
     over = _over(running.operator, node, world, policy, now)
     if over is None:
+        running.notes.pop("back-at", None)
         if ours:
             return Course(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
         if running.notes.get("held") and running.acted_at:
