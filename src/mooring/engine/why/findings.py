@@ -37,6 +37,9 @@ RANK: Final = {
     Reason.SUBJECT_BUSY: 6,
     Reason.REGION_BUSY: 6,
     Reason.TOO_MANY_WAITING: 7,
+    Reason.SETTLING: 8,
+    Reason.COOLDOWN: 8,
+    Reason.BACK_OFF: 8,
     Reason.NOT_SYNCED: 8,
     Reason.NOT_LEADER: 8,
 }
