@@ -14,7 +14,7 @@ from mooring.mix.admission import Admission
 from mooring.mix.detach import is_detached, mark_on
 from mooring.mix.doomed import Watchlist
 from mooring.mix.explain import lines
-from mooring.mix.health import find_workload, health_of, is_fast, workload_key
+from mooring.mix.health import find_workload, health_of, is_fast, subject_of, workload_key
 from mooring.mix.interrupt import Interruption, quorum_room
 from mooring.mix.labels import AFFINITY, ENABLED
 from mooring.mix.memory import Note
@@ -27,7 +27,7 @@ from mooring.mix.workload import Rebalance
 from mooring.model.cluster import ConfigMap, Key, Node, Pod, Workload
 from mooring.model.decision import Course, Line, Look, Resumed, Running
 from mooring.model.events import Change, Happening, OperatorEnded
-from mooring.model.instructions import Instruction
+from mooring.model.instructions import DeletePod, Instruction, Tell
 from mooring.model.kinds import Kind
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason
@@ -125,7 +125,8 @@ class Mix:
                 found.add(workload_key(workload))
         nodes = {f"node/{n}" for n in self.watchlist.doomed | self.watchlist.marked}
         nodes |= {f"node/{n.name}" for n in world.nodes() if n.ready == "Unknown"}
-        return [*sorted(nodes), *sorted(found)]
+        strays = {f"stray/{key}" for keys in self._detached.values() for key in keys}
+        return [*sorted(nodes), *sorted(strays), *sorted(found)]
 
     def _rebuild(self, world: WorldRead) -> None:
         self.watchlist.rebuild(world)
@@ -139,10 +140,27 @@ class Mix:
         kind, _, name = key.partition("/")
         if kind == "node":
             return Interruption(self.policy, world, queue, now).look(name, frozenset(self.watchlist.open))
+        if kind == "stray":
+            return self._stray(name, world, queue)
         workload = find_workload(name, world)
         if workload is None:
             return Look()
         return Rebalance(self, workload, world, queue, now).look()
+
+    def _stray(self, name: str, world: WorldRead, queue: Queue) -> Look:
+        """A detached pod whose workload went while nobody led: no garbage collector knows it."""
+        namespace, _, rest = name.partition("/")
+        pod = world.pod(Key(namespace, rest))
+        mark = None if pod is None else mark_on(pod)
+        if pod is None or mark is None or mark.source not in self.sources or pod.terminating or not is_detached(pod):
+            return Look()
+        workload = find_workload(mark.before.get("workload", ""), world)
+        if workload is not None and workload.uid == mark.before.get("workloadUID"):
+            return Look()
+        why = f"detached from {mark.before.get('workload', 'a workload')}, which is gone"
+        delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
+        tell = Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
+        return Look() if queue.holder(subject_of(pod)) is not None else Look(instructions=(delete, tell))
 
     def note_of(self, workload_uid: str, world: WorldRead) -> Note:
         return remembering.read(self.memory(world), workload_uid)
@@ -184,12 +202,11 @@ class Mix:
         )
         pod = scene.pod
         if workload is not None and pod is not None and not pod.terminating:
-            marked = mark_on(pod) is not None
             if op.source == SPOT:
                 scene.unwanted = "" if doomed else "the notice was taken back"
             else:
                 rebalance = Rebalance(self, workload, world, queue, now)
-                scene.unwanted = "" if marked else rebalance.no_longer(op, pod)
+                scene.unwanted = rebalance.no_longer(op, pod)
                 scene.guard = self._guard(running, rebalance, world, now)
         return steer_move(running, scene)
 
@@ -229,7 +246,7 @@ class Mix:
                 continue
             workload = find_workload(mark.before.get("workload", ""), world)
             if workload is None or workload.uid != mark.before.get("workloadUID"):
-                continue  # the sweep of its node, or `mooring mix release`, ends it
+                continue  # a stray: `keys` names it
             operator = read_back(pod, mark, workload)
             phase = len(operator.phases) - 1 if is_detached(pod) else 0
             yield Resumed(operator, 0, phase, mark.since)

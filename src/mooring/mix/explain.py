@@ -3,7 +3,7 @@
 The same look that decides is asked; nothing here has an opinion of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -157,9 +157,13 @@ def _next(look: Rebalance, case: Case) -> tuple[str, str]:
     return comes, f"op {operator.id} waits for {waits.target}{fact}; {waits.sum()}"
 
 
-def summary(mix: "Mix", world: WorldRead, queue: Queue, now: float) -> list[WorkloadReport]:
-    """Every workload that says something about Mix; those that need a look first."""
-    rows = [report(mix, w, world, queue, now) for w in world.workloads() if ENABLED in w.labels]
+def speaking(world: WorldRead) -> list[Workload]:
+    """Every workload that says something about Mix."""
+    return [workload for workload in world.workloads() if ENABLED in workload.labels]
+
+
+def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
+    """Those that need a look first."""
     order = {State.HELD: 0, State.MOVING: 1, State.WAITS: 2}
     return sorted(rows, key=lambda r: (order.get(State(r.state), 3), r.namespace, r.name, r.kind))
 

@@ -223,7 +223,7 @@ class Interruption:
         again = silent_until(node, self.notice)
         if mark is None:
             again = again if again is not None and again > self.now else None
-            return Look(limits={target: DEFAULT_LIMITS["node"]}, again_at=again)
+            return Look(again_at=again)
         if node.ready != "True":
             return Look(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
         instructions: list[Instruction] = [self._uncordon(node, mark)]

@@ -31,6 +31,8 @@ from mooring.world.read import WorldRead
 
 KIND: Final = "move-replica"
 NODE_COST: Final = 4
+#: What housekeeping may have under way in the whole cluster.
+ALL_MOVES: Final = "mix"
 EVICT_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
 DETACH_STEPS: Final = (Step(StepKind.ADD_REPLACEMENT), *EVICT_STEPS)
 #: How often a running move looks again when nothing tells it to.
@@ -52,11 +54,13 @@ def operator(
 ) -> Operator:
     """`takes_room`: it needs its workload's room, at least until its replacement has been asked for."""
     room = {target_of(workload): 1} if takes_room else {}
-    node = {f"node/{pod.node}": NODE_COST} if pod.node else {}
-    phases: tuple[Mapping[str, int], ...] = ({**room, **node},)
+    rest = {f"node/{pod.node}": NODE_COST} if pod.node else {}
+    if deadline is None:
+        rest[ALL_MOVES] = 1
+    phases: tuple[Mapping[str, int], ...] = ({**room, **rest},)
     if way == DETACH and room:
         # Once detached, the replacement that is not Ready yet is a fact of its own.
-        phases = (phases[0], node)
+        phases = (phases[0], rest)
     subject = subject_of(pod)
     return Operator(
         id=id_,
@@ -230,6 +234,8 @@ def _may_go(scene: Scene, pod: Pod) -> bool:
 
 
 def _evict(scene: Scene, pod: Pod) -> Course:
+    if scene.op.deadline is None and scene.unwanted:
+        return Course(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
     if scene.guard:
         return Course(step=0, instructions=scene.guard)
     call = last_call(scene.op.deadline, pod, scene.notice)

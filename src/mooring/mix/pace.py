@@ -27,6 +27,8 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     room_for_s: float = 600.0
     #: … and not sooner than this after the last one of its workload.
     return_every_s: float = 600.0
+    #: How many housekeeping moves may be under way in the whole cluster. A notice is not bound by it.
+    at_once: int = 10
     #: How often a workload that waits for room looks again.
     look_again_s: float = 30.0
 

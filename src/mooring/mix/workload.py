@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mooring.mix import memory as remembering
-from mooring.mix.detach import DETACH, EVICT, can_detach, mark_on, put_mark
+from mooring.mix.detach import DETACH, EVICT, can_detach, drop_mark, mark_on, put_mark
 from mooring.mix.health import Health, facts_of, health_of, is_fast, is_ready, subject_of, target_of
 from mooring.mix.interrupt import is_handed_over
 from mooring.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.mix.memory import Note
-from mooring.mix.move import KIND, operator
+from mooring.mix.move import ALL_MOVES, KIND, operator
 from mooring.mix.policy import OnDisable, OnShortage
 from mooring.mix.rebalance import Candidate, Plan, carries_ours, fallen_back, mend, plan, stuck, unmark
 from mooring.mix.targets import Target
@@ -91,6 +91,8 @@ class Rebalance:
         chosen = self._chosen(case)
         handed = [c for c in chosen if is_handed_over(c.pod, self.world)]
         instructions += [self._wish(c) for c in handed if mark_on(c.pod) is None]
+        if not case.undecided:
+            instructions += self._wishes_withdrawn(frozenset(c.pod.uid for c in chosen))
         proposals = [self._proposal(c) for c in chosen if c not in handed and mark_on(c.pod) is None]
         busy = bool(self._standing())
         needed = managed or bool(case.candidates) or busy
@@ -98,11 +100,15 @@ class Rebalance:
             proposals=tuple(proposals),
             withdrawals=() if case.undecided else tuple(self._withdrawn(chosen)),
             facts=tuple(facts_of(self.health, self.now)) if needed else (),
-            limits={target_of(self.workload): self.mix.limit_of(self.workload, self.world)} if needed else {},
+            limits=self._limits() if needed else {},
             instructions=tuple(instructions),
             verdict=case.verdict,
             again_at=self._again_at(case),
         )
+
+    def _limits(self) -> dict[str, int | None]:
+        mine = self.mix.limit_of(self.workload, self.world)
+        return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once}
 
     def _again_at(self, case: Case) -> float | None:
         """Also when a pod that is Ready becomes available, and when one that finds no node has waited long enough."""
@@ -187,7 +193,9 @@ class Rebalance:
             return NOTHING_WRONG
         words = f"{len(away)} spot pod(s) of {name} run on on-demand nodes"
         found = tuple(Candidate(p, NodeClass.SPOT, Reason.RETURN_TO_SPOT, words) for p in away)
-        if not self._standing() and not self._has_room(found[0]):
+        if self._standing():
+            return Case(found, len(away), Verdict(State.MOVING, Reason.RETURN_TO_SPOT, words))
+        if not self._has_room(found[0]):
             since.pop(self.workload.uid, None)
             again = self.now + self.pace.look_again_s
             return Case(verdict=Verdict(State.WAITS, Reason.NO_ROOM, f"{words}; spot has no room"), again_at=again)
@@ -270,6 +278,13 @@ class Rebalance:
             node=pod.node,
         )
         return put_mark(pod, mark, "asks handoff to move it")
+
+    def _wishes_withdrawn(self, chosen: frozenset[str]) -> Iterator[Instruction]:
+        """A wish for handoff that nobody has any more."""
+        for pod in self.health.pods:
+            mark = mark_on(pod)
+            if mark is not None and mark.source == SOURCE and not mark.operator and pod.uid not in chosen:
+                yield drop_mark(pod, "nothing is wrong with it any more")
 
     def no_longer(self, op: Operator, pod: Pod) -> str:
         """Right before it begins: "" when this move is still wanted, else why not."""

@@ -3,15 +3,20 @@
 Read only. Any replica answers; only the one that leads knows what waits and runs.
 """
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from mooring.mix.decider import Mix
-from mooring.mix.explain import doomed, report, summary
+from mooring.mix.explain import doomed, in_order, report, speaking
 from mooring.mix.health import find_workload
 from mooring.run.replica import Replica
+
+#: Workloads per turn of the loop.
+PART: Final = 10
 
 
 def add_to(app: web.Application, find: Callable[[], Replica | None]) -> None:
@@ -34,11 +39,16 @@ class MixPages:
     async def status(self, _: web.Request) -> web.Response:
         replica, mix = self._parts()
         engine = replica.engine
+        rows = []
+        for place, workload in enumerate(speaking(engine.world)):
+            if place % PART == PART - 1:
+                await asyncio.sleep(0)  # admission is on the same loop
+            rows.append(report(mix, workload, engine.world, engine.queue, engine.now))
         return _json(
             {
                 "on": "mix" in engine.on,
                 "leading": engine.deciding,
-                "workloads": summary(mix, engine.world, engine.queue, engine.now),
+                "workloads": in_order(rows),
                 "nodes": doomed(mix, engine.world, engine.now),
             }
         )

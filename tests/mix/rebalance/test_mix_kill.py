@@ -3,11 +3,15 @@
 import pytest
 
 from mooring.rehearse.kill import KillScene, kill_everywhere
-from mooring.rehearse.scenes.mix import ModeChangeScene, NoticeScene
+from mooring.rehearse.scenes.mix import ModeChangeScene, NoticeScene, QuickScene
 
 
-@pytest.mark.parametrize("scene", [ModeChangeScene(), NoticeScene(spots=1, replicas=2)], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scene",
+    [ModeChangeScene(), QuickScene(replicas=3, before=0, after=2), NoticeScene(spots=1, replicas=2)],
+    ids=lambda s: s.name,
+)
 def test_kill_at_every_write(scene: KillScene) -> None:
-    """M5, M8: killed right before or right after any write, the next leader ends in the same state, nobody is deleted
+    """M5, M6, M8: killed right before or right after any write, the next leader ends in the same state, nobody is deleted
     twice, and no mark, cordon or detached pod stays."""
     assert list(kill_everywhere(scene)) == []

@@ -5,7 +5,7 @@ from mix_stage import Stage
 from mooring.cli.mix import _row, _story
 from mooring.engine.why import explain
 from mooring.mix.decider import Mix
-from mooring.mix.explain import doomed, report, summary
+from mooring.mix.explain import doomed, in_order, report, speaking
 from mooring.mix.labels import AFFINITY, CUSTOM, MODE
 from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
@@ -36,7 +36,7 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
 
     async def scene(stage: Stage) -> None:
         await stage.deployed("web", 3, "majority-in-on-demand")
-        mix, engine, one = _report(stage, "web")
+        _, engine, one = _report(stage, "web")
         assert (one.state, one.have, one.wanted, one.safe, one.sequence) == ("placed", 2, 2, 2, "OOs")
         assert [(p.slot, p.given, p.node_class) for p in one.pods] == [
             (0, "on-demand", "on-demand"),
@@ -46,7 +46,8 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
         assert (
             _story(_builtins(one))[0] == "Deployment/web is placed: 2 of 3 on on-demand, as majority-in-on-demand wants"
         )
-        assert _row(_builtins(summary(mix, engine.world, engine.queue, engine.now)[0]))[0] == "placed"
+        assert [w.name for w in speaking(engine.world)] == ["web"]
+        assert _row(_builtins(in_order([one])[0]))[0] == "placed"
 
     Stage().play(scene)
 

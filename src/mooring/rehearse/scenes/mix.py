@@ -6,7 +6,7 @@ Both are kill scenes (`rehearse/kill.py`): played undisturbed, then with the rep
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE
+from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, LEAVING
 from mooring.ports import Json
@@ -81,6 +81,7 @@ class ModeChangeScene:
 
     name = "mode-change"
     once = ("evict Pod", "delete Pod")
+    annotations: Mapping[str, str] = {}
 
     def __init__(self, seed: int = 1, replicas: int = 5, before: int = 2, after: int = 3) -> None:
         self.seed, self.replicas, self.before, self.after = seed, replicas, before, after
@@ -95,7 +96,10 @@ class ModeChangeScene:
         first = rig.start("first")
         await admitting(rig)
         labels = switched_on("custom", self.before)
-        rig.cluster.deployment(NAMESPACE, "web", self.replicas, labels=labels)
+        template = slow_template("web", 3.0)
+        rig.cluster.deployment(
+            NAMESPACE, "web", self.replicas, labels=labels, template=template, annotations=self.annotations
+        )
         await rig.until(lambda: rig.cluster.ready(NAMESPACE, "web") == self.replicas)
         await rig.sleep(30.0)
         await rig.stop(first.identity)
@@ -115,6 +119,13 @@ class ModeChangeScene:
 
     def left_overs(self, rig: Rig) -> list[str]:
         return left_behind(rig)
+
+
+class QuickScene(ModeChangeScene):
+    """The same in the quicker way: replacements first, as many at once as the workload may surge."""
+
+    name = "quicker-way"
+    annotations: Mapping[str, str] = {REBALANCE: "fast"}
 
 
 class NoticeScene:
