@@ -61,6 +61,11 @@ class Process:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/home", timeout=5) as answer:
             return json.load(answer)
 
+    def command(self, *args: str) -> str:
+        argv = [sys.executable, "-c", "from mooring.cli import main; main()", *args]
+        argv += ["--server", f"http://127.0.0.1:{self.http}"]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=5) as answer:
             return answer.read().decode()
@@ -278,6 +283,8 @@ def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> 
     assert status["clusterID"] == "7"
     assert status["pd"] == {"members": {"demo-pd-0": {"health": True}}}
     assert 'mooring_extender_requests_total{reason="home",verb="filter"}' in running.metrics()
+    shown = running.command("home", "status")
+    assert all(name in shown and node in shown for name, node in homes.items())
     rows = [m for m in running.home()["members"] if m["namespace"] == place.namespace]
     assert [(m["home"], m["now"], m["state"]) for m in rows] == [(n, n, "home") for _, n in sorted(homes.items())]
 

@@ -3,12 +3,13 @@
 import pytest
 
 from mooring.model.kinds import Kind
+from mooring.model.marks import LEAVING, Mark, write_mark
 from mooring.rehearse.kill import kill_everywhere, undisturbed
 from mooring.rehearse.rig import Rig
 from mooring.rehearse.scenes.home import NAME, NAMESPACE, HomeScene
 from mooring.run.config import Config
 
-HOME = {"new": ["demo-tidb-0", "demo-tidb-1", "demo-tidb-2"], "home": True, "endpoints": True}
+HOME = {"new": ["demo-tidb-0", "demo-tidb-1", "demo-tidb-2"], "home": True, "endpoints": True, "recorded": True}
 
 
 class Without(HomeScene):
@@ -27,7 +28,7 @@ def test_a_rolling_update_comes_home():
 
 def test_switched_off_it_does_not():
     """H4: the same update without Home ends on other nodes, so the test above can fail."""
-    assert undisturbed(Without(seats=False)).state == {**HOME, "home": False, "endpoints": False}
+    assert undisturbed(Without(seats=False)).state == {**HOME, "home": False, "endpoints": False, "recorded": False}
 
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
@@ -35,7 +36,9 @@ def test_seats_are_kept_against_another_scheduler(operator):
     """H8: two pods of another scheduler wait for room all along; each member's seat is held and given back, once."""
     ending = undisturbed(HomeScene(operator=operator))
     assert ending.state == HOME
-    assert ending.writes == tuple(f"patch Node /node-{n}" for n in (2, 2, 1, 1, 0, 0))
+    seats = tuple(w for w in ending.writes if w.startswith("patch Node"))
+    assert seats == tuple(f"patch Node /node-{n}" for n in (2, 2, 1, 1, 0, 0))
+    assert set(ending.writes) - set(seats) == (set() if operator else {"patch TidbCluster tidb/demo"})
 
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
@@ -57,6 +60,38 @@ def test_without_seats_another_scheduler_takes_the_room():
         await rig.until(lambda: rig.cluster.ready("shop", "greedy") == 4)
         lost = set(rig.cluster.nodes_of("shop", "greedy").values()) & set(scene.homes.values())
         assert lost == {scene.homes["demo-tidb-2"]}
+
+    scene.rig().play(play)
+
+
+def test_what_we_move_off_a_node_is_not_sent_back():
+    """One queue: a member that one of our operators moves goes elsewhere, although its old node is free, and stays there."""
+    scene = HomeScene(seats=False)
+    name = "demo-tidb-1"
+
+    async def recreated(rig: Rig) -> str:
+        uid = scene._uid(rig, name)
+        rig.cluster.store.delete(Kind.POD, NAMESPACE, name)
+        await rig.until(
+            lambda: scene._uid(rig, name) not in {"", uid} and rig.cluster.ready(NAMESPACE, "demo-tidb") == 3
+        )
+        return rig.cluster.nodes_of(NAMESPACE, "demo-tidb")[name]
+
+    async def play(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        mark = Mark(operator="9", source="mix", reason="wrong-class", step="DeletePod", since=rig.clock.now())
+        rig.cluster.annotate(Kind.POD, NAMESPACE, name, {LEAVING: write_mark(mark)})
+        now = await recreated(rig)
+        assert now != scene.homes[name]
+        await rig.until(lambda: scene.recorded(rig)[name] == now)
+        await rig.until(lambda: "mooring.dev/home" not in annotations(rig))
+        rig.cluster.add_nodes(2, prefix="bigger-", cpu="32", memory="64Gi")
+        assert await recreated(rig) == now
+
+    def annotations(rig: Rig) -> dict:
+        return rig.cluster.store.get(Kind.TIDB_CLUSTER, NAMESPACE, NAME)["metadata"].get("annotations") or {}
 
     scene.rig().play(play)
 

@@ -113,6 +113,8 @@ class HomeScene:
                 Kind.TIDB_CLUSTER, NAMESPACE, NAME, lambda tc: {**tc, "spec": {**tc["spec"], "version": "v8.5.1"}}
             )
         else:
+            # Nobody else writes it: what Mooring wrote is lost, and must be written again before the members come back.
+            rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"status": None})
             rig.cluster.set_image(Kind.STATEFUL_SET, NAMESPACE, f"{NAME}-tidb", "pingcap/tidb:v8.5.1")
 
     def done(self, rig: Rig) -> bool:
@@ -124,7 +126,14 @@ class HomeScene:
             "new": sorted(name for name, uid in self.uids.items() if self._uid(rig, name) != uid),
             "home": rig.cluster.nodes_of(NAMESPACE, f"{NAME}-tidb") == self.homes,
             "endpoints": rig.cluster.ready_nodes(NAMESPACE, f"{NAME}-tidb") == self.endpoints,
+            "recorded": self.recorded(rig) == self.homes,
         }
+
+    def recorded(self, rig: Rig) -> dict[str, str]:
+        """What the TidbCluster's status says."""
+        status = rig.cluster.store.get(Kind.TIDB_CLUSTER, NAMESPACE, NAME).get("status") or {}
+        members = (status.get("tidb") or {}).get("members") or {}
+        return {name: member.get("node", "") for name, member in sorted(members.items())}
 
     def left_overs(self, rig: Rig) -> list[str]:
         """Seats that are still held."""
