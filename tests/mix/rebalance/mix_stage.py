@@ -10,8 +10,16 @@ from mooring.run.config import Config
 
 
 class Stage:
-    def __init__(self, policy: MixPolicy | None = None, *, on_demand: int = 4, spot: int = 4, **node: Any) -> None:
-        config = Config(features={"mix": True, "handoff": True}, mix=policy or MixPolicy())
+    def __init__(
+        self,
+        policy: MixPolicy | None = None,
+        *,
+        on_demand: int = 4,
+        spot: int = 4,
+        features: dict[str, bool] | None = None,
+        **node: Any,
+    ) -> None:
+        config = Config(features=features or {"mix": True, "handoff": True}, mix=policy or MixPolicy())
         self.rig = Rig(seed=1, config=config)
         self.cluster = self.rig.cluster
         self.cluster.add_nodes(on_demand, "n", capacity="on-demand", **node)

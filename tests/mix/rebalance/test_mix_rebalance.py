@@ -6,6 +6,7 @@ from mix_stage import Stage
 
 from mooring.mix.decider import MEMORY
 from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE, RELAXED, SLOT
+from mooring.mix.pace import RebalancePolicy
 from mooring.mix.policy import MixPolicy, OnDisable, OnShortage
 from mooring.mix.targets import Mode, Share, Target
 from mooring.model.kinds import Kind
@@ -391,3 +392,97 @@ def _big(name: str, cpu: str, selector: dict[str, str] | None = None):
 
 def _webhook(stage: Stage) -> str:
     return stage.cluster.store.list(Kind.MUTATING_WEBHOOK)[0]["metadata"]["name"]
+
+
+def test_a_held_move_is_given_up_when_nobody_wants_it_any_more():
+    """M5: the mode is changed back while a budget holds the move; the mark goes, the pod stays."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-spot")
+        stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=3)
+        await stage.rig.sleep(5.0)
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "majority-in-on-demand"})
+        await stage.rig.until(lambda: left_behind(stage.rig) != [])
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-spot"})
+        await stage.rig.until(lambda: left_behind(stage.rig) == [] and not stage.rig.unsettled())
+        await stage.rig.sleep(60.0)
+        assert uids(stage.rig, "web") == before
+
+    Stage().play(scene)
+
+
+def test_housekeeping_is_bounded_in_the_whole_cluster():
+    """O1: eight workloads change at once; no more moves are under way than `at-once` says."""
+
+    async def scene(stage: Stage) -> None:
+        names = [f"app{i:02d}" for i in range(8)]
+        for name in names:
+            stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
+        await stage.rig.sleep(30.0)
+        for name in names:
+            relabel(stage.rig, Kind.DEPLOYMENT, name, {MODE: "all-in-on-demand"})
+        most = 0
+        for _ in range(800):
+            await stage.rig.sleep(0.25)
+            leader = stage.rig.leader()
+            assert leader is not None
+            most = max(most, len(leader.engine.running))
+        assert most == 3
+        assert all(physical(stage.rig, name) == ["on-demand"] * 2 for name in names)
+
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=3))).play(scene)
+
+
+def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
+    """M8: no garbage collector knows it, so the next leader ends it, and says so."""
+
+    async def scene(stage: Stage) -> None:
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        await stage.deployed(
+            "web",
+            2,
+            "all-in-spot",
+            strategy=strategy,
+            annotations={REBALANCE: "fast"},
+            template=slow_template("web", 60),
+        )
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: left_behind(stage.rig) != [])
+        stage.rig.kill()
+        owners = [(Kind.DEPLOYMENT, "web")]
+        owners += [
+            (Kind.REPLICA_SET, r["metadata"]["name"]) for r in stage.cluster.store.list(Kind.REPLICA_SET, NAMESPACE)
+        ]
+        for pod in stage.cluster.pods(NAMESPACE, "web"):
+            owners.append((Kind.POD, pod["metadata"]["name"]))
+        for kind, name in owners:
+            stage.cluster.store.remove(kind, NAMESPACE, name)
+        assert left_behind(stage.rig) != []
+        await stage.begin()
+        await stage.rig.until(lambda: stage.cluster.store.list(Kind.POD, NAMESPACE) == [], limit_s=120)
+
+    Stage().play(scene)
+
+
+def test_a_tikv_pod_is_asked_for_and_the_wish_is_taken_back_when_nobody_wants_it():
+    """M5, E1: mix never deletes a TiKV pod; the wish goes to handoff, and goes away with its reason."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("n0", "n1", "n2"):
+            stage.cluster.cordon(node)
+        stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        await stage.rig.sleep(1.0)
+        await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+        for node in ("n0", "n1", "n2"):
+            stage.cluster.cordon(node, on=False)
+        await stage.rig.sleep(15.0)
+        label = {"metadata": {"labels": switched_on("all-in-on-demand")}}
+        stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", label)
+        await stage.rig.until(lambda: left_behind(stage.rig) != [], limit_s=60)
+        back = {"metadata": {"labels": {ENABLED: "false"}}}
+        stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", back)
+        await stage.rig.until(lambda: left_behind(stage.rig) == [], limit_s=60)
+        assert stage.moves() == []
+
+    Stage(on_demand=3, spot=3, features={"mix": True}).play(scene)
