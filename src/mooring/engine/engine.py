@@ -123,14 +123,14 @@ class Engine:
             self._wake()
             self._learn(self.queue.tick(self.now))
             for _ in range(self._slice):
+                if enough is not None and enough():
+                    break
                 operator_id = self._agenda.next_steer()
                 if operator_id is not None:
                     self._steer(operator_id)
                 elif (due := self._agenda.next_look()) is not None:
                     self._look(*due)
                 else:
-                    break
-                if enough is not None and enough():
                     break
         if self.leading:
             for instruction in self._glances.ask(self.now):

@@ -28,10 +28,37 @@ log = structlog.get_logger()
 TURN = 64
 #: And how long it may decide in one turn, unless a single look takes longer.
 SLICE_S = 0.002
-#: After a turn that took longer, the pump rests for so many times as long (and at most so many seconds): a third of the
-#: loop is its own, and what arrives meanwhile is looked at once instead of one by one.
-REST = 2.0
-LONGEST_REST_S = 0.1
+#: After deciding for longer than that, nothing is decided for so many times as long (and at most so many seconds): a
+#: fifth of the loop is the deciders', and what arrives meanwhile is looked at once instead of one by one. The world is
+#: kept up to date throughout, since admission answers from it.
+REST = 4.0
+LONGEST_REST_S = 0.2
+
+
+class Pace:
+    """How much may be decided in one turn: nothing while resting, else a slice, and how long to rest after it."""
+
+    def __init__(self, clock: Clock, rest_until: float) -> None:
+        self._clock = clock
+        self._rest_until = rest_until
+        self._began: float | None = None
+
+    def enough(self) -> bool:
+        at = self._clock.monotonic()
+        if self._began is None:
+            if at < self._rest_until:
+                return True
+            self._began = at
+            return False
+        return at - self._began >= SLICE_S
+
+    def rest_until(self) -> float:
+        """On the monotonic clock."""
+        if self._began is None:
+            return self._rest_until
+        at = self._clock.monotonic()
+        took_s = at - self._began
+        return at + min(REST * took_s, LONGEST_REST_S) if took_s > SLICE_S else at
 
 
 class Shell:
@@ -58,6 +85,8 @@ class Shell:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Wall time that never jumps: where the clock stood at the start, plus what has passed since.
         self._anchor = clock.now() - clock.monotonic()
+        #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
+        self._rest_until = 0.0
         #: Set while stopping: outcomes are still taken in, nothing new is begun.
         self._stopping = False
 
@@ -87,11 +116,7 @@ class Shell:
         """Pump until canceled. Writes under way are given up on then; their marks say what had begun."""
         try:
             while True:
-                began = self._clock.monotonic()
                 self._turn()
-                took_s = self._clock.monotonic() - began
-                if took_s > SLICE_S:
-                    await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
         finally:
             for task in self._tasks:
@@ -114,13 +139,16 @@ class Shell:
         events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
         due = self.engine.next_wakeup()
         if events or (due is not None and due <= self.now()):
-            end = self._clock.monotonic() + SLICE_S
-            self._start(self.engine.handle_all(events or (Tick(),), self.now(), lambda: self._clock.monotonic() >= end))
+            pace = Pace(self._clock, self._rest_until)
+            self._start(self.engine.handle_all(events or (Tick(),), self.now(), pace.enough))
+            self._rest_until = pace.rest_until()
         if self._on_turn is not None:
             self._on_turn()
 
     async def _pause(self) -> None:
         due = self.engine.next_wakeup()
+        if due is not None:
+            due = max(due, self.now() + self._rest_until - self._clock.monotonic())
         if self._inbox or (due is not None and due <= self.now()):
             await asyncio.sleep(0)
             return
