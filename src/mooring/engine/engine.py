@@ -23,7 +23,7 @@ import msgspec
 
 from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
-from mooring.engine.concerns import concerns
+from mooring.engine.concerns import Concerns
 from mooring.engine.events import Event, Features, Led, Retuned, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
@@ -92,6 +92,7 @@ class Engine:
         self._agenda = Agenda()
         self._flight = Flight()
         self._glances = Glances()
+        self._concerns = Concerns()
         #: Source → slots whose proposal found its cap reached: looked at again when the source has room.
         self._turned_away: dict[str, dict[Slot, None]] = {}
         #: How an operator that is being ended ended, in words.
@@ -199,10 +200,8 @@ class Engine:
         for name in sorted(self.capabilities if isinstance(happening, RegionsSeen) else self.on):
             for key in self.capabilities[name].touched(happening, self.world):
                 self._agenda.look((name, key), cause)
-        # Few run at a time; each is asked again whenever something moved that it names.
-        for operator_id, running in self.running.items():
-            if concerns(running.operator, happening):
-                self._agenda.steer(operator_id)
+        for operator_id in self._concerns.of(happening):
+            self._agenda.steer(operator_id)
 
     def _settle(self, outcome: Outcome) -> None:
         if outcome.kind is not None and outcome.object is not None:
@@ -393,6 +392,7 @@ class Engine:
                     self.running[operator_id] = Running(
                         operator=operator, promoted_at=self.now, step_since=self.now, moved_at=self.now
                     )
+                    self._concerns.add(operator)
                     self._say("promoted", operator_id, operator)
                     self._agenda.steer(operator_id)
                     self._make_room(operator.source)
@@ -403,6 +403,7 @@ class Engine:
 
     def _ended(self, event: Ended) -> None:
         running = self.running.pop(event.id, None)
+        self._concerns.drop(event.id)
         operator = running.operator if running is not None else self.waiting.pop(event.id)
         self._agenda.drop(event.id)
         self._flight.forget((OPERATOR, event.id))
