@@ -233,6 +233,27 @@ def test_a_learner_left_behind_goes_and_tiflash_stays(town):
 
     made = _full(town(stores=5, labels={5: {"engine": "tiflash"}}), 1, count=6)
     for region_id, store in ((50, 4), (51, 5)):
-        peers = tuple(Peer(region_id * 10 + s, s) for s in (1, 2, 3)) + (Peer(region_id * 10 + 4, store, "Learner"),)
+        peers = (*(Peer(region_id * 10 + s, s) for s in (1, 2, 3)), Peer(region_id * 10 + 4, store, "Learner"))
         made.summary.put(Region(region_id, peers=peers, leader_store=1, size_mib=96))
     assert moves(made.picture(), REPLICA) == [(50, [("RemovePeer", 4)])]
+
+
+def test_hot_and_balance_leader_come_to_rest(town):
+    """T10: one evens out what is served, the other how many are led, and neither undoes the other for ever."""
+    made = town(stores=4, policy=BalancePolicy(hot_region_bytes=100))
+    for n in range(1, 41):
+        made.region(n, 1 + n % 4, 1 + (n + 1) % 4, 1 + (n + 2) % 4, flow=20_000 if n % 4 == 0 else 1000)
+    rounds = 0
+    while True:
+        picture = made.picture(rounds)
+        wishes = [*look(picture, HOT, 3), *look(picture, BALANCE_LEADER, 3)]
+        if not wishes:
+            break
+        rounds += 1
+        assert rounds < 40, "they undo each other"
+        for wish in wishes:
+            region = made.summary.regions[wish.move.regions[0]]
+            where = [p.store_id for p in region.peers]
+            made.region(region.id, *where, leader=wish.move.steps[0].to_store, flow=region.written_bytes)
+    served = [row.flow for row in made.summary.stores.values()]
+    assert max(served) <= 1.5 * sum(served) / 4

@@ -12,17 +12,17 @@ from mooring.model.tidb import PdView, Peer, Region, Store
 DEMO = Key("tidb", "demo")
 
 regions = st.builds(
-    lambda id, stores, led, size, flow, down: Region(
-        id=id,
-        start_key=f"{id:04d}",
-        end_key=f"{id + 1:04d}",
-        peers=tuple(Peer(id * 100 + s, s) for s in stores),
+    lambda number, stores, led, size, flow, down: Region(
+        id=number,
+        start_key=f"{number:04d}",
+        end_key=f"{number + 1:04d}",
+        peers=tuple(Peer(number * 100 + s, s) for s in stores),
         leader_store=stores[0] if led else 0,
         size_mib=size,
         written_bytes=flow,
-        down_peers=(id * 100 + stores[-1],) if down else (),
+        down_peers=(number * 100 + stores[-1],) if down else (),
     ),
-    id=st.integers(1, 12),
+    number=st.integers(1, 12),
     stores=st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True),
     led=st.booleans(),
     size=st.integers(0, 400),

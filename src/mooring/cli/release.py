@@ -1,0 +1,108 @@
+"""`mooring traffic release`: a cluster's regions are PD's own again, at once."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import note
+
+if TYPE_CHECKING:
+    from mooring.model.tidb import TidbCluster
+
+
+def release(
+    cluster: str = "",
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    pd: str = "",
+    take_back: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Give a cluster's regions back to PD: its own schedulers resume at once, and Mooring keeps its hands off.
+
+    Writes `mooring.dev/traffic: released` on the TidbCluster, which a running Mooring obeys within seconds, and asks PD
+    itself, which also works when no Mooring runs. What PD already carries out ends as it would. With `--pd` alone only
+    PD is asked: a Mooring that runs would pause it again.
+
+    Example: mooring traffic release tidb/demo
+
+    Parameters
+    ----------
+    cluster
+        NAMESPACE/NAME of the TidbCluster.
+    kubeconfig
+        Where the cluster is; as for kubectl when left out.
+    context
+        A context of the kubeconfig.
+    pd
+        URL[,URL…] of PD; found by the TidbCluster when left out.
+    take_back
+        The other way: Mooring balances it again.
+    """
+    if not cluster and (take_back or not pd):
+        raise CommandError("name the TidbCluster, e.g. mooring traffic release tidb/demo, or a PD with --pd URL")
+    if cluster and cluster.count("/") != 1:
+        raise CommandError(f"{cluster}: NAMESPACE/NAME of a TidbCluster is wanted, e.g. tidb/demo")
+    urls = tuple(url.strip() for url in pd.split(",") if url.strip())
+    if any(not url.startswith(("http://", "https://")) for url in urls):
+        raise CommandError(f"--pd {pd}: http:// or https:// addresses are wanted, e.g. http://127.0.0.1:2379")
+    asyncio.run(_release(cluster, kubeconfig, context, urls, take_back=take_back))
+
+
+async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str, ...], *, take_back: bool) -> None:
+    if cluster:
+        tc = await _annotate(cluster, kubeconfig, context, take_back=take_back)
+        word = "balanced by Mooring again" if take_back else "released: a running Mooring lets go of it"
+        note(f"{cluster} is {word}")
+        if take_back:
+            return
+        if not urls:
+            from mooring.run.pds import endpoints
+
+            urls = endpoints(tc, {})
+    await _resume(urls, told=bool(cluster))
+
+
+async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
+    from mooring.balance.pausing import RELEASED, TRAFFIC
+    from mooring.kube import ConfigError, HttpKubeApi, load
+    from mooring.model.kinds import Kind
+    from mooring.ports import NotFound, PortError
+    from mooring.wire.kube import project
+
+    namespace, _, name = cluster.partition("/")
+    patch = {"metadata": {"annotations": {TRAFFIC: None if take_back else RELEASED}}}
+    try:
+        async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:
+            obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
+    except ConfigError as error:
+        raise CommandError(str(error)) from None
+    except NotFound:
+        raise CommandError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
+    except PortError as error:
+        raise CommandError(f"the cluster cannot be reached: {error}", Exit.COULD_NOT_LOOK) from None
+    tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
+    return tc
+
+
+async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
+    from mooring.balance.pausing import PD_SCHEDULERS
+    from mooring.pd import PdClient
+    from mooring.ports import NotFound, PortError
+    from mooring.run.wall import WallClock
+
+    client = PdClient(urls, clock=WallClock())
+    try:
+        for name in sorted(PD_SCHEDULERS.values()):
+            try:
+                await client.pause_scheduler(name, 0)
+            except NotFound:
+                continue  # it was removed by somebody: there is nothing to resume
+            print(f"{name} resumed")
+    except PortError as error:
+        also = "a running Mooring resumes it; without one it resumes by itself within a minute" if told else "try again"
+        raise CommandError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.COULD_NOT_LOOK) from None
+    finally:
+        await client.close()
