@@ -26,6 +26,24 @@ def test_a_rolling_update_comes_home():
     assert ending.writes == ()
 
 
+def test_a_wish_is_enough_where_nothing_speaks_against_it():
+    """H6: with `prefer` every candidate passes, and the home's score outweighs the roomier nodes."""
+    scene = HomeScene(seats=False)
+
+    async def play(rig: Rig) -> None:
+        await scene.build(rig)
+        wish = {"metadata": {"labels": {"mooring.dev/home": "prefer"}}}
+        rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, wish)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: scene.done(rig))
+
+    rig = scene.rig()
+    rig.play(play)
+    assert scene.end_state(rig) == HOME
+
+
 def test_switched_off_it_does_not():
     """H4: the same update without Home ends on other nodes, so the test above can fail."""
     assert undisturbed(Without(seats=False)).state == {**HOME, "home": False, "endpoints": False, "recorded": False}

@@ -46,9 +46,11 @@ def ask_mooring(rig: Rig, *, names_only: bool = True) -> None:
     extender = Extender(
         "mooring",
         filter=asker("filter"),
+        prioritize=asker("prioritize"),
         preempt=asker("preempt"),
         node_cache_capable=names_only,
         ignorable=True,
+        weight=10,
     )
     rig.cluster.scheduler.set_profile(Profile("tidb-scheduler", 100, (extender,)))
 
