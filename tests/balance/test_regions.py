@@ -30,7 +30,7 @@ def test_the_old_limits_load_single_stores_more():
 
 def test_fixed_limits_do_not_grow_with_the_cluster():
     """T9: four moves at once are too many for five stores and too few for many: the queue is quicker there."""
-    made = lambda: SCENARIOS["scale-out"](60, 300, Random(1))  # noqa: E731
+    made = lambda: SCENARIOS["scale-out"](60, 300, Random(1))
     old, new = play(made(), LimitScheme()), play(made(), QueueScheme())
     assert new.balanced_s < old.balanced_s
 

@@ -52,7 +52,8 @@ def test_a_long_list_is_taken_in_by_slices_and_forgets_what_is_gone():
     assert not book.advance()
     book.take(RegionsSeen(DEMO, listed(*range(2, SLICE + 10)), 20.0))
     assert book.advance() and 1 in book.summary.regions and book.whole_at == 10.0
-    assert not book.advance()
+    while book.advance():
+        assert book.whole_at == 10.0
     assert 1 not in book.summary.regions and book.whole_at == 20.0
     assert book.summary.check() == []
 
