@@ -33,8 +33,8 @@ class ModeChange:
             return given(rig, "web").count("on-demand") == WANTED and ready == 5 and not left_behind(rig)
 
         await rig.until(done)
-        # It stays so: nothing else moves in the minutes after.
-        await rig.sleep(120.0)
+        # It stays so: nothing else moves afterwards.
+        await rig.sleep(30.0)
         gone = sorted(set(nodes) - set(cluster.nodes_of(NAMESPACE, "web")))
         came = sorted(set(cluster.nodes_of(NAMESPACE, "web")) - set(nodes))
         for old, new in zip(gone, came, strict=False):
