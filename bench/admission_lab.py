@@ -41,6 +41,10 @@ def main() -> None:
     # Each turn against the one right before it: what else the machine does changes more slowly than that.
     shares = sorted(o / n for o, n in zip(ours, nothing, strict=True))
     print(f"  ours of its rate, median turn     {(shares[1] + shares[2]) / 2:>32.0%}{'≥ 90 %':>12}")
+    for which, words in (("nothing", "CPU of a pod, answered at once"), ("ours", "CPU of a pod, ours")):
+        spent = {name: seconds / (ROUNDS * PODS) * 1e3 for name, seconds in rates["cpu"][which].items()}
+        hook = spent[which]
+        print(f"  {words:34}API server and etcd {spent['API server and etcd']:.1f} ms, webhook {hook:.2f} ms")
     print(f"  pods placed by us                 {rates['placed']:>32,}{ROUNDS * PODS:>12,}")
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
@@ -75,12 +79,19 @@ async def measure(lab) -> dict:
             await found(lambda: "mooring-mix" in lab.kubectl("get", "mutatingwebhookconfigurations", "-o", "name"))
             await asyncio.sleep(2.0)
             async with HttpKubeApi(load(str(lab.kubeconfig))) as api:
-                rates: dict = {"ours": [], "nothing": []}
+                rates: dict = {"ours": [], "nothing": [], "cpu": {"ours": {}, "nothing": {}}}
+                servers = {"API server and etcd": [lab.pids()["kube-apiserver"], lab.pids()["etcd"]]}
+                servers["ours"], servers["nothing"] = [mooring.pid], [idle.pid]
                 for which in ("nothing", "ours"):
                     await create(api, owner, which, f"warm-{which}", PODS // 3)
                 for turn in range(ROUNDS):
                     for which in ("nothing", "ours"):
+                        before = {name: cpu_s(pids) for name, pids in servers.items()}
                         rates[which].append(await create(api, owner, which, f"{which}-{turn}", PODS))
+                        await asyncio.sleep(0.5)
+                        spent = rates["cpu"][which]
+                        for name, pids in servers.items():
+                            spent[name] = spent.get(name, 0.0) + cpu_s(pids) - before[name]
             listed = json.loads(lab.kubectl("get", "pods", "-n", NAMESPACE, "-l", "vacant.io/affinity", "-o", "json"))
             placed = [p for p in listed["items"] if p["metadata"]["name"].startswith("ours-")]
             return rates | {"placed": len(placed)}
@@ -88,6 +99,15 @@ async def measure(lab) -> dict:
             for process in (mooring, idle):
                 process.terminate()
                 process.wait(20)
+
+
+def cpu_s(pids: list[int]) -> float:
+    """User and system time of these processes so far."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def found(look, limit_s: float = 60.0):

@@ -28,11 +28,11 @@ log = structlog.get_logger()
 TURN = 64
 #: And how long it may decide in one turn, unless a single look takes longer.
 SLICE_S = 0.002
-#: After deciding for longer than that, nothing is decided for so many times as long (and at most so many seconds): a
-#: fifth of the loop is the deciders', and what arrives meanwhile is looked at once instead of one by one. The world is
-#: kept up to date throughout, since admission answers from it.
-REST = 4.0
-LONGEST_REST_S = 0.2
+#: What a look takes beyond that is paid back: nothing is decided for so many times as long (and at most so many
+#: seconds). A workload of thousands of pods that is being created is then looked at a few times a second, not once per
+#: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
+REST = 8.0
+LONGEST_REST_S = 0.3
 
 
 class Pace:
@@ -57,8 +57,8 @@ class Pace:
         if self._began is None:
             return self._rest_until
         at = self._clock.monotonic()
-        took_s = at - self._began
-        return at + min(REST * took_s, LONGEST_REST_S) if took_s > SLICE_S else at
+        beyond_s = at - self._began - SLICE_S
+        return at + min(REST * beyond_s, LONGEST_REST_S) if beyond_s > 0 else at
 
 
 class Shell:
