@@ -10,6 +10,8 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mooring.engine.engine import Engine
+from mooring.model.reasons import Reason, State
+from mooring.traffic.why import why_all
 
 #: name → (help, label names)
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -21,7 +23,9 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_story_entries_total": ("What happened, by verb", ("verb",)),
 }
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "mooring_operators_waiting": ("Operators that wait", ("source",)),
+    "mooring_operators_waiting": ("Operators that wait, by the one reason that counts", ("source", "state", "reason")),
+    "mooring_needs_you": ("Operators and objects that are held until a person acts", ()),
+    "mooring_deadlines_at_risk": ("Operators that still wait with less than a minute to their deadline", ()),
     "mooring_operators_running": ("Operators that run", ("source",)),
     "cke_sabakan_integration_successful": ("1 when the last pass over the machines succeeded (CKE's name)", ()),
     "cke_sabakan_integration_timestamp_seconds": ("When the last pass over the machines was made (CKE's name)", ()),
@@ -44,6 +48,9 @@ HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
     ),
     "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
 }
+#: Why something in the queue waits; created at 0 for every source.
+WAITING_REASONS: Final = (Reason.TARGET_FULL, Reason.BEHIND, Reason.FACT, Reason.NOT_SYNCED)
+AT_RISK_S: Final = 60.0
 SOURCES: Final = (
     "balance-leader",
     "balance-region",
@@ -80,8 +87,12 @@ class Metrics:
             name: Histogram(name, text, labels, registry=self.registry, buckets=buckets)
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
+        self._waiting_series: set[tuple[str, str, str]] = {
+            (source, "waits", str(reason)) for source in SOURCES for reason in WAITING_REASONS
+        }
+        for series in self._waiting_series:
+            self._gauges["mooring_operators_waiting"].labels(*series)
         for source in SOURCES:
-            self._gauges["mooring_operators_waiting"].labels(source)
             self._gauges["mooring_operators_running"].labels(source)
 
     def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
@@ -98,14 +109,25 @@ class Metrics:
 
     def look_at(self, engine: Engine, inbox: int) -> None:
         """Refresh the gauges; called when somebody asks, not on every event."""
-        waiting = dict.fromkeys(SOURCES, 0)
+        waiting = dict.fromkeys(self._waiting_series, 0)
         running = dict.fromkeys(SOURCES, 0)
-        for operator in engine.queue.operators():
-            into = running if engine.queue.is_running(operator.id) else waiting
-            into[operator.source] = into.get(operator.source, 0) + 1
-        for source in waiting:
-            self.gauge("mooring_operators_waiting", {"source": source}, waiting[source])
-            self.gauge("mooring_operators_running", {"source": source}, running.get(source, 0))
+        for operator_id, why in why_all(engine.queue).items():
+            found = engine.queue.get(operator_id)
+            series = (found.source if found is not None else "", "waits", str(why.reason))
+            waiting[series] = waiting.get(series, 0) + 1
+        for one in engine.running.values():
+            running[one.operator.source] = running.get(one.operator.source, 0) + 1
+        # A series once told is told at 0 afterwards, never dropped: an alert must be able to end.
+        self._waiting_series.update(waiting)
+        for (source, state, reason), count in waiting.items():
+            self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
+        for source, count in running.items():
+            self.gauge("mooring_operators_running", {"source": source}, count)
+        held = sum(r.waits is not None and r.waits.state == State.HELD for r in engine.running.values())
+        held += sum(verdict.state == State.HELD for verdict in engine.verdicts.values())
+        self.gauge("mooring_needs_you", {}, held)
+        late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
+        self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
         self._look_at_fleet(engine)
         self.gauge("mooring_leading", {}, engine.leading)
         self.gauge("mooring_deciding", {}, engine.deciding)

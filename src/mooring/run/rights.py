@@ -95,9 +95,14 @@ def rights_of(features: Iterable[str]) -> list[tuple[str, Right]]:
 
 
 def rules(features: Iterable[str], *, own: bool) -> list[dict[str, Any]]:
-    """RBAC rules, merged by group, resource and names; sorted, so that two renderings are the same text."""
+    """RBAC rules of the core and these features."""
+    return merged((right for _, right in rights_of(features)), own=own)
+
+
+def merged(rights: Iterable[Right], *, own: bool) -> list[dict[str, Any]]:
+    """Merged by group, resource and names; sorted, so that two renderings are the same text."""
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
-    for _, right in rights_of(features):
+    for right in rights:
         if right.own == own:
             verbs.setdefault((right.group, right.resource, right.names), set()).update(right.verbs)
     return [

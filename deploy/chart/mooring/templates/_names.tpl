@@ -1,0 +1,30 @@
+{{- define "mooring.labels" -}}
+app.kubernetes.io/name: mooring
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+{{- define "mooring.selector" -}}
+app.kubernetes.io/name: mooring
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- define "mooring.features" -}}
+{{- $on := list -}}
+{{- range $name, $enabled := .Values.features }}{{ if $enabled }}{{ $on = append $on (printf "%s=true" $name) }}{{ end }}{{ end -}}
+{{- join "," $on -}}
+{{- end }}
+{{- define "mooring.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{/* Rules of the switched-on features from files/rights.json: scope is "cluster" or "own". */}}
+{{- define "mooring.rules" -}}
+{{- $all := .root.Files.Get "files/rights.json" | fromJson -}}
+{{- range $name := concat (list "core") (keys .root.Values.features | sortAlpha) }}
+{{- if or (eq $name "core") (get $.root.Values.features $name) }}
+{{- range $rule := index $all $name $.scope }}
+- {{ toJson $rule }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,29 @@
+"""Write what is made from code: the chart's rights and alerts, and the dashboard. A test says when it must be run."""
+
+import json
+import sys
+from pathlib import Path
+
+from mooring.run.rights import RIGHTS, merged
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "monitoring"))
+
+from dashboard import dashboard  # noqa: E402
+
+
+def rendered() -> dict[str, str]:
+    """Path under deploy/ → its text."""
+    rights = {
+        name: {"cluster": merged(found, own=False), "own": merged(found, own=True)} for name, found in RIGHTS.items()
+    }
+    return {
+        "chart/mooring/files/rights.json": json.dumps(rights, indent=1) + "\n",
+        "chart/mooring/files/alerts.yaml": (HERE / "monitoring/alerts.yaml").read_text(),
+        "monitoring/dashboard.json": json.dumps(dashboard(), indent=1) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    for path, text in rendered().items():
+        (HERE / path).write_text(text)

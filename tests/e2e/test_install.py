@@ -1,0 +1,230 @@
+"""Installing on the real control plane: manifests applied, rights exactly those, doctor green, nothing left behind."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "serve" / "page"))
+from chromium import Chromium, NoBrowser
+
+from mooring.lab.cluster import Lab
+from mooring.lab.errors import LabError
+from mooring.lab.loopback import free_ports
+from mooring.run.features import FEATURES
+from mooring.run.rights import CORE, RIGHTS, rights_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+
+ON = ("handoff", "home", "mix")
+#: Rights that no feature may ever have.
+NEVER = (
+    ("list", "secrets", "all"),
+    ("get", "secrets", "all"),
+    ("create", "pods", "all"),
+    ("delete", "nodes", "all"),
+    ("create", "pods/exec", "all"),
+    ("update", "deployments.apps", "all"),
+    ("delete", "configmaps", "own"),
+    ("impersonate", "users", "all"),
+    ("bind", "clusterroles.rbac.authorization.k8s.io", "all"),
+    ("delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io/other", "all"),
+)
+
+
+def mooring(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mooring", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+def switches(names) -> str:
+    return ",".join(f"{name}=true" for name in names)
+
+
+@pytest.fixture
+def namespace(lab: Lab) -> Iterator[str]:
+    """A namespace for one installation; cluster-wide objects of ours are removed afterwards."""
+    name = f"mooring-{os.getpid()}-{time.monotonic_ns() % 100_000}"
+    with contextlib.suppress(LabError):
+        lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
+    yield name
+    for kind in ("clusterrole", "clusterrolebinding", "priorityclass"):
+        lab.kubectl("delete", kind, "mooring", "--ignore-not-found")
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        lab.kubectl("delete", kind, "mooring-mix", "--ignore-not-found")
+    lab.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+
+
+def crd() -> dict:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "tidbclusters.pingcap.com"},
+        "spec": {"group": "pingcap.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def install(lab: Lab, namespace: str, features) -> None:
+    ran = mooring("manifests", "--namespace", namespace, "--features", switches(features), "--replicas", "1")
+    assert ran.returncode == 0, ran.stderr
+    lab.kubectl("apply", "-f", "-", input=ran.stdout)
+    # The pods themselves have no image here; what they may do is what counts.
+    lab.kubectl("-n", namespace, "scale", "deploy/mooring", "--replicas", "0")
+
+
+def as_account(lab: Lab, namespace: str, directory: Path) -> Path:
+    """A kubeconfig with nothing but the ServiceAccount's own token."""
+    config = yaml.safe_load(lab.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": lab.kubectl("-n", namespace, "create", "token", "mooring").strip()}
+    path = directory / "account.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def may(lab: Lab, namespace: str, verb: str, resource: str, where: str, name: str = "") -> bool:
+    account = f"system:serviceaccount:{namespace}:mooring"
+    what = f"{resource}/{name}" if name else resource
+    kind, _, sub = what.partition("/")
+    arguments = ["auth", "can-i", verb, what, "--as", account, "-q"]
+    if sub and not name and kind == "pods":
+        arguments = ["auth", "can-i", verb, kind, "--subresource", sub, "--as", account, "-q"]
+    arguments += ["-n", namespace] if where == "own" else ["-A"]
+    try:
+        lab.kubectl(*arguments)
+    except LabError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("feature", [CORE, *FEATURES])
+def test_a_feature_brings_its_rights_and_no_other(lab: Lab, namespace: str, feature: str):
+    """With one feature on, the API server grants each right of its table; what only others need, and what nobody may
+    have, is refused."""
+    on = () if feature == CORE else (feature,)
+    install(lab, namespace, on)
+    granted = set()
+    for _, right in rights_of(on):
+        for group, resource, verb in right.each():
+            spelled = resource if "/" in resource else f"{resource}.{group}" if group else resource
+            where = "own" if right.own else "all"
+            granted.add((verb, spelled, where))
+            assert may(lab, namespace, verb, spelled, where, right.names[0] if right.names else ""), (verb, spelled)
+    for other in RIGHTS:
+        for right in RIGHTS[other]:
+            for group, resource, verb in right.each():
+                spelled = resource if "/" in resource else f"{resource}.{group}" if group else resource
+                where = "own" if right.own else "all"
+                wider = (verb, spelled, "all") in granted
+                if (verb, spelled, where) not in granted and not wider and other not in (CORE, *on):
+                    assert not may(lab, namespace, verb, spelled, where), (feature, verb, spelled)
+    for verb, resource, where in NEVER:
+        assert not may(lab, namespace, verb, resource, where), (feature, verb, resource)
+
+
+class Replica:
+    """`mooring run` as the ServiceAccount would run it."""
+
+    def __init__(self, lab: Lab, namespace: str, kubeconfig: Path) -> None:
+        self.http, extender, webhook = free_ports(3)
+        self.url = f"http://127.0.0.1:{self.http}"
+        self.extender = f"127.0.0.1:{extender}"
+        self.log = (lab.dir / "logs" / f"install-{self.http}.log").open("ab")
+        command = [sys.executable, "-m", "mooring", "run", "--kubeconfig", str(kubeconfig), "--namespace", namespace]
+        command += ["--features", switches(ON), "--listen-http", f"127.0.0.1:{self.http}"]
+        command += ["--listen-extender", self.extender, "--listen-webhook", f"127.0.0.1:{webhook}"]
+        command += ["--webhook-url", f"https://127.0.0.1:{webhook}"]
+        self._process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(20)
+        self.log.close()
+        return code
+
+
+def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: str, tmp_path: Path):
+    """With the ServiceAccount's rights alone it runs, doctor finds nothing wrong, the page shows the cluster; a right
+    cut off is named; after cleanup nothing of ours is left."""
+    pre = mooring("doctor", "--pre", "--kubeconfig", str(lab.kubeconfig), "--short")
+    assert pre.returncode == 0, pre.stdout + pre.stderr
+    install(lab, namespace, ON)
+    lab.add_nodes(3)
+    kubeconfig = as_account(lab, namespace, tmp_path)
+    replica = Replica(lab, namespace, kubeconfig)
+    common = ["--kubeconfig", str(lab.kubeconfig), "--namespace", namespace]
+    doctor = ["doctor", *common, "--features", switches(ON), "--server", replica.url, "-o", "json"]
+    try:
+        ran = mooring(*doctor, "--wait", "60", MOORING_LISTEN_EXTENDER=replica.extender)
+        assert ran.returncode == 0, ran.stdout
+        whole = json.loads(ran.stdout)
+        assert whole["well"] and not [f for f in whole["findings"] if f["code"]], whole
+        reached = [f["what"] for f in whole["findings"] if f["group"] == "webhooks"]
+        assert any("reaches the webhook" in what for what in reached), whole
+        assert not refused(replica), "a right is missing that the doctor does not know of"
+        page_shows(replica.url)
+        cut_one_right(lab)
+        ran = mooring(*doctor, MOORING_LISTEN_EXTENDER=replica.extender)
+        codes = {(f["code"], f["seen"]) for f in json.loads(ran.stdout)["findings"] if f["level"] == "error"}
+        assert ran.returncode == 1 and len(codes) >= 1
+        assert all(code == "MO202" and "may not create pods/eviction" in seen for code, seen in codes), codes
+        held = mooring("cleanup", "--yes", *common)
+        assert held.returncode == 3 and "stop it first" in held.stderr
+    finally:
+        code = replica.stop()
+    assert code == 0
+    listed = mooring("cleanup", "--dry-run", *common, "-o", "json")
+    assert f"Lease {namespace}/mooring" in json.loads(listed.stdout)["found"], listed.stdout + listed.stderr
+    done = mooring("cleanup", "--yes", *common)
+    assert done.returncode == 0, done.stderr
+    again = mooring("cleanup", "--dry-run", *common, "-o", "json")
+    assert json.loads(again.stdout)["found"] == []
+    ran = mooring("manifests", "--namespace", namespace, "--features", switches(ON))
+    lab.kubectl("delete", "--wait=false", "-f", "-", input=ran.stdout)
+    for kind in ("clusterrole", "clusterrolebinding", "priorityclass"):
+        assert lab.kubectl("get", kind, "-l", "app.kubernetes.io/name=mooring", "-o", "name") == ""
+    hooks = lab.kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name")
+    assert "mooring" not in hooks
+
+
+def refused(replica: Replica) -> list[str]:
+    """What the API server has refused this replica so far."""
+    text = Path(replica.log.name).read_text()
+    return [line for line in text.splitlines() if "forbidden" in line.lower()]
+
+
+def page_shows(url: str) -> None:
+    """The page in Chromium has the cluster's nodes, live."""
+    with urllib.request.urlopen(f"{url}/api/v1/frame", timeout=10) as answer:
+        frame = json.load(answer)
+    assert frame["tables"]["nodes"]["total"] >= 3
+    asyncio.run(look_at(url))
+
+
+async def look_at(url: str) -> None:
+    try:
+        async with Chromium() as browser:
+            tab = await browser.tab(url)
+            await tab.until("document.getElementById('pulse').dataset.state === 'live'")
+            await tab.until("document.querySelector('#nodes .body').innerText.includes('more with no news')")
+            assert browser.complaints == []
+    except NoBrowser as error:
+        pytest.fail(str(error))
+
+
+def cut_one_right(lab: Lab) -> None:
+    role = json.loads(lab.kubectl("get", "clusterrole", "mooring", "-o", "json"))
+    role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["pods/eviction"]]
+    lab.kubectl("replace", "-f", "-", input=json.dumps(role))
