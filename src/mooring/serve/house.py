@@ -49,7 +49,15 @@ async def live(
     async with AsyncExitStack() as house:
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
         await _open(house, page, config.listen_http, "listen-http")
-        await _open(house, extender_app(replica), config.listen_extender, "listen-extender", read_bufsize=1 << 18)
+        # A kube-scheduler gives an idle connection up after 90 s: it shall be the one to close it.
+        await _open(
+            house,
+            extender_app(replica),
+            config.listen_extender,
+            "listen-extender",
+            read_bufsize=1 << 18,
+            keepalive_s=120.0,
+        )
         webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port)
         house.push_async_callback(webhook.stop)
         courier = replica.reviewer.pass_on = Courier(replica.front, lambda: address_of(replica.elector.holder))
@@ -71,10 +79,16 @@ async def live(
 
 
 async def _open(
-    house: AsyncExitStack, app: web.Application, address: str, flag: str, *, read_bufsize: int = 1 << 16
+    house: AsyncExitStack,
+    app: web.Application,
+    address: str,
+    flag: str,
+    *,
+    read_bufsize: int = 1 << 16,
+    keepalive_s: float = 75.0,
 ) -> None:
     host, port = host_port(address, flag)
-    runner = web.AppRunner(app, access_log=None, read_bufsize=read_bufsize)
+    runner = web.AppRunner(app, access_log=None, read_bufsize=read_bufsize, keepalive_timeout=keepalive_s)
     await runner.setup()
     house.push_async_callback(runner.cleanup)
     await _listen(web.TCPSite(runner, host, port).start(), address, flag)
