@@ -13,16 +13,18 @@ life; settled means that every API server and replica has had time to see the st
 """
 
 import datetime as dt
-import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from mooring.issuing import issue_authority, issue_leaf, new_key, pem, private_pem
+from mooring.issuing import name as subject_name
 
 #: The name by which replicas know each other, whatever address they have.
 PEER_NAME: Final = "mooring-webhook"
@@ -30,8 +32,6 @@ AUTHORITY_DAYS: Final = 365
 LEAF_DAYS: Final = 90
 #: API servers follow webhook configurations within seconds, replicas look every ten.
 SETTLED_S: Final = 120.0
-#: A clock that is a little behind must not find a certificate too young.
-_BACKDATED: Final = dt.timedelta(minutes=10)
 
 
 class BadCertificates(ValueError):  # noqa: N818
@@ -96,7 +96,7 @@ def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
         found = x509.load_pem_x509_certificates(bundle) if bundle.strip() else []
     except ValueError as error:
         raise BadCertificates(f"ca.crt holds no certificates in PEM: {error}") from None
-    return tuple(certificate.public_bytes(serialization.Encoding.PEM) for certificate in found)
+    return tuple(pem(certificate) for certificate in found)
 
 
 # ── Making ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,89 +108,31 @@ def _fresh(names: tuple[str, ...], now: float) -> Material:
 
 
 def _authority(now: float) -> tuple[bytes, bytes]:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_key()
     # A name of its own each: two authorities of one name confuse verifiers while both are trusted.
-    name = _name(f"mooring webhook authority {int(now)}")
-    builder = (
-        _builder(name, name, key.public_key(), key.public_key(), AUTHORITY_DAYS, now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
+    subject = subject_name(f"mooring webhook authority {int(now)}")
+    certificate = issue_authority(
+        subject, key, dt.datetime.fromtimestamp(now, dt.UTC), dt.timedelta(days=AUTHORITY_DAYS)
     )
-    return _pem(builder.sign(key, hashes.SHA256())), _private_pem(key)
+    return pem(certificate), private_pem(key)
 
 
 def _with_leaf(material: Material, names: tuple[str, ...], now: float) -> Material:
     authority = x509.load_pem_x509_certificate(material.authorities[0])
     authority_key = serialization.load_pem_private_key(material.authority_key, None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(ec.SECP256R1())
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = (
-        _builder(_name(PEER_NAME), authority.subject, key.public_key(), authority_key.public_key(), LEAF_DAYS, now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+    key = new_key()
+    leaf = issue_leaf(
+        subject_name(PEER_NAME),
+        key,
+        authority,
+        authority_key,
+        dt.datetime.fromtimestamp(now, dt.UTC),
+        dt.timedelta(days=LEAF_DAYS),
+        usages=[ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
+        hosts=names,
     )
-    certificate = _pem(builder.sign(authority_key, hashes.SHA256()))
-    return msgspec.structs.replace(material, certificate=certificate, key=_private_pem(key), since=now)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    signed_by: ec.EllipticCurvePublicKey,
-    days: int,
-    now: float,
-) -> x509.CertificateBuilder:
-    at = dt.datetime.fromtimestamp(now, dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(at - _BACKDATED)
-        .not_valid_after(at + dt.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by), critical=False)
-    )
-
-
-def _name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _general(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return msgspec.structs.replace(material, certificate=pem(leaf), key=private_pem(key), since=now)
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
