@@ -1,5 +1,6 @@
 """The demo's day: what it promises on the screen is checked here, at the speed of the machine."""
 
+import json
 import os
 import signal
 import socket
@@ -116,6 +117,12 @@ def start(elsewhere, *arguments):
     )
 
 
+def ask(elsewhere, port, *arguments):
+    env = {**elsewhere[1], "MOORING_SERVER": f"http://127.0.0.1:{port}"}
+    done = subprocess.run([MOORING, *arguments], env=env, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
 def left_behind(elsewhere, process):
     files = [str(p.relative_to(elsewhere[0])) for p in elsewhere[0].rglob("*") if p.is_file()]
     try:
@@ -143,6 +150,11 @@ def test_ctrl_c_ends_it_calmly_with_the_table_and_leaves_nothing(elsewhere):
     assert first[2].startswith("Ctrl-C stops.")
     while "/" not in (line := process.stderr.readline())[:3]:
         assert line  # the first act must come
+    answer = ask(elsewhere, port, "why", "cluster/demo", "-n", "tidb", "-o", "json")
+    assert answer["subject"] == "cluster/tidb/demo"
+    assert answer["data_age_s"] is not None
+    assert answer["leader"] == "mooring-0"
+    assert ask(elsewhere, port, "queue", "-o", "json").keys() >= {"rows", "running", "waiting", "as_of"}
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in err

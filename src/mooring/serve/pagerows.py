@@ -118,7 +118,7 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
     if why is not None and why.target:
         limit = "" if why.limit is None else f"/{why.limit}"
         target = f"{why.target} {why.used + why.reserved}{limit}"
-        missing = f"{why.missing} of {why.needs}" if why.missing != why.needs else str(why.missing)
+        missing = f"{why.missing} of {why.needs}" if why.missing < why.needs else str(why.missing)
         by = tuple(f"op {i}" for i in why.blocked_by[:3]) or tuple(f.text or f.subject for f in why.facts[:1])
     return QueueRow(
         id=operator.id,

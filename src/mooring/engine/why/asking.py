@@ -86,7 +86,7 @@ def _also(findings: list[Finding], subject: Subject) -> list[str]:
     said = {(findings[0].reason, findings[0].detail)} if findings else set()
     also: list[str] = []
     for finding in findings[1:]:
-        if finding.rank != ON_THE_WAY and (finding.reason, finding.detail) not in said:
+        if finding.rank not in {ON_THE_WAY, CALMEST} and (finding.reason, finding.detail) not in said:
             said.add((finding.reason, finding.detail))
             also.append(finding.says(short(subject.name)))
     return also
@@ -146,7 +146,7 @@ def _lines(engine: Engine, subject: Subject, first: Finding, operators: list[Ope
     if first.reason is Reason.FEATURE_OFF:
         yield Line("off", f"{', '.join(sorted(set(engine.capabilities) - engine.on))}; on: {_on(engine)}")
     operator = first.operator
-    spoken = [line for c in _speakers(engine) for line in c.words(subject.name, engine.world, engine.queue, now)]
+    spoken = list(_spoken(engine, subject, first, now))
     if operator is not None and not any(line.label == "asked" for line in spoken):
         yield Line("asked", operator.detail or str(operator.reason))
     if operator is not None and operator.id in engine.waiting:
@@ -156,7 +156,10 @@ def _lines(engine: Engine, subject: Subject, first: Finding, operators: list[Ope
         running = engine.running.get(one.id)
         if running is not None and one.id not in ahead:
             yield Line("running", on_its_way(running, now))
-    yield from places(engine, subject, now)
+    for line in places(engine, subject, now):
+        # The target that it waits for stands there already, with its sum.
+        if first.waits is None or line.label != "target" or not line.text.startswith(f"{first.waits.target} "):
+            yield line
     yield from spoken
     if subject.kind == "pod" and subject.pod is not None and not any(line.label == "why there" for line in spoken):
         yield Line("why there", "kube-scheduler chose it; nothing of Mooring's keeps it there")
@@ -169,11 +172,16 @@ def _lines(engine: Engine, subject: Subject, first: Finding, operators: list[Ope
         yield Line("to change", f"look ahead  mooring why operator/{operator.id}")
 
 
-def _speakers(engine: Engine) -> Iterator[Speaks]:
+def _spoken(engine: Engine, subject: Subject, first: Finding, now: float) -> Iterator[Line]:
+    """The capabilities' own lines. One that is off keeps nothing anywhere: it may say what is, not what it would do."""
     for name in sorted(engine.capabilities):
         capability = engine.capabilities[name]
-        if isinstance(capability, Speaks):
-            yield capability
+        if not isinstance(capability, Speaks):
+            continue
+        wanted = name in engine.on or first.reason is Reason.FEATURE_OFF
+        for line in capability.words(subject.name, engine.world, engine.queue, now):
+            if line.label in {"asked", "now"} or (wanted and (name in engine.on or line.label == "to change")):
+                yield line
 
 
 def _queued(engine: Engine, operator: Operator, waits: Why | None, now: float) -> Iterator[Line]:
@@ -223,7 +231,8 @@ def on_its_way(running: Running, now: float) -> str:
     operator = running.operator
     since = f" for {span(now - running.step_since)}"
     so_far = f"; {running.progress}" if running.progress else ""
-    return f"op {operator.id} {doing(operator)}, {step(running)}{since}{so_far}{then(running)}"
+    due = f"; {span(operator.deadline - now)} left until its deadline" if operator.deadline is not None else ""
+    return f"op {operator.id} {doing(operator)}, {step(running)}{since}{so_far}{then(running)}{due}"
 
 
 def _stalled(running: Running, now: float) -> str:

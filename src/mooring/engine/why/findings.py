@@ -163,10 +163,10 @@ def switch(dry: Dry) -> str:
 
 def _asked_of(dry: Dry) -> str:
     """In two or three words, what a switched-off capability is asked for; "": nothing."""
-    if dry.proposals:
-        return f"{dry.capability}'s {dry.proposals[0].kind.replace('-', ' ')}"
-    if any(verdict.subject for verdict in dry.verdicts):
-        return {"handoff": "a hand-over", "mix": "a move"}.get(dry.capability, f"something of {dry.capability}")
+    if dry.proposals or any(verdict.subject for verdict in dry.verdicts):
+        return {"handoff": "a hand-over", "mix": "a move", "fleet": "a change", "home": "a seat"}.get(
+            dry.capability, "a move"
+        )
     return ""
 
 

@@ -17,6 +17,7 @@ DOING: Final = {
     "evict-leaders": ("{it} handing over", "when {it} is back"),
     "restart-tikv": ("{it} restarting", "when {it} is back"),
     "hold-seat": ("the seat of {it} being held", "when {it} is back"),
+    "evict-pod": ("{it} leaving", "when {it} is gone"),
     "move-replica": ("{it} moving", "when its replacement is Ready"),
     "retire-machine": ("{it} retiring", "when {it} is empty"),
 }

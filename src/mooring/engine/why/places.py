@@ -72,12 +72,10 @@ def _node(engine: Engine, node: Node, now: float) -> Iterator[Line]:
     since = f" for {span(now - node.ready_since)}" if node.ready_since is not None else ""
     yield Line("now", f"{_where(engine, node)} · {ready}{since} · {plural(len(pods), 'pod')}")
     if node.unschedulable:
-        mark = next(
-            (m for k in (CORDONED_BY, RETIRING) if (m := read_mark(node.annotations.get(k, ""))) is not None), None
-        )
-        yield Line(
-            "now", f"cordoned by op {mark.operator} ({mark.detail})" if mark is not None else "cordoned, not by us"
-        )
+        found = (read_mark(node.annotations.get(key, "")) for key in (CORDONED_BY, RETIRING))
+        mark = next((m for m in found if m is not None), None)
+        by = "not by us" if mark is None else f"by {f'op {mark.operator}' if mark.operator else 'us'} ({mark.detail})"
+        yield Line("now", f"cordoned {by}")
     target = f"node/{node.name}"
     limit = engine.queue.limit(target)
     yield Line("target", f"{target}  used {engine.queue.used(target)} · limit {'none' if limit is None else limit}")
