@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from mooring.home.schedulerconfig import TooOld, config_api, scheduler_config
+from mooring.run.config import BadConfig, resolve
 
 MOORING = [sys.executable, "-c", "from mooring.cli import main; main()", "home"]
 
@@ -59,3 +60,12 @@ def test_status_without_a_mooring_is_could_not_look():
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 4
     assert "no Mooring answers" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["hold-s: -1", "body-limit-mb: 0", "mode: maybe", "holds: 3"])
+def test_settings_are_strict(tmp_path, text):
+    """A setting that cannot be meant is refused before anything starts, naming it."""
+    file = tmp_path / "mooring.yaml"
+    file.write_text(f"home:\n  {text}\n")
+    with pytest.raises(BadConfig, match=r"home|hold"):
+        resolve({}, {}, str(file))

@@ -1,6 +1,7 @@
 """How Home behaves, for the whole installation. Labels on a TidbCluster or StatefulSet say otherwise for one."""
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -12,12 +13,15 @@ class Mode(StrEnum):
     PREFER = "prefer"
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: For members whose TidbCluster or StatefulSet does not say.
     mode: Mode = Mode.REQUIRE
     #: A held seat is given up this long after the old pod's grace has ended.
-    hold_s: float = 120.0
+    hold_s: Seconds = 120.0
     #: How long tidb-operator gets to write a member's node itself (its resync takes 30 s).
-    settle_s: float = 60.0
+    settle_s: Seconds = 60.0
     #: The largest request of a kube-scheduler: 5,000 full Nodes are 36 MB.
-    body_limit_mb: int = 64
+    body_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 64
