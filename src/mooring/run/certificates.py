@@ -165,7 +165,8 @@ def _names_of(leaf: x509.Certificate) -> set[str]:
 
 def _check_pair(material: Material) -> None:
     """The key belongs to the certificate, and the authority's to the newest authority. ValueError if not."""
-    for pem, key_pem in ((material.certificate, material.key), (material.authorities[0], material.authority_key)):
+    pairs = ((material.certificate, material.key), (material.authorities[0], material.authority_key))
+    for certificate_pem, key_pem in pairs:
         key = serialization.load_pem_private_key(key_pem, None)
-        if key.public_key() != x509.load_pem_x509_certificate(pem).public_key():
+        if key.public_key() != x509.load_pem_x509_certificate(certificate_pem).public_key():
             raise BadCertificates("a key does not belong to its certificate")
