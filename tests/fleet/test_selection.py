@@ -22,7 +22,7 @@ from mooring.model.machine import MachineState
 )  # fmt: skip
 def test_life_counts_whole_days_to_the_retire_date(days, points):
     """F4: strictly more than 250, 500, 1000 days, cut towards zero; the same below zero."""
-    assert life(days_left(m(1, days=days), NOW)) == points
+    assert life(days_left(m(1, days=days).retire_at, NOW)) == points
 
 
 def test_a_retire_date_equal_to_the_register_date_is_just_an_old_machine():
@@ -177,7 +177,7 @@ def test_the_queue_adds_like_a_plain_maximum(fleet, counted):
     counts = Counter(counted)
     queue = to_add(left, dict(counts), Lives(NOW))
     while left:
-        score = {x.address: (100 - counts[x.rack]) * 10 + life(days_left(x, NOW)) for x in left}
+        score = {x.address: (100 - counts[x.rack]) * 10 + life(days_left(x.retire_at, NOW)) for x in left}
         ranked = sorted(left, key=lambda x: (-score[x.address], address_number(x.address)))
         choice = queue.take()
         assert choice is not None and choice.machine is ranked[0]
@@ -197,7 +197,9 @@ def test_the_queue_removes_like_a_plain_minimum(fleet):
     queue = to_remove(left, lambda x: x.rack, dict(counts), Lives(NOW))
     while left:
         score = {
-            x.address: (1000 if x.state == "HEALTHY" else 0) + (100 - counts[x.rack]) * 10 + life(days_left(x, NOW))
+            x.address: (1000 if x.state == "HEALTHY" else 0)
+            + (100 - counts[x.rack]) * 10
+            + life(days_left(x.retire_at, NOW))
             for x in left
         }
         lowest = min(left, key=lambda x: (score[x.address], -address_number(x.address)))

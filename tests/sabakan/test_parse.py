@@ -7,6 +7,8 @@ import pytest
 from mooring.model.machine import MachineState
 from mooring.sabakan.parse import InvalidMachines, parse_date, parse_machines
 
+DATE = "2031-06-01T00:00:00Z"
+
 
 def raw(serial="m1", **spec):
     status = spec.pop("status", {"state": "HEALTHY", "duration": 12.5})
@@ -110,3 +112,17 @@ def test_errors_beside_data_win():
 def test_dates_are_rfc3339(text):
     """F8: no guessing."""
     assert parse_date(text) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [([{"name": "a"}], "value"), ([{"name": 1, "value": "b"}], "[0].name"), ({"a": "b"}, "array")],
+)
+def test_labels_of_another_shape_are_named_with_their_place(labels, said):
+    """F1: labels are read apart from the rest; what is wrong in them is still told by machine and place."""
+    good = {"serial": "a", "rack": 0, "indexInRack": 1, "role": "cs", "registerDate": DATE, "retireDate": DATE}
+    machines = [{"spec": {**good, "labels": labels}, "status": {"state": "HEALTHY", "duration": 1.0}}]
+    with pytest.raises(InvalidMachines) as refused:
+        parse_machines(json.dumps(machines).encode(), 0.0)
+    assert "$[0].spec.labels" in str(refused.value)
+    assert said in str(refused.value)

@@ -56,7 +56,8 @@ def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, An
     rewritten = []
     # From decisions alone there is nothing else to tell than taints.
     members = draft.members if nodes is not None else draft.wrongly_tainted()
-    for index, seat in enumerate(seats if members else ()):
+    doubtful = seats if nodes is not None else [s for s in seats if s.address in members] if members else ()
+    for index, seat in enumerate(doubtful):
         member = members.get(seat.address)
         if member is None or seat.machine is None or member.control_plane != seat.control_plane:
             continue

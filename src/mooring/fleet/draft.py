@@ -7,6 +7,7 @@
 Nothing is scored or sorted until a choice needs it: a pass with nothing to do only walks the members once.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,8 +20,8 @@ from mooring.fleet.template import NodeTemplate
 from mooring.model.machine import Machine, MachineState
 
 _HEALTHY: Final = MachineState.HEALTHY
-#: A tuple: membership by comparison is faster than hashing an enum.
-_TAINTED: Final = (MachineState.RETIRING, MachineState.RETIRED)
+_RETIRING: Final = MachineState.RETIRING
+_RETIRED: Final = MachineState.RETIRED
 
 
 class Draft:
@@ -35,7 +36,7 @@ class Draft:
         self.said: dict[str, list[str]] = {}
         self._lives = Lives(view.now)
         self._unused: dict[str, Machine] | None = None
-        self._roles: dict[str, int] | None = None
+        self._census: Counter[tuple[str, int]] | None = None
         self._worker_queues: dict[str, RackQueue] | None = None
         self._control_plane_queue: RackQueue | None = None
         self._worker_machines: list[Machine] | None = None
@@ -48,7 +49,7 @@ class Draft:
         """Healthy and in no seat when the pass began."""
         if self._unused is None:
             seated = self.members
-            self._unused = {a: m for a, m in self.machines.items() if m.state == _HEALTHY and a not in seated}
+            self._unused = {a: m for a, m in self.machines.items() if m.state is _HEALTHY and a not in seated}
         return self._unused
 
     def vanished(self, addresses: dict[str, None]) -> list[str]:
@@ -72,16 +73,14 @@ class Draft:
 
     def wrongly_tainted(self) -> dict[str, Member]:
         """Members whose state taint is not the one their machine's state asks for."""
-        machines = self.machines
+        machines, members = self.machines, self.members
         # Most machines are in a state without a taint, and carry none: they are sorted out first, and fast.
-        doubtful = [
-            m
-            for a, m in self.members.items()
-            if m.state_taint is not None or (a in machines and machines[a].state in _TAINTED)
-        ]
+        doubtful = {m.address: m for m in members.values() if m.state_taint is not None}
+        leaving = [m.address for m in self.view.machines if m.state is _RETIRING or m.state is _RETIRED]
+        doubtful |= {a: members[a] for a in leaving if a in members}
         return {
             m.address: m
-            for m in doubtful
+            for m in doubtful.values()
             if not m.leaving
             and m.address in machines
             and m.state_taint != wanted_state_taint(machines[m.address].state)
@@ -203,7 +202,7 @@ class Draft:
             added += 1
         if added:
             # The workers' own queues have counted along; everything else looks again.
-            self._control_plane_queue = self._worker_machines = self._roles = None
+            self._control_plane_queue = self._worker_machines = self._census = None
         return added
 
     def has_spare_worker(self) -> bool:
@@ -216,7 +215,7 @@ class Draft:
         del self.unused[choice.machine.address]
 
     def _forget_counts(self) -> None:
-        self._worker_queues = self._control_plane_queue = self._roles = self._worker_machines = None
+        self._worker_queues = self._control_plane_queue = self._census = self._worker_machines = None
 
     def _group(self, machine: Machine) -> Group:
         return ("" if self._roleless else machine.role, machine.rack)
@@ -235,11 +234,16 @@ class Draft:
         return counts
 
     def _role_counts(self) -> dict[str, int]:
-        if self._roles is None:
-            self._roles = {}
-            for m in self.seated_workers():
-                self._roles[m.role] = self._roles.get(m.role, 0) + 1
-        return self._roles
+        roles: dict[str, int] = {}
+        for (role, _), count in self._seated().items():
+            roles[role] = roles.get(role, 0) + count
+        return roles
+
+    def _seated(self) -> "Counter[tuple[str, int]]":
+        """Workers by role and rack, counted in one go: there are thousands of them, and a few hundred of these."""
+        if self._census is None:
+            self._census = Counter([(m.role, m.rack) for m in self.seated_workers()])
+        return self._census
 
     def _queues(self) -> dict[str, RackQueue]:
         if self._worker_queues is None:
@@ -249,10 +253,10 @@ class Draft:
                 if held is not None:
                     held.append(m)
             counts: dict[str, dict[Group, int]] = {role: {} for role in spare}
-            for m in self.seated_workers():
-                racks = counts.get("" if self._roleless else m.role)
+            for (role, rack), count in self._seated().items():
+                racks = counts.get("" if self._roleless else role)
                 if racks is not None:
-                    racks[m.rack] = racks.get(m.rack, 0) + 1
+                    racks[rack] = racks.get(rack, 0) + count
             self._worker_queues = {
                 role: to_add(machines, counts[role], self._lives) for role, machines in spare.items()
             }

@@ -1,5 +1,7 @@
 """Why this machine: the terms of its score and the runner-up, in words."""
 
+from functools import lru_cache
+
 from mooring.fleet.score import Choice, days_left, life
 from mooring.model.machine import Machine
 
@@ -20,13 +22,19 @@ def choice_in_words(choice: Choice, now: float) -> str:
 
 
 def _score(machine: Machine, total: int, same_rack: int, now: float, *, removing: bool) -> str:
-    days = days_left(machine, now)
-    points = life(days)
-    sign = f"+ {points}" if points >= 0 else f"− {-points}"
-    said = f"{total} = (100 − {same_rack} in rack {machine.rack}) × 10 {sign} ({days} days left)"
+    said = f"{total} = (100 − {same_rack} in rack {machine.rack}) × 10 {_life(machine.retire_at, now)}"
     if not removing:
         return said
     return f"{said} + 1000 (healthy)" if machine.state == "HEALTHY" else f"{said} + 0 ({machine.state.lower()})"
+
+
+@lru_cache(maxsize=1 << 14)
+def _life(retire_at: float, now: float) -> str:
+    """Machines are bought, and retire, by the hundred."""
+    days = days_left(retire_at, now)
+    points = life(days)
+    sign = f"+ {points}" if points >= 0 else f"− {-points}"
+    return f"{sign} ({days} days left)"
 
 
 def listed(items: list[str], most: int = 5) -> str:

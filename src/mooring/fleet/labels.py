@@ -29,17 +29,22 @@ class Renderer:
         self._template = template
         self._prefixed = _Prefixed()
         self._shared: dict[tuple[bool, int, str], tuple[NodeTemplate, dict[str, str]]] = {}
+        #: By kind and by the machine's own labels, which many machines have in common (and are held here).
+        self._merged: dict[tuple[tuple[bool, int, str], int], tuple[Mapping[str, str], dict[str, str]]] = {}
 
     def node(self, machine: Machine, *, control_plane: bool, state_taint: StateTaint) -> dict[str, Any]:
         """`state_taint` is said apart: what is stored may lag behind the machine's state until its node is empty."""
         kind = (control_plane, machine.rack, machine.role)
         template, shared = self._shared.get(kind) or self._share(kind)
-        prefixed = self._prefixed
+        own = machine.labels
         registered = machine.register_date or rfc3339(machine.registered_at)
         retires = machine.retire_date or rfc3339(machine.retire_at)
         # The machine's own labels, then the template's, then the computed ones: the later wins.
-        labels = {prefixed[name]: value for name, value in machine.labels.items()} if machine.labels else {}
-        labels.update(shared)
+        known = self._merged.get((kind, id(own)))
+        if known is None:
+            prefixed = self._prefixed
+            known = self._merged[kind, id(own)] = (own, {**{prefixed[n]: v for n, v in own.items()}, **shared})
+        labels = known[1].copy()
         labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
         labels[keys.REGISTER_MONTH] = registered[:7]
         labels[keys.RETIRE_MONTH] = retires[:7]

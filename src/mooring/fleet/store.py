@@ -17,6 +17,7 @@ import msgspec
 from mooring.fleet.current import Current, Member
 from mooring.fleet.plan import ClusterPlan
 from mooring.fleet.taints import wanted_state_taint
+from mooring.model.machine import MachineState
 
 #: Kubernetes refuses objects above 1.5 MiB (etcd), and ConfigMaps above 1 MiB.
 MAX_BYTES: Final = 1_000_000
@@ -66,18 +67,28 @@ def _member(address: str, control_plane: bool, machine: Any) -> Member:
 
 def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes:
     """Text for a ConfigMap. Members keep their order, control planes first."""
-    made = what if isinstance(what, Decisions) else decisions_of(what, revision)
-    planes = [m for m in made.members if m.control_plane]
-    workers = [m for m in made.members if not m.control_plane]
-    text = msgspec.json.encode(_Stored(_VERSION, made.revision, len(planes), list(_rows([*planes, *workers]))))
+    if isinstance(what, Decisions):
+        planes = [m for m in what.members if m.control_plane]
+        workers = [m for m in what.members if not m.control_plane]
+        made = _Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers]))
+    else:
+        made = _Stored(_VERSION, revision, len(what.control_planes), _seat_rows(what))
+    text = msgspec.json.encode(made)
     if len(text) < _PLAIN_BELOW:
         return text
     return _PACKED + b64encode(zlib.compress(text, _LEVEL))
 
 
-def _rows(members: Iterable[Member]) -> Iterable[tuple[str, str, str]]:
-    for m in members:
-        yield (m.serial, m.address, m.state_taint[0] if m.state_taint else _LEAVING if m.leaving else "")
+def _seat_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
+    """A plan's seats have the control planes first already."""
+    value = {state: (taint[0] if (taint := wanted_state_taint(state)) else "") for state in MachineState}
+    return [(m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.seats]
+
+
+def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:
+    return [
+        (m.serial, m.address, m.state_taint[0] if m.state_taint else _LEAVING if m.leaving else "") for m in members
+    ]
 
 
 def decode_decisions(raw: bytes) -> Decisions:
@@ -89,17 +100,20 @@ def decode_decisions(raw: bytes) -> Decisions:
     if stored.version != _VERSION:
         raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
     planes = stored.control_planes
-    members = tuple(
-        Member(
-            address,
-            index < planes,
-            (mark, "NoExecute") if mark and mark != _LEAVING else None,
-            serial,
-            leaving=mark == _LEAVING,
-        )
-        for index, (serial, address, mark) in enumerate(stored.rows)
-    )
-    return Decisions(stored.revision, members)
+    rows = stored.rows
+    members = [_read(row, control_plane=True) for row in rows[:planes]]
+    # Nearly all are plain workers: made without a call each.
+    members += [
+        Member(address, False, None, serial) if not mark else _read((serial, address, mark), control_plane=False)
+        for serial, address, mark in rows[planes:]
+    ]
+    return Decisions(stored.revision, tuple(members))
+
+
+def _read(row: tuple[str, str, str], *, control_plane: bool) -> Member:
+    serial, address, mark = row
+    taint = (mark, "NoExecute") if mark and mark != _LEAVING else None
+    return Member(address, control_plane, taint, serial, leaving=mark == _LEAVING)
 
 
 def revision_of(document: Any) -> str:
