@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from mooring.mix import memory as remembering
 from mooring.mix.admission import Admission
-from mooring.mix.detach import is_detached, mark_on
+from mooring.mix.detach import SOURCES, is_detached, mark_on
 from mooring.mix.doomed import Watchlist
 from mooring.mix.explain import lines
 from mooring.mix.health import find_workload, health_of, is_fast, subject_of, workload_key
@@ -39,7 +39,7 @@ MEMORY = "mooring-mix-memory"
 
 class Mix:
     name = "mix"
-    sources = frozenset({"mix", SPOT})
+    sources = SOURCES
 
     def __init__(
         self,

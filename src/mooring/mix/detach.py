@@ -23,6 +23,8 @@ from mooring.model.marks import LEAVING, Mark, read_mark, write_mark
 HASH: Final = "pod-template-hash"
 DETACH: Final = "detach"
 EVICT: Final = "evict"
+#: The sources whose marks are Mix's own.
+SOURCES: Final = frozenset({"mix", "spot"})
 _AWAY: Final = "-leaving"
 
 

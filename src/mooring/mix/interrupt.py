@@ -12,7 +12,7 @@ is not ours to delete: the wish is written on it, and handoff takes its leaders 
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.mix.detach import DETACH, EVICT, attach, can_detach, drop_mark, is_detached, mark_on, put_mark
+from mooring.mix.detach import DETACH, EVICT, SOURCES, attach, can_detach, drop_mark, is_detached, mark_on, put_mark
 from mooring.mix.health import health_of, is_ready, subject_of
 from mooring.mix.labels import Managed, wish_of
 from mooring.mix.move import KIND, last_call, operator
@@ -147,7 +147,8 @@ class Interruption:
         return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
 
     def _move(self, pod: Pod, workload: Workload, notice: Notice) -> Operator | None:
-        if not pod.active or mark_on(pod) is not None:
+        mark = mark_on(pod)
+        if not pod.active or (mark is not None and mark.source not in SOURCES):
             return None
         stateful = workload.kind == Kind.STATEFUL_SET
         if stateful and notice.lost:

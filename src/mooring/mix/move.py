@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mooring.mix import detach as detaching
-from mooring.mix.detach import DETACH, EVICT, is_detached, mark_on
+from mooring.mix.detach import DETACH, EVICT, SOURCES, is_detached, mark_on
 from mooring.mix.health import Health, is_ready, subject_of, target_of
 from mooring.mix.pace import NoticePolicy, RebalancePolicy
 from mooring.model.capacity import NodeClass
@@ -165,7 +165,8 @@ def steer(running: Running, scene: Scene) -> Course:
     if scene.health is None and not is_detached(pod):
         return Course(step=running.step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     mark = mark_on(pod)
-    if mark is not None and mark.operator != scene.op.id:
+    # One of our own under another id is a late write of a leader that stalled: this operator goes on from it.
+    if mark is not None and mark.source not in SOURCES:
         return Course(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
     if mark is None:
         return _begin(running, scene, pod)

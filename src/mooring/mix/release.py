@@ -8,14 +8,12 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from mooring.mix.detach import attach, drop_mark, is_detached, mark_on
-from mooring.mix.notices import SOURCE, mark_of
+from mooring.mix.detach import SOURCES, attach, drop_mark, is_detached, mark_on
+from mooring.mix.notices import mark_of
 from mooring.model.cluster import Node, Pod
 from mooring.model.instructions import DeletePod, Patch
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY
-
-SOURCES = frozenset({"mix", SOURCE})
 
 
 class Undo(msgspec.Struct, frozen=True):

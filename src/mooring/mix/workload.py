@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mooring.mix import memory as remembering
-from mooring.mix.detach import DETACH, EVICT, can_detach, drop_mark, mark_on, put_mark
+from mooring.mix.detach import DETACH, EVICT, SOURCES, can_detach, drop_mark, mark_on, put_mark
 from mooring.mix.health import Health, facts_of, health_of, is_fast, is_ready, subject_of, target_of
 from mooring.mix.interrupt import is_handed_over
 from mooring.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.mix.memory import Note
-from mooring.mix.move import ALL_MOVES, KIND, operator
+from mooring.mix.move import ALL_MOVES, KIND, operator, read_back
 from mooring.mix.policy import OnDisable, OnShortage
 from mooring.mix.rebalance import Candidate, Plan, carries_ours, fallen_back, mend, plan, stuck, unmark
 from mooring.mix.targets import Target
@@ -92,8 +92,9 @@ class Rebalance:
         handed = [c for c in chosen if is_handed_over(c.pod, self.world)]
         instructions += [self._wish(c) for c in handed if mark_on(c.pod) is None]
         if not case.undecided:
-            instructions += self._wishes_withdrawn(frozenset(c.pod.uid for c in chosen))
-        proposals = [self._proposal(c) for c in chosen if c not in handed and mark_on(c.pod) is None]
+            instructions += self._swept(frozenset(c.pod.uid for c in chosen))
+        proposals = [self._proposal(c) for c in chosen if c not in handed and self._is_free(c.pod)]
+        proposals += self._taken_over()
         busy = bool(self._standing())
         needed = managed or bool(case.candidates) or busy
         return Look(
@@ -239,11 +240,14 @@ class Rebalance:
     def _standing(self) -> list[Operator]:
         """Our own operators on pods of this workload, detached ones too, waiting or running."""
         if self._operators is None:
-            workload = self.workload
-            detached = self.mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", self.world)
-            held = (self.queue.holder(subject_of(pod)) for pod in (*self.world.pods_of(workload), *detached))
+            pods = (*self.world.pods_of(self.workload), *self._detached())
+            held = (self.queue.holder(subject_of(pod)) for pod in pods)
             self._operators = [o for o in held if o is not None and o.source == SOURCE and o.kind == KIND]
         return self._operators
+
+    def _detached(self) -> tuple[Pod, ...]:
+        workload = self.workload
+        return self.mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", self.world)
 
     def _withdrawn(self, chosen: tuple[Candidate, ...]) -> Iterator[Withdrawal]:
         wanted = {(subject_of(c.pod), c.reason) for c in chosen}
@@ -279,12 +283,29 @@ class Rebalance:
         )
         return put_mark(pod, mark, "asks handoff to move it")
 
-    def _wishes_withdrawn(self, chosen: frozenset[str]) -> Iterator[Instruction]:
-        """A wish for handoff that nobody has any more."""
+    def _is_free(self, pod: Pod) -> bool:
+        """Nobody else is taking it away. A mark of ours without an operator (its writer stalled) is taken over."""
+        mark = mark_on(pod)
+        return mark is None or (mark.source in SOURCES and bool(mark.operator))
+
+    def _taken_over(self) -> Iterator[Operator]:
+        """Detached pods that no operator stands for: a write of a stalled leader came late. They end as all others."""
+        for pod in self._detached():
+            mark = mark_on(pod)
+            if mark is not None and mark.source in SOURCES and self.queue.holder(subject_of(pod)) is None:
+                yield msgspec.structs.replace(read_back(pod, mark, self.workload), id="")
+
+    def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
+        """Marks without cause: a wish that nobody has any more, or a late write of a leader that stalled."""
         for pod in self.health.pods:
             mark = mark_on(pod)
-            if mark is not None and mark.source == SOURCE and not mark.operator and pod.uid not in chosen:
-                yield drop_mark(pod, "nothing is wrong with it any more")
+            if mark is None or mark.source not in SOURCES or pod.uid in chosen:
+                continue
+            if pod.node in self.mix.watchlist.doomed or self.queue.holder(subject_of(pod)) is not None:
+                continue
+            why = "nothing is wrong with it any more"
+            yield drop_mark(pod, why)
+            yield Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=f"mark removed: {why}")
 
     def no_longer(self, op: Operator, pod: Pod) -> str:
         """Right before it begins: "" when this move is still wanted, else why not."""
