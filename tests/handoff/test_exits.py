@@ -7,6 +7,7 @@ from mooring.engine.why import explain
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.writing import rfc3339
 from mooring.model.kinds import Kind
+from mooring.model.marks import HANDOFF, LEAVING, Mark, write_mark, write_marks
 from mooring.model.reasons import Reason, State
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.pd import requests
@@ -568,3 +569,77 @@ def test_a_broken_member_parks_the_restart_of_another():
 
     stage.play(scene)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
+
+
+def test_mark_without_cause_is_swept():
+    """E5: a mark that nothing runs for appears while somebody leads (a restored manifest): it goes, its scheduler too."""
+    stage = Stage()
+
+    async def scene(s):
+        mark = Mark(
+            operator="77",
+            source="handoff",
+            reason="asked",
+            step="EvictLeaders",
+            since=0.0,
+            pod_uid=s.uid(1),
+            store_id=2,
+            value="delete-pod",
+        )
+        requests.add_evict_leader(s.pd.server, 2)
+        s.cluster.annotate(Kind.TIDB_CLUSTER, NS, NAME, {HANDOFF: write_marks({"demo-tikv-1": mark})})
+        await s.rig.sleep(5)
+        await s.rig.until(s.clean, limit_s=120)
+
+    stage.play(scene)
+    assert stage.untouched(1)
+    assert stage.left_overs() == []
+
+
+def test_mark_that_cannot_be_read_is_left_alone():
+    """E5: what is not ours to read is not ours to touch: nothing is begun, nothing is overwritten."""
+    stage = Stage()
+
+    async def scene(s):
+        s.cluster.annotate(Kind.TIDB_CLUSTER, NS, NAME, {HANDOFF: "not json"})
+        s.annotate(0, restart="")
+        await s.rig.sleep(120)
+
+    stage.play(scene)
+    tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)
+    assert tc["metadata"]["annotations"][HANDOFF] == "not json"
+    assert stage.untouched(0)
+    assert stage.evicting() == ()
+
+
+@pytest.mark.parametrize("left_s", [300.0, 20.0])
+def test_doomed_members_lose_their_leaders_at_once_and_go_one_by_one(left_s):
+    """One queue, deadlines: two members on doomed nodes: both lose leaders at once, are never both away by our act, and
+    neither is deleted with leaders on it, deadline or not."""
+    stage = Stage(tikv=4, nodes=6, settings=PdSettings(transfer_s=(2.0, 4.0)))
+    together = []
+
+    async def scene(s):
+        at = s.cluster.timeline.now() + left_s
+        for member in (0, 1):
+            mark = Mark(
+                operator="9",
+                source="spot",
+                reason="notice",
+                step="leaving",
+                since=0.0,
+                pod_uid=s.uid(member),
+                deadline=at,
+            )
+            s.cluster.annotate(Kind.POD, NS, s.member(member), {LEAVING: write_mark(mark)})
+
+        def over():
+            together.append(s.evicting())
+            return s.renewed(0) and s.renewed(1) and s.ready() and s.clean()
+
+        await s.rig.until(over, limit_s=900)
+
+    stage.play(scene)
+    assert (1, 2) in together
+    assert stage.most_away == 1
+    assert stage.pd.interruptions == []

@@ -105,6 +105,7 @@ class Handoff:
                     instructions.append(_one_store(pod, answer.detail))
             elif answer is not None:
                 proposals.append(answer)
+        proposals.extend(_orphans(tc, marks, wishes, queue))
         instructions.extend(self._late(tc, view, seen_at, ours, queue, now))
         forgotten = _forgotten(tc, marks, wishes)
         if forgotten is not None:
@@ -216,7 +217,9 @@ class Handoff:
         claims = [store_target(cluster, s.id) for s in view.stores] if view is not None else []
         claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in view.stores] if view is not None else []
         for operator in filter(None, map(queue.holder, claims)):
-            if operator.source not in self.sources or queue.is_running(operator.id):
+            if operator.source not in self.sources or queue.is_running(operator.id) or operator.kind in members.KINDS:
+                continue
+            if operator.reason == Reason.SWEPT:
                 continue
             pod = pods.get(operator.args["pod"].partition("/")[2])
             if pod is None or pod.uid != operator.args["uid"]:
@@ -382,6 +385,20 @@ def _read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
             id_=mark.restart or f"{mark.operator}-restart",
         )
         yield Resumed(restarts, 0, 0, mark.since)
+
+
+def _orphans(
+    tc: TidbCluster, marks: Mapping[str, Mark], wishes: Iterable[tuple[Pod, Wish]], queue: Queue
+) -> Iterator[Operator]:
+    """Marks that nothing runs for, on pods nobody asks anything of (a restored manifest, say): swept by ending them."""
+    asked = {pod.name for pod, _ in wishes}
+    for name, mark in sorted(marks.items()):
+        if mark.step == GAVE_UP or name in asked or queue.holder(store_target(tc.key, mark.store_id)) is not None:
+            continue
+        detail = f"the mark of {name} has nobody behind it"
+        yield _eviction_operator(
+            tc.key, name, mark.pod_uid, mark.store_id, mark.value, "mark", detail, reason=Reason.SWEPT
+        )
 
 
 def _forgotten(

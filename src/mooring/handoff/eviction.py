@@ -290,7 +290,7 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
             running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD cannot say which stores it evicts"
         )
     if not before_us:
-        if scene.seen_at <= running.acted_at:
+        if scene.seen_at <= max(running.acted_at, running.promoted_at):
             return Course(step=END, glances=(Glance(scene.cluster, scene.now),))
         if scene.store_id in view.evicting:
             remove = RemoveEvictLeader(
