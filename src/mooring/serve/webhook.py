@@ -79,18 +79,19 @@ class WebhookPages:
 class Courier:
     """Carries a follower's requests to the lease holder. `holder()` is the address it published, or ""."""
 
-    def __init__(self, front: Front, holder: Callable[[], str]) -> None:
+    def __init__(self, front: Front, holder: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
         self._front = front
         self._holder = holder
+        self._patience_s = patience_s
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, body: bytes) -> bytes | None:
-        """The leader's answer within 300 ms, or None."""
+        """The leader's answer within our patience (300 ms), or None."""
         address, context = self._holder(), self._front.client
         if not address or context is None:
             return None
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+            timeout = aiohttp.ClientTimeout(total=self._patience_s)
             self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
         try:
             async with self._session.post(
