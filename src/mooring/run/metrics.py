@@ -133,6 +133,8 @@ class Metrics:
         self.gauge("mooring_deciding", {}, engine.deciding)
         self.gauge("mooring_synced", {}, engine.synced)
         self.gauge("mooring_inbox_events", {}, inbox)
+        self.gauge("mooring_world_objects", {"kind": "Node"}, sum(1 for _ in engine.world.nodes()))
+        self.gauge("mooring_world_objects", {"kind": "Pod"}, sum(1 for _ in engine.world.pods()))
 
     def _look_at_fleet(self, engine: Engine) -> None:
         """Whatever a capability says of itself; a role or constraint that is gone is no longer told."""

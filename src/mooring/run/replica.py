@@ -28,6 +28,7 @@ from mooring.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.run.act import Act
 from mooring.run.config import Config
 from mooring.run.keeper import Keeper
+from mooring.run.lifetimes import Lifetimes
 from mooring.run.metrics import Metrics
 from mooring.run.pds import Make, PdDirectory
 from mooring.run.recorder import KubeRecorder
@@ -80,6 +81,7 @@ class Replica:
         self.clock = clock
         self.api = api
         self.metrics = Metrics()
+        self._lifetimes = Lifetimes(self.metrics)
         self.world = World(config.mix.capacity)
         settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
         self.engine = Engine(self.world, Queue(settings), capabilities)
@@ -224,6 +226,7 @@ class Replica:
         """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""
         self.reviewer.world_moved()
         for entry in self.engine.story.take_fresh():
+            self._lifetimes.take(entry)
             self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
             if entry.verb in {"finished", "failed", "canceled", "timeout"}:
                 labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}

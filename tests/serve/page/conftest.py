@@ -12,7 +12,8 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mooring.rehearse.stage import Stage
+from ground import Ground
+
 from mooring.sandbox.paced import run_paced
 from mooring.serve.status import status_app
 
@@ -21,7 +22,7 @@ class Site:
     """`do` runs something on the site's own loop and waits for its answer."""
 
     def __init__(self, speed: float = 4.0) -> None:
-        self.stage = Stage(seed=3)
+        self.stage = Ground(seed=3)
         self.port = 0
         self._speed = speed
         self._ready = threading.Event()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from ground import Ground
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from mooring.handoff.wishes import RESTART
 from mooring.model.cluster import Node
 from mooring.model.kinds import Kind
 from mooring.model.machine import Machine, MachineState
-from mooring.rehearse.stage import Stage
 from mooring.sandbox.clock import run_virtual
 from mooring.serve import pagerows
 from mooring.serve.frames import Chronicle, Frame, Framer, Table, whole
@@ -79,8 +79,8 @@ def test_nothing_new_is_a_delta_of_a_few_bytes():
 
 
 def on_stage(look):
-    """Run `look(stage)` on the demo's stage, in virtual time."""
-    stage = Stage(seed=2)
+    """Run `look(stage)` on a small cluster, in virtual time."""
+    stage = Ground(seed=2)
 
     async def whole_scene():
         await stage.build()

@@ -1,0 +1,174 @@
+"""What is shipped for installing agrees with the code: rights, manifests, chart, alerts, dashboard, runbooks."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mooring.run import metrics
+from mooring.run.features import FEATURES
+from mooring.run.manifests import Install, manifests
+from mooring.run.rights import CORE, RIGHTS, rights_of, rules
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy/chart/mooring"
+ALERTS = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
+DASHBOARD = json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
+NAMES = {*metrics.COUNTERS, *metrics.GAUGES, *metrics.HISTOGRAMS}
+
+
+def known(query: str) -> set[str]:
+    """The metrics that a query names, without the suffixes of a histogram."""
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\b(?:mooring|cke)_\w+", query)}
+
+
+def test_what_is_made_from_code_is_up_to_date():
+    """The chart's rights and alerts and the dashboard are what `python deploy/render.py` writes."""
+    sys.path.insert(0, str(ROOT / "deploy"))
+    try:
+        from render import rendered
+    finally:
+        sys.path.pop(0)
+    for path, text in rendered().items():
+        assert (ROOT / "deploy" / path).read_text() == text, f"{path}: run python deploy/render.py"
+
+
+def test_pods_are_locked_down():
+    """Non-root, read-only root, no capabilities, probes, two replicas, a grace longer than our own stopping."""
+    deployment = next(o for o in manifests(Install(image="m:1")) if o["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert deployment["spec"]["replicas"] == 2
+    assert (
+        pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    )
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"livenessProbe", "readinessProbe"} <= set(container) and pod["terminationGracePeriodSeconds"] > 10
+
+
+@pytest.mark.parametrize("feature", [CORE, *FEATURES])
+def test_rights_are_least(feature):
+    """No wildcard, no escalation, no reading of Secrets beyond our own by name; own rights stay in a Role."""
+    for right in RIGHTS[feature]:
+        assert "*" not in (right.group, right.resource, *right.verbs)
+        assert not {"escalate", "bind", "impersonate"} & set(right.verbs)
+        if right.resource == "secrets":
+            assert right.own and (right.names or right.verbs == ("create",))
+    on = () if feature == CORE else (feature,)
+    asked = {(r.group, r.resource, v, r.own) for _, r in rights_of(on) for v in r.verbs}
+    given = {
+        (rule["apiGroups"][0], rule["resources"][0], verb, own)
+        for own in (True, False)
+        for rule in rules(on, own=own)
+        for verb in rule["verbs"]
+    }
+    assert given == asked
+
+
+def test_every_query_names_a_metric_that_exists():
+    """Alerts and dashboard ask only for what is exported."""
+    queries = [rule["expr"] for group in ALERTS for rule in group["rules"]]
+    queries += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    for query in queries:
+        assert known(query) and known(query) <= NAMES, query
+    assert all(p["datasource"]["uid"] == "${datasource}" for p in DASHBOARD["panels"])
+
+
+def test_labels_in_queries_exist():
+    """What a query groups by or selects on is a label of that metric."""
+    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    for query in [r["expr"] for g in ALERTS for r in g["rules"]] + [
+        t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]
+    ]:
+        labels = {"le"}.union(*(tables[name][1] for name in known(query)))
+        used = {w.strip() for by in re.findall(r"by \(([^)]*)\)", query) for w in by.split(",")}
+        used |= set(re.findall(r"[{,]\s*(\w+)\s*=", query))
+        assert used <= labels, (query, used - labels)
+
+
+def test_every_alert_has_a_severity_a_static_summary_and_a_runbook_that_resolves():
+    """Whoever is woken up finds a section that says what to do."""
+    text = (ROOT / "docs/operations.md").read_text()
+    anchors = {
+        re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")
+        for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+    names = []
+    for rule in (rule for group in ALERTS for rule in group["rules"]):
+        names.append(rule["alert"])
+        assert rule["alert"].startswith("Mooring")
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert "{{" not in rule["annotations"]["summary"]
+        file, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert (ROOT / file).exists() and anchor in anchors, rule["alert"]
+    assert len(names) == len(set(names))
+    assert not any("waiting" in rule["expr"] for group in ALERTS for rule in group["rules"]), "never page on what waits"
+
+
+def test_every_metric_is_documented():
+    """docs/metrics.md has a line for each metric, and none for one that is gone."""
+    told = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    assert told == NAMES
+
+
+def test_the_values_schema_is_strict_everywhere():
+    """A misspelt value is refused; only `global` and free-form maps are open; every value has its place in the schema."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    open_maps = {"global", "config", "resources", "nodeSelector", "affinity", "podAnnotations", "podLabels"}
+
+    def walk(node, value, path):
+        if node.get("type") != "object":
+            return
+        if path.rpartition(".")[2] in open_maps:
+            return
+        assert node.get("additionalProperties") is False, path
+        assert set(value) <= set(node["properties"]), path
+        for name, inner in node["properties"].items():
+            walk(inner, value.get(name, {}) if isinstance(value, dict) else {}, f"{path}.{name}")
+
+    walk(schema, values, "values")
+    assert set(values["features"]) == set(FEATURES)
+
+
+HELM = shutil.which("helm")
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(
+    HELM is None, reason="helm is not installed; `go install helm.sh/helm/v3/cmd/helm@latest` brings it"
+)
+def test_the_chart_renders_what_the_manifests_say():
+    """`helm template` gives the same rights and the same pod as `mooring manifests`; a misspelt value is refused."""
+    command = [HELM, "template", "m", str(CHART), "-n", "mooring-system", "--kube-version", "1.36.0"]
+    on = ("mix", "handoff")
+    sets = [word for name in on for word in ("--set", f"features.{name}=true")]
+    text = subprocess.run([*command, *sets], capture_output=True, text=True, check=True).stdout
+    chart = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text) if o}
+    plain = {
+        (o["kind"], o["metadata"]["name"]): o for o in manifests(Install(image="mooring:0.1.0", features=frozenset(on)))
+    }
+    assert set(plain) - {("Namespace", "mooring-system")} <= set(chart)
+
+    def flat(role):
+        return {(r["resources"][0], v, *r.get("resourceNames", [])) for r in role["rules"] for v in r["verbs"]}
+
+    for key in (("ClusterRole", "mooring"), ("Role", "mooring")):
+        assert flat(chart[key]) == flat(plain[key])
+    theirs, ours = (o["Deployment", "mooring"]["spec"]["template"]["spec"] for o in (chart, plain))
+    for part in ("securityContext", "serviceAccountName", "priorityClassName", "terminationGracePeriodSeconds"):
+        assert theirs[part] == ours[part]
+    for part in ("securityContext", "image", "ports", "livenessProbe", "readinessProbe", "resources"):
+        assert theirs["containers"][0][part] == ours["containers"][0][part]
+    assert set(ours["containers"][0]["args"]) <= set(theirs["containers"][0]["args"])
+    wrong = subprocess.run([*command, "--set", "featurs.mix=true"], capture_output=True, text=True)
+    assert wrong.returncode != 0 and "featurs" in wrong.stderr

@@ -1,0 +1,28 @@
+"""A small cluster to look at: 24 nodes in three racks, a TidbCluster with its PD, one replica with hand-over on."""
+
+from mooring.handoff.policy import HandoffPolicy
+from mooring.rehearse.rig import Rig
+from mooring.run.config import Config
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.cluster import Cluster
+
+
+class Ground:
+    def __init__(self, seed: int = 1) -> None:
+        self.cluster = Cluster(seed=seed, timeline=Timeline(1_767_225_600.0 + 8.5 * 3600))
+        config = Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0))
+        self.rig = Rig(seed=seed, config=config, cluster=self.cluster)
+
+    async def build(self) -> None:
+        cluster = self.cluster
+        for number in range(12):
+            cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
+        for number in range(12):
+            cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
+        cluster.tidb_cluster("tidb", "demo", tidb=3, tikv=3, pd=3, with_pd=True)
+        cluster.deployment("shop", "web", 5)
+        await self.rig.sleep(2.0)
+        await self.rig.until(lambda: cluster.ready("tidb", "demo-tikv") == 3)
+        cluster.pd["tidb", "demo"].load(300)
+        self.rig.start()
+        await self.rig.until(self.rig.leads)
