@@ -60,10 +60,14 @@ async def measure(lab) -> dict:
 
     lab.kubectl("create", "namespace", NAMESPACE)
     lab.kubectl("create", "namespace", OWN)
-    lab.kubectl("apply", "-f", "-", input=json.dumps(deployment()))
-    owner = await found(lambda: first(lab, "replicasets"))
+    for name in ("ours", "nothing"):
+        lab.kubectl("apply", "-f", "-", input=json.dumps(deployment(name)))
+    sets = await found(lambda: owners(lab))
     lab.stop("kube-controller-manager")
-    lab.kubectl("patch", "replicaset", owner["metadata"]["name"], "-n", NAMESPACE, "-p", '{"spec":{"replicas":100000}}')
+    many = json.dumps({"spec": {"replicas": ROUNDS * PODS + PODS}})
+    for name, owner in sets.items():
+        lab.kubectl("patch", "replicaset", owner["metadata"]["name"], "-n", NAMESPACE, "-p", many)
+        lab.kubectl("patch", "deployment", name, "-n", NAMESPACE, "-p", many)
     http, hook, extender, other = free_ports(4)
     command = [sys.executable, "-m", "mooring", "run", "--kubeconfig", str(lab.kubeconfig), "--features", "mix=true"]
     command += ["--namespace", OWN, "--listen-http", f"127.0.0.1:{http}", "--listen-webhook", f"127.0.0.1:{hook}"]
@@ -84,11 +88,11 @@ async def measure(lab) -> dict:
                 servers = {"API server and etcd": [lab.pids()["kube-apiserver"], lab.pids()["etcd"]]}
                 servers["ours"], servers["nothing"] = [mooring.pid], [idle.pid]
                 for which in ("nothing", "ours"):
-                    await create(api, owner, which, f"warm-{which}", PODS // 3)
+                    await create(api, sets[which], which, f"warm-{which}", PODS // 3)
                 for turn in range(ROUNDS):
                     for which in ("nothing", "ours"):
                         before = {name: cpu_s(pids) for name, pids in servers.items()}
-                        rates[which].append(await create(api, owner, which, f"{which}-{turn}", PODS))
+                        rates[which].append(await create(api, sets[which], which, f"{which}-{turn}", PODS))
                         await asyncio.sleep(0.5)
                         spent = rates["cpu"][which]
                         for name, pids in servers.items():
@@ -119,19 +123,21 @@ async def found(look, limit_s: float = 60.0):
     return answer
 
 
-def first(lab, what: str) -> dict | None:
-    items = json.loads(lab.kubectl("get", what, "-n", NAMESPACE, "-o", "json"))["items"]
-    return items[0] if items else None
+def owners(lab) -> dict | None:
+    """Deployment → its ReplicaSet, once there are both."""
+    items = json.loads(lab.kubectl("get", "replicasets", "-n", NAMESPACE, "-o", "json"))["items"]
+    return {one["metadata"]["labels"]["app"]: one for one in items} if len(items) == 2 else None
 
 
-def deployment() -> dict:
+def deployment(name: str) -> dict:
     labels = {"vacant.io/optimize-scheduling": "true", "vacant.io/optimize-scheduling-mode": "majority-in-on-demand"}
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    labels = labels if name == "ours" else {}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template},
     }
 
 
@@ -166,7 +172,7 @@ async def create(api, owner: dict, which: str, prefix: str, count: int) -> float
 
     async def work() -> None:
         for number in numbers:
-            meta = {"namespace": NAMESPACE, "name": f"{prefix}-{number}", "labels": {"app": "web"} | label}
+            meta = {"namespace": NAMESPACE, "name": f"{prefix}-{number}", "labels": {"app": which} | label}
             spec = {"containers": [{"name": "c", "image": "x"}], "schedulerName": "nobody"}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta | {"ownerReferences": [reference]}}
             # An answer that came too late on a busy machine: the pod is most likely there.
