@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from mooring.engine.capability import Speaks
 from mooring.engine.why import explain
-from mooring.fleet import keys
+from mooring.fleet import keys, settings
 from mooring.model.kinds import Kind
 from mooring.model.machine import MachineState
 from mooring.model.marks import CORDONED_BY, RETIRING
@@ -22,6 +24,7 @@ from mooring.rehearse.scenes.fleet import (
     pods_on,
     seats,
     serial_of,
+    set_settings,
     set_state,
     stored,
     taints_of,
@@ -296,3 +299,48 @@ def test_the_undisturbed_retirement_marks_before_it_disturbs():
     stored_at = max(i for i, w in enumerate(ending.writes) if w.startswith("patch ConfigMap"))
     tainted_at = max(i for i, w in enumerate(ending.writes) if w.startswith("patch Node"))
     assert evicted < stored_at < tainted_at
+
+
+@pytest.mark.parametrize("how", ["disabled in the settings", "feature off", "feature off and a new leader"])
+def test_switched_off_midway_what_was_begun_is_taken_back(how: str):
+    """O2: no cordon, no wish and no mark outlives the switch."""
+    scene = Guarded()
+
+    async def then(rig: Rig) -> None:
+        n7 = scene.n7
+        await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
+        if how == "disabled in the settings":
+            set_settings(rig, **{settings.ENABLED: "false"})
+        elif how == "feature off":
+            leader = rig.leader()
+            assert leader is not None
+            leader.shell.switch(frozenset({"handoff"}))
+        else:
+            rig.kill()
+            rig.config = msgspec.structs.replace(rig.config, features={"handoff": True})
+            rig.start()
+        await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=600)
+        assert not cordoned(rig, n7)
+        assert "lock" in names_on(rig, n7)
+
+    play(scene, then)
+
+
+def test_why_names_a_machines_seat_and_why_it_was_chosen():
+    """O3, F11: the score that seated a machine is still told when somebody asks later."""
+    scene = RetireScene(web=0)
+
+    async def then(rig: Rig) -> None:
+        leader = rig.leader()
+        assert leader is not None
+        capability = leader.engine.capabilities["fleet"]
+        assert isinstance(capability, Speaks)
+        serial = serial_of(rig, scene.n7)
+        lines = list(capability.words(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
+        assert ("now", "worker in the stored cluster, revision 1") in [(x.label, x.text) for x in lines]
+        assert any(x.label == "why there" and "score" in x.text for x in lines)
+        spare = next(a for a in (e.ipv4[0] for e in rig.cluster.sabakan.entries.values()) if a not in seats(rig))
+        about = capability.words(f"machine/{serial_of(rig, spare)}", leader.world, leader.engine.queue, 0.0)
+        assert any("in no cluster" in x.text for x in about)
+
+    play(scene, then)

@@ -38,9 +38,10 @@ from mooring.fleet.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, 
 from mooring.fleet.settings import Settings, parse_settings
 from mooring.fleet.settling import control_plane_facts, live_nodes, settles_at
 from mooring.fleet.taints import wanted_state_taint
-from mooring.fleet.touching import changed_machines, changed_members, node_news
+from mooring.fleet.touching import changed_machines, changed_members, is_control_plane, node_news
+from mooring.fleet.words import machine_words
 from mooring.model.cluster import ConfigMap, Key, Node, Pod
-from mooring.model.decision import Course, End, Look, Resumed, Running, Verdict, Withdrawal
+from mooring.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
 from mooring.model.events import Change, Happening, MachinesLost, MachinesSeen, OperatorEnded
 from mooring.model.instructions import Instruction
 from mooring.model.kinds import Kind
@@ -57,6 +58,8 @@ _REASONS = {
 }
 #: Looks that may be missed before a running operator takes fleet for switched off.
 _MISSED = 3
+#: Control planes are stored first, and there are few.
+_PLANES = 16
 
 
 class Fleet:
@@ -132,7 +135,7 @@ class Fleet:
                     node = new if isinstance(new, Node) else old
                     assert isinstance(node, Node)
                     yield f"node/{node.name}"
-                    if news.standing:
+                    if news.standing and self._counts_on(node):
                         yield PLAN
                     mark = retire.retiring_mark(node)
                     if mark is not None:
@@ -162,6 +165,16 @@ class Fleet:
             mark = retire.retiring_mark(node)
             if mark is not None:
                 yield f"machine/{mark.machine}"
+
+    def _counts_on(self, node: Node) -> bool:
+        """May the plan have waited for this node? A worker among thousands that reboots is no reason to plan anew."""
+        ledger = self._ledger[1]
+        if isinstance(ledger, str) or is_control_plane(node):
+            return True
+        names = {node.name, node.internal_ip}
+        if not names.isdisjoint((*ledger.pending.added, *ledger.pending.removed)):
+            return True
+        return any(m.control_plane and m.address in names for m in ledger.members[:_PLANES])
 
     def _node_keys(self, addresses: Iterable[str], world: WorldRead) -> Iterator[str]:
         wanted = set(addresses)
@@ -379,6 +392,26 @@ class Fleet:
                 if begun is not None and way_of(pod) is Way.EVICTED:
                     operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, begun.operator)
                     yield Resumed(operator, 0, 0, begun.since)
+
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+        """Lines for `why` about a machine, or the node that is one."""
+        kind, _, name = subject.partition("/")
+        ledger = self.ledger(world)
+        if kind not in {"machine", "node"} or isinstance(ledger, str) or not ledger.members:
+            return ()
+        by_address, by_serial = self._seen(world)
+        members = self._members(ledger)
+        if kind == "machine":
+            machine = by_serial.get(name)
+            member = next((m for m in ledger.members if m.serial == name), None)
+            found = members.get(machine.address) if machine is not None else member
+            address = found.address if found is not None else ""
+            return machine_words(machine, found, ledger, live_nodes(world, {address}).get(address))
+        node = world.node(name)
+        found = (members.get(node.name) or members.get(node.internal_ip)) if node is not None else None
+        if node is None or found is None:
+            return ()
+        return machine_words(by_address.get(found.address), found, ledger, node)
 
     def gauges(self) -> Iterator[tuple[str, dict[str, str], float]]:
         return reports.gauges(self.report)

@@ -21,14 +21,15 @@ def node_news(old: Object | None, new: Object | None) -> NodeNews | None:
     """None: nothing that fleet reads has changed."""
     if not isinstance(old, Node) or not isinstance(new, Node):
         return NodeNews(True)
-    standing = old.ready != new.ready or old.taints != new.taints or _role(old) != _role(new)
+    roles = is_control_plane(old) != is_control_plane(new)
+    standing = old.ready != new.ready or old.taints != new.taints or roles
     if standing:
         return NodeNews(True)
     same = old.labels == new.labels and old.annotations == new.annotations and old.unschedulable == new.unschedulable
     return None if same else NodeNews(False)
 
 
-def _role(node: Node) -> bool:
+def is_control_plane(node: Node) -> bool:
     return keys.CONTROL_PLANE_ROLE in node.labels or keys.MASTER_ROLE in node.labels
 
 
