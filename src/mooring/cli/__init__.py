@@ -16,6 +16,7 @@ from mooring.cli.exits import CommandError, Exit
 #: name → where its app (or function) lives. A group appears here when its capability lands.
 GROUPS: Final[dict[str, str]] = {
     "cleanup": "mooring.cli.cleanup:app",
+    "completion": "mooring.cli.completion:app",
     "demo": "mooring.cli.demo:app",
     "doctor": "mooring.cli.doctor:app",
     "fleet": "mooring.cli.fleet:app",
