@@ -6,7 +6,7 @@ its turn. `node/<name>` keeps labels, annotations and taints of a live Node as t
 `retire`, `emptying` and `changing`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -27,20 +27,20 @@ from mooring.fleet.emptying import (
     workload_facts,
 )
 from mooring.fleet.explain import listed
+from mooring.fleet.known import Known
 from mooring.fleet.labels import Renderer
-from mooring.fleet.ledger import Ledger, read_ledger
 from mooring.fleet.livenode import bring_up_to_date
 from mooring.fleet.passing import Pass, Survey, make_pass, store
 from mooring.fleet.plan import Action
 from mooring.fleet.policy import FleetPolicy
-from mooring.fleet.problem import ErrorCode, PlanError
+from mooring.fleet.problem import ErrorCode
 from mooring.fleet.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
-from mooring.fleet.settings import Settings, parse_settings
+from mooring.fleet.settings import Settings
 from mooring.fleet.settling import control_plane_facts, live_nodes, settles_at
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.touching import changed_machines, changed_members, is_control_plane, node_news
 from mooring.fleet.words import machine_words
-from mooring.model.cluster import ConfigMap, Key, Node, Pod
+from mooring.model.cluster import Node, Pod
 from mooring.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
 from mooring.model.events import Change, Happening, MachinesLost, MachinesSeen, OperatorEnded
 from mooring.model.instructions import Instruction
@@ -70,54 +70,10 @@ class Fleet:
         self.policy = policy or FleetPolicy()
         self.namespace = namespace
         self.report = reports.Report()
-        # Soft: read again whenever the object behind it is another.
-        self._settings: tuple[str, Settings | PlanError] = ("", PlanError(ErrorCode.INVALID_TEMPLATE, "none yet"))
-        self._good: Settings | None = None
-        self._ledger: tuple[ConfigMap | None, Ledger | str] = (None, ledgers.EMPTY)
-        self._by_address: tuple[Ledger | None, dict[str, Member]] = (None, {})
-        self._machines: tuple[tuple[Machine, ...], dict[str, Machine], dict[str, Machine]] = ((), {}, {})
+        self.known = Known(namespace)
         self._renderer: tuple[str, Renderer] | None = None
         self._query: tuple[str, float] = ("", 0.0)
         self._planned_at = float("-inf")
-
-    # ── What is set, stored and seen ──────────────────────────────────────────────────────────────────────────
-
-    def settings(self, world: WorldRead) -> tuple[Settings | None, str]:
-        """The settings in force, and what is wrong with those in the ConfigMap ("" when nothing is)."""
-        found = world.config_map(Key(self.namespace, settings_of.NAME))
-        if found is None:
-            return None, f"no ConfigMap {self.namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
-        if self._settings[0] != found.resource_version:
-            self._settings = (found.resource_version, parse_settings(found.data))
-        made = self._settings[1]
-        if isinstance(made, PlanError):
-            return self._good, made.message
-        self._good = made
-        return made, ""
-
-    def ledger(self, world: WorldRead) -> Ledger | str:
-        found = world.config_map(ledgers.key(self.namespace))
-        if self._ledger[0] is not found:
-            self._ledger = (found, read_ledger(found))
-        return self._ledger[1]
-
-    def _members(self, ledger: Ledger) -> Mapping[str, Member]:
-        if self._by_address[0] is not ledger:
-            self._by_address = (ledger, {m.address: m for m in ledger.members})
-        return self._by_address[1]
-
-    def _seen(self, world: WorldRead) -> tuple[dict[str, Machine], dict[str, Machine]]:
-        """Machines by address and by serial."""
-        machines = world.machines()
-        if self._machines[0] is not machines:
-            by_address = {m.address: m for m in machines if m.address}
-            self._machines = (machines, by_address, {m.serial: m for m in machines})
-        return self._machines[1], self._machines[2]
-
-    def _survey(self, settings: Settings, ledger: Ledger, world: WorldRead, now: float) -> Survey:
-        machines = self._seen(world)[0]
-        addresses = {*self._members(ledger), *machines, *ledger.pending.removed}
-        return Survey(settings, ledger, machines, live_nodes(world, addresses), now)
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,7 +104,7 @@ class Fleet:
                     yield f"machine/{mark.machine}"
             case MachinesSeen(machines=machines):
                 yield PLAN
-                yield from self._node_keys(changed_machines(self._machines[1], machines), world)
+                yield from self._node_keys(changed_machines(self.known.last_machines, machines), world)
             case MachinesLost():
                 yield PLAN
             case OperatorEnded(operator=operator):
@@ -168,7 +124,7 @@ class Fleet:
 
     def _counts_on(self, node: Node) -> bool:
         """May the plan have waited for this node? A worker among thousands that reboots is no reason to plan anew."""
-        ledger = self._ledger[1]
+        ledger = self.known.last_ledger
         if isinstance(ledger, str) or is_control_plane(node):
             return True
         names = {node.name, node.internal_ip}
@@ -193,18 +149,18 @@ class Fleet:
 
     def _look_at_plan(self, world: WorldRead, queue: Queue, now: float) -> Look:
         self._planned_at = now
-        settings, wrong = self.settings(world)
+        settings, wrong = self.known.settings(world)
         if settings is None:
             return Look(verdict=Verdict(State.HELD, Reason.MISCONFIGURED, wrong))
         if not settings.enabled:
             verdict = Verdict(State.REFUSED, Reason.DISABLED, "fleet is switched off", "mooring fleet enable")
             return Look(withdrawals=tuple(_all_waiting(queue, "fleet was switched off")), verdict=verdict)
         ask_at = self._ask_at(settings, world, now)
-        ledger = self.ledger(world)
+        ledger = self.known.ledger(world)
         if isinstance(ledger, str):
             remedy = "mend or remove it; mooring fleet set-cluster writes it anew"
             return Look(machines_by=ask_at, verdict=Verdict(State.HELD, Reason.MISCONFIGURED, ledger, remedy))
-        survey = self._survey(settings, ledger, world, now)
+        survey = self.known.survey(settings, ledger, world, now)
         facts = tuple(control_plane_facts(ledger, survey.nodes, world.nodes()))
         seen_at, lost = world.machines_observed_at(), world.machines_lost()
         if lost or seen_at is None or seen_at < self._query[1]:
@@ -250,7 +206,7 @@ class Fleet:
         return Released(emptied=frozenset(emptied), immediate=self.policy.retire == "immediate")
 
     def _proposals(self, survey: Survey, made: Pass, queue: Queue) -> Iterator[Operator]:
-        members = self._members(survey.ledger)
+        members = self.known.members(survey.ledger)
         if not members:
             return  # the first cluster is stored whole: there is nothing yet that could be disturbed
         for operator in proposals(survey.ledger.members, made.plan, survey.machines):
@@ -268,7 +224,7 @@ class Fleet:
                 yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)
 
     def _withdrawn(self, survey: Survey, queue: Queue) -> Iterator[Withdrawal]:
-        members = self._members(survey.ledger)
+        members = self.known.members(survey.ledger)
         for operator in queue.operators():
             if operator.kind != RETIRE_MACHINE or operator.source != SOURCE or queue.is_running(operator.id):
                 continue
@@ -281,13 +237,13 @@ class Fleet:
     # ── One node ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look_at_node(self, name: str, world: WorldRead, queue: Queue, now: float) -> Look:
-        node, ledger = world.node(name), self.ledger(world)
-        settings = self.settings(world)[0]
+        node, ledger = world.node(name), self.known.ledger(world)
+        settings = self.known.settings(world)[0]
         if node is None or isinstance(ledger, str) or settings is None or not settings.enabled:
             return Look()
-        members = self._members(ledger)
+        members = self.known.members(ledger)
         member = members.get(node.name) or members.get(node.internal_ip)
-        machine = self._seen(world)[0].get(member.address) if member is not None else None
+        machine = self.known.machines(world)[0].get(member.address) if member is not None else None
         if member is None or machine is None:
             return Look()
         mark = retire.retiring_mark(node)
@@ -332,13 +288,13 @@ class Fleet:
         operator = running.operator
         if operator.kind == EVICT_POD:
             return steer_evict(running, world, self.policy, now)
-        settings, wrong = self.settings(world)
-        ledger = self.ledger(world)
+        settings, wrong = self.known.settings(world)
+        ledger = self.known.ledger(world)
         if isinstance(ledger, str):
             waits = Verdict(State.HELD, Reason.MISCONFIGURED, ledger)
             return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
         off = self._off(settings, wrong, running, now)
-        survey = self._survey(settings, ledger, world, now) if settings is not None and not off else None
+        survey = self.known.survey(settings, ledger, world, now) if settings is not None and not off else None
         if operator.kind == CHANGE_CONTROL_PLANE:
             if survey is None:
                 return Course(step=0, end=End(Reason.FEATURE_OFF, off))
@@ -349,9 +305,9 @@ class Fleet:
     def _steer_retire(self, running: Running, world: WorldRead, survey: Survey | None, off: str, now: float) -> Course:
         args = running.operator.args
         node = world.node(args["node"])
-        machine = self._seen(world)[1].get(args["serial"])
+        machine = self.known.machines(world)[1].get(args["serial"])
         seen = world.machines_observed_at() is not None
-        member = self._members(survey.ledger).get(args["address"]) if survey is not None else None
+        member = self.known.members(survey.ledger).get(args["address"]) if survey is not None else None
         write: Instruction | None = None
         mark = retire.retiring_mark(node) if node is not None else None
         if survey is not None and seen and mark is not None and mark.step == retire.EMPTIED:
@@ -396,11 +352,11 @@ class Fleet:
     def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         """Lines for `why` about a machine, or the node that is one."""
         kind, _, name = subject.partition("/")
-        ledger = self.ledger(world)
+        ledger = self.known.ledger(world)
         if kind not in {"machine", "node"} or isinstance(ledger, str) or not ledger.members:
             return ()
-        by_address, by_serial = self._seen(world)
-        members = self._members(ledger)
+        by_address, by_serial = self.known.machines(world)
+        members = self.known.members(ledger)
         if kind == "machine":
             machine = by_serial.get(name)
             member = next((m for m in ledger.members if m.serial == name), None)

@@ -1,0 +1,74 @@
+"""What is set, stored and seen, read once for each version of the object behind it.
+
+Soft state: whatever is kept here follows from the world, and is read again when that has changed.
+"""
+
+from collections.abc import Mapping
+
+from mooring.fleet import ledger as ledgers
+from mooring.fleet import settings as settings_of
+from mooring.fleet.current import Member
+from mooring.fleet.ledger import Ledger, read_ledger
+from mooring.fleet.passing import Survey
+from mooring.fleet.problem import ErrorCode, PlanError
+from mooring.fleet.settings import Settings, parse_settings
+from mooring.fleet.settling import live_nodes
+from mooring.model.cluster import ConfigMap, Key
+from mooring.model.machine import Machine
+from mooring.world.read import WorldRead
+
+
+class Known:
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._settings: tuple[str, Settings | PlanError] = ("", PlanError(ErrorCode.INVALID_TEMPLATE, "none yet"))
+        self._good: Settings | None = None
+        self._ledger: tuple[ConfigMap | None, Ledger | str] = (None, ledgers.EMPTY)
+        self._by_address: tuple[Ledger | None, dict[str, Member]] = (None, {})
+        self._machines: tuple[tuple[Machine, ...], dict[str, Machine], dict[str, Machine]] = ((), {}, {})
+
+    def settings(self, world: WorldRead) -> tuple[Settings | None, str]:
+        """The settings in force, and what is wrong with those in the ConfigMap ("" when nothing is)."""
+        found = world.config_map(Key(self.namespace, settings_of.NAME))
+        if found is None:
+            return None, f"no ConfigMap {self.namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
+        if self._settings[0] != found.resource_version:
+            self._settings = (found.resource_version, parse_settings(found.data))
+        made = self._settings[1]
+        if isinstance(made, PlanError):
+            return self._good, made.message
+        self._good = made
+        return made, ""
+
+    def ledger(self, world: WorldRead) -> Ledger | str:
+        found = world.config_map(ledgers.key(self.namespace))
+        if self._ledger[0] is not found:
+            self._ledger = (found, read_ledger(found))
+        return self._ledger[1]
+
+    def members(self, ledger: Ledger) -> Mapping[str, Member]:
+        if self._by_address[0] is not ledger:
+            self._by_address = (ledger, {m.address: m for m in ledger.members})
+        return self._by_address[1]
+
+    def machines(self, world: WorldRead) -> tuple[dict[str, Machine], dict[str, Machine]]:
+        """Machines by address and by serial."""
+        machines = world.machines()
+        if self._machines[0] is not machines:
+            by_address = {m.address: m for m in machines if m.address}
+            self._machines = (machines, by_address, {m.serial: m for m in machines})
+        return self._machines[1], self._machines[2]
+
+    def survey(self, settings: Settings, ledger: Ledger, world: WorldRead, now: float) -> Survey:
+        machines = self.machines(world)[0]
+        addresses = {*self.members(ledger), *machines, *ledger.pending.removed}
+        return Survey(settings, ledger, machines, live_nodes(world, addresses), now)
+
+    @property
+    def last_machines(self) -> Mapping[str, Machine]:
+        """By address, as they were looked at last: what is new is compared with it."""
+        return self._machines[1]
+
+    @property
+    def last_ledger(self) -> Ledger | str:
+        return self._ledger[1]
