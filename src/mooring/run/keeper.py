@@ -18,6 +18,7 @@ import structlog
 from mooring.model.kinds import Kind
 from mooring.ports import AlreadyExists, Clock, Conflict, Json, KubeApi, NotFound, PortError
 from mooring.run.certificates import BadCertificates, Material, advance, split_bundle
+from mooring.run.reviewer import first_of
 from mooring.run.tls import Front
 from mooring.run.webhooks import LABELS, Address, configurations, install, uninstall
 
@@ -80,11 +81,7 @@ class Keeper:
                 pause = None  # until we lead (again)
             elif not self._front.loaded or (self._leads() and not self._installed):
                 pause = AT_FIRST_S
-            try:
-                async with asyncio.timeout(pause):
-                    await self._nudge.wait()
-            except TimeoutError:
-                pass
+            await first_of(self._nudge.wait(), None if pause is None else self._clock.sleep(pause))
             self._nudge.clear()
 
     async def turn(self) -> None:

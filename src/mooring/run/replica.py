@@ -200,6 +200,7 @@ class Replica:
             self.recorder,
             leads=self.elector.may_write,
             ready=lambda: self.engine.synced,
+            sleep=self.clock.sleep,
         )
         self.front = Front()
         config = self.config

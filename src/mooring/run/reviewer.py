@@ -9,8 +9,8 @@ of ours allows the workload, with a warning. Only a request that is no Admission
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 
@@ -44,8 +44,10 @@ class Reviewer:
         leads: Callable[[], bool],
         ready: Callable[[], bool],
         pass_on: PassOn | None = None,
+        sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
-        """`ready`: every first list has been taken in, so that absence means something."""
+        """`ready`: every first list has been taken in, so that absence means something. `now` and `sleep` are of one
+        clock, which may run faster than the loop's."""
         self.admission = admission
         self.pass_on = pass_on
         self._world = world
@@ -54,6 +56,7 @@ class Reviewer:
         self._recorder = recorder
         self._leads = leads
         self._ready = ready
+        self._sleep = sleep
         self._waiting: set[asyncio.Future[None]] = set()
 
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,10 +98,7 @@ class Reviewer:
         moved = asyncio.get_running_loop().create_future()
         self._waiting.add(moved)
         try:
-            async with asyncio.timeout(max(0.0, at_most_s)):
-                await moved
-        except TimeoutError:
-            pass
+            await first_of(moved, self._sleep(max(0.0, at_most_s)))
         finally:
             self._waiting.discard(moved)
 
@@ -147,6 +147,16 @@ class Reviewer:
 
     def _count(self, outcome: str) -> None:
         self._recorder.count("mooring_admissions_total", {"outcome": str(outcome)})
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any] | None) -> None:
+    """Until one of these is done; the others are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _draft(kind: str, found: WorkloadObject) -> Draft:
