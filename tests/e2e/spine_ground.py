@@ -148,9 +148,9 @@ def _cut(request):
 class SandboxPlacement:
     """The sandbox's PD over HTTP, on the wall clock."""
 
-    def __init__(self, namespace):
+    def __init__(self, namespace, members=("pd-0",)):
         self.timeline = Timeline(epoch=time.time())
-        settings = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
+        settings = PdSettings(members=members, store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
         self.pd = SandboxPd(self.timeline, seed=3, cluster="demo", namespace=namespace, settings=settings)
 
     async def start(self, names):
@@ -323,10 +323,13 @@ class Mooring:
 
 
 class Ground:
-    def __init__(self, lab, directory, *, real_pd=False):
+    def __init__(self, lab, directory, *, real_pd=False, pd_pods=0):
         self.lab, self.directory = lab, directory
         self.namespace, self.own = lab.namespace("tidb"), lab.namespace("mooring")
-        self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace)
+        #: PD pods, each a member of the sandbox's PD; none: PD is somewhere else.
+        self.pd_pods = [f"demo-pd-{i}" for i in range(pd_pods)]
+        members = tuple(self.pd_pods) or ("pd-0",)
+        self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace, members)
         self.toll = Toll()
         self.processes = []
         self.names = [f"demo-tikv-{i}" for i in range(3)]
@@ -343,7 +346,9 @@ class Ground:
             self.lab.add_nodes, 4, prefix=f"{self.namespace}-", labels={"for": self.namespace}
         )
         await self.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
-        await self.api.create(Kind.STATEFUL_SET, self._stateful_set())
+        await self.api.create(Kind.STATEFUL_SET, self._stateful_set("tikv", 3))
+        if self.pd_pods:
+            await self.api.create(Kind.STATEFUL_SET, self._stateful_set("pd", len(self.pd_pods)))
         await until(self._all_ready, 40)
         self.pd_url = await self.placement.start(self.names)
         self.tls = _tls(connection, self.directory)
@@ -376,9 +381,9 @@ class Ground:
 
         await until(served, 20)
 
-    def _labels(self):
+    def _labels(self, component):
         return {
-            "app.kubernetes.io/component": "tikv",
+            "app.kubernetes.io/component": component,
             "app.kubernetes.io/instance": "demo",
             "app.kubernetes.io/managed-by": "tidb-operator",
         }
@@ -388,26 +393,27 @@ class Ground:
             "apiVersion": "pingcap.com/v1alpha1",
             "kind": "TidbCluster",
             "metadata": {"namespace": self.namespace, "name": "demo"},
-            "spec": {"tikv": {"replicas": 3}},
+            "spec": {"tikv": {"replicas": 3}, **({"pd": {"replicas": len(self.pd_pods)}} if self.pd_pods else {})},
             "status": {"tikv": {"phase": "Normal"}},
         }
 
-    def _stateful_set(self):
-        term = {"labelSelector": {"matchLabels": self._labels()}, "topologyKey": "kubernetes.io/hostname"}
+    def _stateful_set(self, component, replicas):
+        labels = self._labels(component)
+        term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
         return {
-            "metadata": {"namespace": self.namespace, "name": "demo-tikv", "labels": self._labels()},
+            "metadata": {"namespace": self.namespace, "name": f"demo-{component}", "labels": labels},
             "spec": {
-                "replicas": 3,
-                "serviceName": "demo-tikv-peer",
+                "replicas": replicas,
+                "serviceName": f"demo-{component}-peer",
                 "podManagementPolicy": "Parallel",
-                "selector": {"matchLabels": self._labels()},
+                "selector": {"matchLabels": labels},
                 "template": {
-                    "metadata": {"labels": self._labels()},
+                    "metadata": {"labels": labels},
                     "spec": {
                         "terminationGracePeriodSeconds": 5,
                         "nodeSelector": {"for": self.namespace},
                         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-                        "containers": [{"name": "tikv", "image": "example.org/tikv:1"}],
+                        "containers": [{"name": component, "image": f"example.org/{component}:1"}],
                     },
                 },
             },
@@ -474,7 +480,7 @@ class Ground:
         return "" if pod is None else pod["metadata"]["uid"]
 
     async def _all_ready(self):
-        pods = [await self.pod(name) for name in self.names]
+        pods = [await self.pod(name) for name in (*self.names, *self.pd_pods)]
         return all(pod is not None and pod_ready(pod) for pod in pods)
 
     async def left_overs(self):

@@ -131,3 +131,26 @@ async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
         await restarting
         await until(lambda: ground.handed_over("demo-tikv-2", uid), 75, tell=ground.logs)
         assert ground.placement.interrupted() == 0
+
+
+async def test_pd_leader_hands_leadership_on_before_it_goes(lab, tmp_path):
+    """E9: the PD leader's pod is evicted when another member has been seen to lead, and comes back."""
+    async with Ground(lab, tmp_path, pd_pods=3) as ground:
+        pd = ground.placement.pd
+        assert pd.leader == "demo-pd-0"
+        await ground.start()
+        await until(ground.leads, 30, tell=ground.logs)
+        uid = await ground.uid("demo-pd-0")
+        led_by = []
+        seen = ground.toll.passes
+
+        def passes(what, side, kill):
+            if "eviction" in what and side == "before":
+                led_by.append(pd.leader)
+            return seen(what, side, kill)
+
+        ground.toll.passes = passes
+        await asyncio.to_thread(ground.annotate, "demo-pd-0", "tidb.pingcap.com/pd-transfer-leader=delete-pod")
+        await until(lambda: ground.handed_over("demo-pd-0", uid), 60, tell=ground.logs)
+        assert led_by == ["demo-pd-1"]
+        assert pd.leader == "demo-pd-1"
