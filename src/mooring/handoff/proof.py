@@ -11,10 +11,16 @@ between:
 - the store is Up and its heartbeat is fresh.
 """
 
+from typing import Final
+
 import msgspec
 
 from mooring.model.reasons import Reason
 from mooring.model.tidb import PdView, Store
+
+
+#: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
+SETTLED: Final = 10
 
 
 class Doubt(msgspec.Struct, frozen=True, gc=False):
@@ -44,7 +50,8 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
     if now - view.start_timestamp < young_s:
         age = max(0.0, now - view.start_timestamp)
         return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
-    if view.region_count == 0 or store.region_count == 0:
+    # A store that has had no region for long may well have none (new, or emptied): it must not wait for ever.
+    if view.region_count == 0 or (store.region_count == 0 and now - view.start_timestamp < SETTLED * young_s):
         return Doubt(Reason.PD_UNSURE, "PD knows no regions there: it has not heard from the stores yet")
     leaders = sum(s.leader_count for s in view.stores)
     if leaders < view.region_count:
