@@ -59,6 +59,11 @@ class Mooring:
             return self.get("/api/v1/status")["deciding"]
         return False
 
+    def command(self, *args):
+        """What a person types, asking this process."""
+        command = [sys.executable, "-m", "mooring", *args, "--server", f"http://127.0.0.1:{self.http}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
     def end(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)
@@ -199,6 +204,11 @@ def test_a_mode_change_moves_exactly_the_difference(ground):
     assert _generation(ground, "web") == generation
     told = ground.mooring.get(f"/api/v1/mix/Deployment/{ground.namespace}/web")
     assert (told["state"], told["have"], told["safe"]) == ("placed", 3, 3)
+    said = ground.mooring.command("mix", "explain", "web", "-n", ground.namespace)
+    assert said.startswith("Deployment/web is placed: 3 of 5 on on-demand, as custom 3 wants\n")
+    assert "slots OOOss" in said
+    rows = json.loads(ground.mooring.command("mix", "status", "-o", "json"))["workloads"]
+    assert [r["name"] for r in rows if r["namespace"] == ground.namespace] == ["web"]
 
 
 def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(ground):
@@ -221,6 +231,33 @@ def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(gro
     assert ground.on_demand("one") == 1
     ground.lab.kubectl("annotate", "node", *ground.spot, f"{INTERRUPT_AT}-")
     until(lambda: not _cordoned(ground), "our cordons are lifted when the notice is taken back")
+
+
+def test_release_gives_back_what_a_stopped_process_had_taken(ground):
+    """M8: stopped for good with a pod detached; `mooring mix release` gives the very pod back and lifts our cordon."""
+    ground.deploy("one", 1, {ENABLED: "true"}, start_s=15)
+    (pod,) = ground.pods("one")
+    ground.notice([pod["spec"]["nodeName"]], 300)
+    until(lambda: len(ground.pods("one")) == 2, "a replacement beside the detached pod")
+    ground.mooring.end()
+    ground.lab.kubectl("annotate", "node", pod["spec"]["nodeName"], f"{INTERRUPT_AT}-")
+    command = [
+        sys.executable,
+        "-m",
+        "mooring",
+        "mix",
+        "release",
+        "--kubeconfig",
+        str(ground.lab.kubeconfig),
+        "-o",
+        "json",
+    ]
+    would = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert len(_cordoned(ground)) == 1
+    did = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert json.loads(did)["undone"] == json.loads(would)["undone"]
+    until(lambda: [p["metadata"]["uid"] for p in ground.pods("one")] == [pod["metadata"]["uid"]], "the pod is back")
+    assert _cordoned(ground) == []
 
 
 def test_a_quota_without_room_for_a_surge_lets_the_pod_go_in_time(ground):
