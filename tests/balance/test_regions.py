@@ -96,3 +96,11 @@ def test_commands_print_json(capsys):
         assert answer["seed"] == 1
     assert len(answer["assumptions"]) == 5
     assert answer["OperatorStepCost"] is None
+
+
+def test_repairs_that_go_first_are_done_sooner():
+    """T10, beyond the design: while repairs are due, what is balanced is soon uneven again; they go first."""
+    made = lambda: SCENARIOS["mixed"](6, 120, Random(1))
+    plain, first = play(made(), QueueScheme()), play(made(), QueueScheme(repairs_first=True))
+    assert first.repaired_s < plain.repaired_s and first.balanced_s <= plain.balanced_s
+    assert first.peak_cost <= 20

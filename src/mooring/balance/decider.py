@@ -100,7 +100,7 @@ class Balance:
             waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
             again_at = now + (0.0 if more else self.policy.recheck_s)
             return Look(facts=facts, instructions=reads, glances=glances, verdict=waits, again_at=again_at)
-        proposals = tuple(self._propose(book, strangers, cluster, queue))
+        proposals = tuple(self._propose(book, strangers, cluster, queue, now))
         return Look(
             proposals=proposals,
             facts=facts,
@@ -109,14 +109,16 @@ class Balance:
             again_at=now if more else now + (SOON_S if proposals else self.policy.idle_s),
         )
 
-    def _propose(self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue) -> Iterator[Operator]:
+    def _propose(
+        self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, now: float
+    ) -> Iterator[Operator]:
         rooms = self._rooms(queue)
         if not any(rooms.values()):
             return
-        picture = book.picture()
+        picture, repair_at = book.picture(), now if self.policy.repairs_first else None
         _foresee(picture.influence, strangers, cluster, queue)
         for wish in look_at_all(picture, rooms):
-            operator = operator_of(wish, queue.settings, str(cluster))
+            operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[wish.move.regions[0]]
             args = {"cluster": str(cluster), "version": str(region.version)}
             yield msgspec.structs.replace(operator, args=args)

@@ -17,6 +17,8 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION, REPLICA, HOT)
     #: Peers per region; 0: as most regions have now, so that a wrong number here can never remove a peer.
     replicas: int = 0
+    #: Repairs wait before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.
+    repairs_first: bool = True
     #: Two stores within this many leaders of each other are balanced.
     leader_tolerance: float = 3.0
     #: The same for regions, in mean region sizes.

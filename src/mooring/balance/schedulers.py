@@ -5,6 +5,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from mooring.balance import leaders, peers, shape
 from mooring.balance.picture import Picture, Wish
 from mooring.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
@@ -46,9 +48,15 @@ def look_at_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
             yield from look(picture, source, rooms[source])
 
 
-def operator_of(wish: Wish, settings: Settings, cluster: str = "", id_: str = "") -> Operator:
-    """The wish, priced by its steps."""
-    return region_operator(
+#: A repair's place in the line: before what has no deadline, behind a spot node's notice.
+REPAIR_WITHIN_S: Final = 3600.0
+
+
+def operator_of(
+    wish: Wish, settings: Settings, cluster: str = "", id_: str = "", *, repair_at: float | None = None
+) -> Operator:
+    """The wish, priced by its steps. `repair_at`: repairs go first, and this is when it was wished for."""
+    operator = region_operator(
         id=id_,
         source=wish.source,
         move=wish.move,
@@ -57,3 +65,6 @@ def operator_of(wish: Wish, settings: Settings, cluster: str = "", id_: str = ""
         reason=wish.reason,
         detail=wish.detail,
     )
+    if repair_at is None or wish.source != REPLICA:
+        return operator
+    return msgspec.structs.replace(operator, deadline=repair_at + REPAIR_WITHIN_S)

@@ -70,6 +70,7 @@ VARIATIONS: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
     ("MaxWaitingOperator", "null", "mixed", {"MaxWaitingOperator": None}),
     ("SchedulerMaxWaitingOperator", "replica 10", "mixed", {"SchedulerMaxWaitingOperator": {"replica": 10}}),
     ("SchedulerMaxWaitingOperator", "replica 1", "mixed", {"SchedulerMaxWaitingOperator": {"replica": 1}}),
+    ("repairs_first", "true", "mixed", {}),
     ("(defaults)", "a slow new store", "slow-store", {}),
     ("StoreMaxScheduleCost", "its own: 10", "slow-store", {"StoreMaxScheduleCost": {"11": 10}}),
 )
@@ -85,7 +86,8 @@ def vary(seed: int = 1, model: Model | None = None) -> Iterator[Variation]:
         slow = _SLOW if scenario == "slow-store" else None
         make = SCENARIOS["scale-out" if slow else scenario]
         cluster = make(_STORES, _STORES * REGIONS_PER_STORE, SeededChance(f"{seed}/{scenario}").random)
-        figures = play(cluster, QueueScheme(settings), seed=seed, model=model, slow=slow)
+        scheme = QueueScheme(settings, repairs_first=setting == "repairs_first")
+        figures = play(cluster, scheme, seed=seed, model=model, slow=slow)
         yield Variation(setting, value, scenario, figures)
 
 

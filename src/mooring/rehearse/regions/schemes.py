@@ -39,8 +39,9 @@ class Scheme(Protocol):
 class QueueScheme:
     name = "queue"
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, repairs_first: bool = False) -> None:
         self.settings = settings or Settings()
+        self._repairs_first = repairs_first
         self._queue = Queue(self.settings)
         self._operators: dict[str, Operator] = {}
         self._next = 0
@@ -54,7 +55,8 @@ class QueueScheme:
         picture.influence.add_operators(self._queue.operators(), "region/")
         for wish in look_at_all(picture, rooms):
             self._next += 1
-            operator = operator_of(wish, self.settings, id_=str(self._next))
+            repair_at = now if self._repairs_first else None
+            operator = operator_of(wish, self.settings, id_=str(self._next), repair_at=repair_at)
             operator = msgspec.structs.replace(operator, timeout_s=None)
             self._operators[operator.id] = operator
             begun += self._promoted(self._queue.submit(operator))
