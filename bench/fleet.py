@@ -13,13 +13,20 @@ from typing import Any
 
 import msgspec
 
+from mooring.fleet import ledger, settings
 from mooring.fleet.constraints import Constraints
 from mooring.fleet.current import Current, parse_cluster
 from mooring.fleet.decide import decide, write_cluster
+from mooring.fleet.decider import Fleet
 from mooring.fleet.plan import ClusterPlan, FleetView
 from mooring.fleet.store import decode_decisions, encode_decisions
 from mooring.fleet.template import Template, parse_template
+from mooring.model.cluster import ConfigMap, Node
+from mooring.model.events import Listed, Seen
+from mooring.model.kinds import Kind
 from mooring.sabakan.parse import parse_machines
+from mooring.traffic import Queue, live_settings
+from mooring.world.world import World
 
 NOW = 1_790_000_000.0
 ROLES = ("cs", "cs", "ss", "gs")
@@ -131,6 +138,36 @@ def size(count: int, repeat: int) -> None:
     )
 
 
+def live(count: int) -> None:
+    """The loop's own pass over as many live Nodes: what a minute costs, and what one node's change does."""
+    made, raw = template(), registry(count)
+    machines = tuple(parse_machines(raw, NOW))
+    limits = f"control-plane-count: 3\nminimum-workers: {count * 9 // 10}\n"
+    data = {
+        settings.TEMPLATE: json.dumps(made.document),
+        settings.CONSTRAINTS: limits,
+        settings.ENABLED: "true",
+        settings.URL: "http://registry.example:10080",
+    }
+    world, queue, fleet = World(), Queue(live_settings()), Fleet(namespace="own")
+    world.apply(Seen(Kind.CONFIG_MAP, ConfigMap("own", settings.NAME, "u1", "1", data=data)))
+    world.apply(Listed(Kind.NODE, tuple(Node(m.address, m.serial, "1", ready="True") for m in machines)))
+    world.note_machines(machines, NOW)
+    first, look = timed(lambda: fleet.look("plan", world, queue, NOW), 1)
+    (write,) = look.instructions
+    stored = ConfigMap("own", ledger.NAME, "u2", "2", data=write.object["data"])
+    world.apply(Seen(Kind.CONFIG_MAP, stored))
+    fleet.look("plan", world, queue, NOW)
+    idle, _ = timed(lambda: fleet.look("plan", world, queue, NOW), 5)
+    names = [m.address for m in machines[:1000]]
+    nodes, looks = timed(lambda: [fleet.look(f"node/{n}", world, queue, NOW) for n in names], 3)
+    writes = sum(len(one.instructions) for one in looks)
+    print(
+        f"{count:>7}  live: first pass {first:.1f} ms, a minute's pass {idle:.1f} ms, "
+        f"a node's look {nodes:.1f} µs (a write each for {writes} of 1000)"
+    )
+
+
 def _yardstick() -> float:
     total, start = 0, process_time()
     for n in range(1_000_000):
@@ -142,6 +179,8 @@ def main() -> None:
     for count, repeat in ((1_000, 9), (10_000, 9), (100_000, 1)):
         print(f"a million additions take {_yardstick():.0f} ms of CPU just now (about 50 when nothing else runs)")
         size(count, repeat)
+        if count <= 10_000:
+            live(count)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from mooring.model.events import Change, Happening, MachinesLost, MachinesSeen, 
 from mooring.model.instructions import Instruction
 from mooring.model.kinds import Kind
 from mooring.model.machine import Machine
+from mooring.model.marks import RETIRING
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason, State
 from mooring.traffic import Queue
@@ -171,7 +172,8 @@ class Fleet:
         self.report = reports.report_of(survey, made, self.report)
         write = store(survey, made, self._released(), self.namespace, self.policy)
         asked = tuple(self._proposals(survey, made, queue))
-        tries = [t for n in survey.nodes.values() if (t := retire.may_try(n, self.policy)) > now]
+        given_up = (n for n in survey.nodes.values() if RETIRING in n.annotations)
+        tries = [t for n in given_up if (t := retire.may_try(n, self.policy)) > now]
         if made.settling:
             tries.append(settles_at(ledger, self.policy.settle_timeout_s))
         return Look(
@@ -207,7 +209,7 @@ class Fleet:
 
     def _proposals(self, survey: Survey, made: Pass, queue: Queue) -> Iterator[Operator]:
         members = self.known.members(survey.ledger)
-        if not members:
+        if made.quiet or not members:
             return  # the first cluster is stored whole: there is nothing yet that could be disturbed
         for operator in proposals(survey.ledger.members, made.plan, survey.machines):
             if operator.kind == CHANGE_CONTROL_PLANE:

@@ -47,6 +47,8 @@ class Pass(msgspec.Struct, frozen=True):
     wanted: ClusterPlan
     #: Why nothing may change just now; "" when something may.
     settling: str = ""
+    #: Everybody sits where the plan wants them, tainted as their machines ask: nothing to store, nothing to propose.
+    quiet: bool = False
 
 
 def make_pass(survey: Survey, policy: FleetPolicy, *, retiring: bool, changing: bool) -> Pass:
@@ -57,6 +59,8 @@ def make_pass(survey: Survey, policy: FleetPolicy, *, retiring: bool, changing: 
         waits = waits or "the control plane is being changed"
     elif retiring and not waits and wanted.action not in _BESIDE_RETIREMENTS:
         waits = "machines are being emptied"
+    if wanted.action is Action.NONE and wanted.error is None:
+        return Pass(wanted, wanted, quiet=not any(m.leaving for m in survey.ledger.members))
     if wanted.action is Action.NONE or (wanted.error is None and not waits):
         return Pass(wanted if wanted.error is None else stays(survey), wanted)
     return Pass(stays(survey), wanted, waits if wanted.error is None else "")
@@ -108,7 +112,7 @@ def store(
 ) -> Instruction | None:
     """The write that stores what may happen now; None when that is what is stored already."""
     ledger, plan = survey.ledger, made.plan
-    members = members_next(survey, plan, released)
+    members = ledger.members if made.quiet else members_next(survey, plan, released)
     beside = _beside(survey, made, policy)
     # A plain pass that went before a new template keeps the old revision: the new one's turn is still to come.
     renewed = plan.action in {Action.REGENERATE, Action.GENERATE}

@@ -55,12 +55,12 @@ def control_plane_facts(ledger: Ledger, nodes: Mapping[str, Node], all_nodes: It
             yield Fact(CONTROL_PLANE_TARGET, subject, 1, f"control plane {address} is not Ready")
     if not planes:
         return
-    serials = {m.address: m.serial for m in ledger.members}
     for node in all_nodes:
         if keys.CONTROL_PLANE_ROLE not in node.labels and keys.MASTER_ROLE not in node.labels:
             continue
-        address = node.name if node.name in serials else node.internal_ip
-        if address not in planes:
-            subject = f"machine/{serials.get(address) or node.annotations.get(keys.SERIAL) or node.name}"
+        if node.name not in planes and node.internal_ip not in planes:
+            member = ledger.find(node.name) or ledger.find(node.internal_ip)
+            serial = member.serial if member is not None else node.annotations.get(keys.SERIAL)
+            subject = f"machine/{serial or node.name}"
             detail = f"{node.name} is a control plane in Kubernetes and not in the written cluster"
             yield Fact(CONTROL_PLANE_TARGET, subject, 1, detail)
