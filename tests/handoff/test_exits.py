@@ -1,5 +1,6 @@
 """Every way out of a hand-over: no evict-leader scheduler in PD, no mark, no status entry, no leader interrupted."""
 
+import msgspec
 import pytest
 from handoff_stage import AFTER, BEFORE, NAME, NS, Stage
 
@@ -643,3 +644,41 @@ def test_doomed_members_lose_their_leaders_at_once_and_go_one_by_one(left_s):
     assert (1, 2) in together
     assert stage.most_away == 1
     assert stage.pd.interruptions == []
+
+
+@pytest.mark.parametrize("phase", ALL)
+def test_switched_off_midway(phase):
+    """Features: what has not disturbed the pod yet is undone, what has ends well; nothing stays, nothing begins."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach(phase)
+        s.rig.leader().shell.switch(frozenset())
+        await s.rig.until(s.clean, limit_s=120)
+        await s.rig.until(s.ready, limit_s=60)
+        uid = s.uid(0)
+        await s.rig.sleep(60)
+        assert s.uid(0) == uid
+
+    stage.play(scene)
+    assert stage.left_overs() == []
+    assert stage.pd.interruptions == []
+    assert stage.untouched(0) or phase in {"held", *AFTER}
+
+
+def test_marks_of_a_feature_that_is_off_are_undone_by_the_next_leader():
+    """E5: killed midway and started again with handoff off: scheduler, mark and entry go, the pod stays."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("evicting")
+        s.rig.kill()
+        s.rig.config = msgspec.structs.replace(s.rig.config, features={"handoff": False})
+        s.rig.start()
+        await s.rig.until(s.rig.leads)
+        await s.rig.until(s.clean, limit_s=120)
+
+    stage.play(scene)
+    assert stage.untouched(0)

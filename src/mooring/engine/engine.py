@@ -29,7 +29,7 @@ from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import Glances
 from mooring.engine.intake import Intake
-from mooring.engine.story import Entry, Story
+from mooring.engine.story import Entry, Story, subjects_of
 from mooring.model.cluster import Key
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
 from mooring.model.events import (
@@ -281,6 +281,9 @@ class Engine:
             sources = self.capabilities[name].sources
             for operator in [o for o in self.waiting.values() if o.source in sources]:
                 self._learn(self.queue.cancel(operator.id, Reason.FEATURE_OFF, f"{name} was switched off"))
+            for running in self.running.values():
+                if running.operator.source in sources:
+                    self._agenda.steer(running.operator.id)
             self.verdicts = {slot: verdict for slot, verdict in self.verdicts.items() if slot[0] != name}
             for stated in self._facts.keys_of(name):
                 self._learn(self._facts.replace(stated, (), self.queue))
@@ -346,6 +349,7 @@ class Engine:
         if running is None or self._flight.busy(waiter):
             return
         operator = running.operator
+        running.off = self._of_source[operator.source].name not in self.on
         course = self._of_source[operator.source].steer(running, self.world, self.queue, self.now)
         self._follow(running, course)
         if course.end is not None:
@@ -446,9 +450,3 @@ class Engine:
                 entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator)
             )
         self.story.tell(entry)
-
-
-def subjects_of(operator: Operator) -> tuple[str, ...]:
-    """Every object whose story this is: the operator, its claims, and the pod and node it names."""
-    named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
-    return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from mooring.model.operator import Operator
+
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at: float
@@ -61,3 +63,9 @@ class Story:
         """Entries since the last call: for logs, metrics and the page."""
         fresh, self._fresh = self._fresh, []
         return fresh
+
+
+def subjects_of(operator: Operator) -> tuple[str, ...]:
+    """Every object whose story this is: the operator, its claims, and the pod and node it names."""
+    named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
+    return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))

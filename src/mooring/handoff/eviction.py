@@ -258,6 +258,8 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
     assert pod is not None
     if scene.restarting:
         return None
+    if running.off:
+        return End(Reason.FEATURE_OFF, "handoff was switched off")
     if scene.wish is None:
         return End(Reason.WITHDRAWN, "the annotation was removed")
     if scene.wish.expired(scene.now):

@@ -197,7 +197,7 @@ def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now:
     if pod is None or pod.uid != args["uid"] or pod.terminating:
         return _await(running, tc, pod, name, args["component"], now)
     wish = member_wish(pod, args["component"], policy)
-    if wish is None or wish.expired(now) or wish.value != args["value"]:
+    if running.off or wish is None or wish.expired(now) or wish.value != args["value"]:
         return _give_up(running, pod)
     unsettled = _unsettled(tc)
     if unsettled:
@@ -254,6 +254,8 @@ def _give_up(running: Running, pod: Pod) -> Course:
         patch = {"metadata": {"annotations": {LEAVING: None}}}
         clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
         return Course(step=running.step, instructions=(clear,))
+    if running.off:
+        return Course(step=running.step, end=End(Reason.FEATURE_OFF, "handoff was switched off"))
     return Course(step=running.step, end=End(Reason.WITHDRAWN, "the wish was withdrawn or has expired"))
 
 

@@ -18,7 +18,6 @@ import msgspec
 from mooring.model.reasons import Reason
 from mooring.model.tidb import PdView, Store
 
-
 #: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
 SETTLED: Final = 10
 

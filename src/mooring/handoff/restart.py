@@ -34,6 +34,8 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
     pod = scene.pod
     if pod is None or pod.uid != scene.asked_uid or pod.terminating:
         return _await(scene, policy)
+    if running.off:
+        return Course(step=DELETE, end=End(Reason.FEATURE_OFF, "handoff was switched off before the pod was deleted"))
     if scene.wish is None or scene.wish.value != DELETE_POD:
         return Course(
             step=DELETE, end=End(Reason.WITHDRAWN, "the wish to restart was withdrawn before the pod was deleted")

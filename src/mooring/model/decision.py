@@ -120,6 +120,8 @@ class Running(msgspec.Struct, kw_only=True):
     notes: dict[str, float] = msgspec.field(default_factory=dict)
     #: When the last write on its behalf was confirmed.
     acted_at: float = 0.0
+    #: Its capability has been switched off: what has not disturbed anything yet ends, the rest ends well.
+    off: bool = False
     #: When its step or its figure last changed.
     moved_at: float = 0.0
     figure: float | None = None

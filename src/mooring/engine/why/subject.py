@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from mooring.engine.engine import Engine, subjects_of
-from mooring.engine.story import Entry
+from mooring.engine.engine import Engine
+from mooring.engine.story import Entry, subjects_of
 from mooring.model.cluster import Key, Node, Pod, Workload
 from mooring.model.events import Change, Happening, MachinesSeen
 from mooring.model.kinds import Kind
