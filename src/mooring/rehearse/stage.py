@@ -10,9 +10,11 @@ from typing import Protocol
 import msgspec
 
 from mooring.handoff.policy import HandoffPolicy
+from mooring.home.roster import HOLD_SEAT
 from mooring.model.kinds import Kind
 from mooring.rehearse.rig import Rig
 from mooring.rehearse.scenes.fleet import register_nodes
+from mooring.rehearse.scenes.home import TOLERATION, ask_mooring
 from mooring.rehearse.scenes.mix import NAMESPACE, admitting, slow_template, switched_on
 from mooring.run.config import Config
 from mooring.sandbox.clock import Timeline
@@ -54,7 +56,7 @@ class Stage:
     def __init__(self, seed: int = 1, say: Callable[[str], None] | None = None) -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(MIDNIGHT + 8.5 * 3600))
         self.config = Config(
-            features={"fleet": True, "handoff": True, "mix": True},
+            features={"fleet": True, "handoff": True, "home": True, "mix": True},
             handoff=HandoffPolicy(recheck_s=5.0),
             # Thirteen hours of renewals every two seconds would be most of the day's work.
             lease_s=60,
@@ -71,18 +73,26 @@ class Stage:
     async def build(self) -> None:
         """24 nodes in three racks, half of them spot; a TidbCluster with its PD on on-demand nodes; a shop on both."""
         cluster = self.cluster
-        for number in range(12):
+        for number in range(6):
             cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
-        for number in range(12):
-            cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
-        register_nodes(self.rig, [f"n{number + 1}" for number in range(12)])
+        ask_mooring(self.rig)
         cluster.tidb_cluster(TIDB, DEMO, tidb=3, tikv=3, pd=3, with_pd=True)
         bought = {"nodeSelector": {CAPACITY_LABEL: "on-demand"}}
-        members = {"spec": dict.fromkeys(("tidb", "tikv", "pd"), bought)}
+        members = {
+            # While a member of TiDB is away, its seat is held.
+            "metadata": {"labels": {HOLD_SEAT: "true"}},
+            "spec": {"tidb": {**bought, "tolerations": [TOLERATION]}, "tikv": bought, "pd": bought},
+        }
         cluster.store.patch(Kind.TIDB_CLUSTER, TIDB, DEMO, members)
         await self.rig.sleep(2.0)
         for name in (f"{DEMO}-tikv", f"{DEMO}-tidb", f"{DEMO}-pd"):
             await self.rig.until(lambda name=name: cluster.ready(TIDB, name) == 3)  # type: ignore[misc]
+        # The other nodes come later and are roomier: by itself a scheduler would rather take these.
+        for number in range(6, 12):
+            cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1, cpu="16", memory="64Gi")
+        for number in range(12):
+            cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
+        register_nodes(self.rig, [f"n{number + 1}" for number in range(12)])
         cluster.pd[TIDB, DEMO].load(300)
         self.rig.start()
         await admitting(self.rig)

@@ -15,8 +15,8 @@ from mooring.rehearse.scenes.fleet import (
 )
 from mooring.rehearse.stage import DEMO, TIDB, Check, Stage
 
-#: n1, n5 and n9, the first of each rack, are the control plane; this one is a worker.
-SERIAL, NODE = "M004", "n4"
+#: n1, n5 and n9, the first of each rack, are the control plane; this one is a worker, with a TiKV pod on it.
+SERIAL, NODE = "M002", "n2"
 LIMITS = "control-plane-count: 3\nminimum-workers: 8\n"
 
 
