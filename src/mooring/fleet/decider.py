@@ -57,8 +57,8 @@ _REASONS = {
     ErrorCode.NOT_AVAILABLE: Reason.UNMET,
     ErrorCode.TOO_MANY_NON_EXISTENT: Reason.QUORUM,
 }
-#: Looks that may be missed before a running operator takes fleet for switched off.
-_MISSED = 3
+#: Without a look at the plan for so long, and three queries, a running operator takes fleet for switched off.
+_QUIET_S = 180.0
 #: Control planes are stored first, and there are few.
 _PLANES = 16
 
@@ -327,7 +327,7 @@ class Fleet:
             return "fleet is switched off"
         running.notes.setdefault("since", now)
         quiet_since = max(self._planned_at, running.notes["since"])
-        return "the feature fleet is off" if now - quiet_since > _MISSED * self.policy.query_s else ""
+        return "the feature fleet is off" if now - quiet_since > max(_QUIET_S, 3 * self.policy.query_s) else ""
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 

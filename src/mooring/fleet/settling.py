@@ -59,8 +59,8 @@ def control_plane_facts(ledger: Ledger, nodes: Mapping[str, Node], all_nodes: It
         if keys.CONTROL_PLANE_ROLE not in node.labels and keys.MASTER_ROLE not in node.labels:
             continue
         if node.name not in planes and node.internal_ip not in planes:
-            member = ledger.find(node.name) or ledger.find(node.internal_ip)
-            serial = member.serial if member is not None else node.annotations.get(keys.SERIAL)
+            found = ledger.find(node.name) or ledger.find(node.internal_ip)
+            serial = found.serial if found is not None else node.annotations.get(keys.SERIAL)
             subject = f"machine/{serial or node.name}"
             detail = f"{node.name} is a control plane in Kubernetes and not in the written cluster"
             yield Fact(CONTROL_PLANE_TARGET, subject, 1, detail)
