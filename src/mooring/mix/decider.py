@@ -120,8 +120,12 @@ class Mix:
     def keys(self, world: WorldRead) -> Iterable[str]:
         self._rebuild(world)
         found = {workload_key(w) for w in world.workloads() if ENABLED in w.labels}
+        owners: set[str] = set()
         for pod in world.pods():
-            if AFFINITY in pod.labels and (workload := world.workload_of(pod)) is not None:
+            if pod.owner is None or pod.owner.uid in owners or AFFINITY not in pod.labels:
+                continue
+            owners.add(pod.owner.uid)
+            if (workload := world.workload_of(pod)) is not None:
                 found.add(workload_key(workload))
         nodes = {f"node/{n}" for n in self.watchlist.doomed | self.watchlist.marked}
         nodes |= {f"node/{n.name}" for n in world.nodes() if n.ready == "Unknown"}
