@@ -29,7 +29,7 @@ from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import Glances
 from mooring.engine.intake import Intake
-from mooring.engine.story import Entry, Story, subjects_of
+from mooring.engine.story import Story, entry_of
 from mooring.model.cluster import Key
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
 from mooring.model.events import (
@@ -444,9 +444,4 @@ class Engine:
                 self._agenda.steer(key)
 
     def _say(self, verb: str, id_: str, operator: Operator | None = None, *, reason: str = "", text: str = "") -> None:
-        entry = Entry(at=self.now, id=id_, verb=verb, reason=str(reason), text=text)
-        if operator is not None:
-            entry = msgspec.structs.replace(
-                entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator)
-            )
-        self.story.tell(entry)
+        self.story.tell(entry_of(self.now, verb, id_, operator, str(reason), text))

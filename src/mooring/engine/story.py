@@ -69,3 +69,10 @@ def subjects_of(operator: Operator) -> tuple[str, ...]:
     """Every object whose story this is: the operator, its claims, and the pod and node it names."""
     named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
     return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
+
+
+def entry_of(at: float, verb: str, id_: str, operator: Operator | None, reason: str, text: str) -> Entry:
+    entry = Entry(at=at, id=id_, verb=verb, reason=reason, text=text)
+    if operator is None:
+        return entry
+    return msgspec.structs.replace(entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator))
