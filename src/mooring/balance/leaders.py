@@ -9,52 +9,72 @@ from collections.abc import Iterator
 
 from mooring.balance.picture import Picture, Wish, emptiest, fullest, transfer
 from mooring.balance.policy import BALANCE_LEADER, HOT
-from mooring.balance.summary import StoreRow, flow_of, window
+from mooring.balance.summary import StoreRow, flow_of, voters, window
 from mooring.model.reasons import Reason
-from mooring.traffic import RegionMove
+from mooring.model.tidb import Region
 
 
 def balance_leader(picture: Picture) -> Iterator[Wish]:
     """From stores that lead many to those of their followers that lead few; then to stores that lead few."""
     rows = [row for row in picture.summary.stores.values() if row.takes_leaders]
+    search = _Search(picture, {row.id: picture.leader_score(row) for row in rows}, _too_hot(picture, rows))
     full, empty = fullest(iter(rows), picture.leader_score), emptiest(iter(rows), picture.leader_score)
-    hottest = _too_hot(picture, rows)
-    while (found := _next(picture, full, empty, hottest)) is not None:
-        move, source, target = found
-        few = f"{picture.leader_score(source):g} there, {picture.leader_score(target):g} here"
-        yield Wish(BALANCE_LEADER, move, Reason.BALANCE, f"leader from store {source.id} to {target.id}: {few}")
+    while (found := search.down(full, empty) or search.up(empty)) is not None:
+        region, target = found
+        source, scores = region.leader_store, search.scores
+        few = f"{scores[source]:g} there, {scores[target]:g} here"
+        yield Wish(BALANCE_LEADER, transfer(region, target), Reason.BALANCE, f"leader {source} to {target}: {few}")
+        for store in (source, target):
+            scores[store] = picture.leader_score(picture.summary.stores[store])
 
 
-def _next(
-    picture: Picture, full: list[StoreRow], empty: list[StoreRow], hottest: float
-) -> tuple[RegionMove, StoreRow, StoreRow] | None:
-    least = min((picture.leader_score(row) for row in empty), default=0.0)
-    for source in sorted(full, key=lambda row: (-picture.leader_score(row), row.id)):
-        if picture.leader_score(source) - least <= picture.policy.leader_tolerance:
-            break
-        for region_id in window(source.led, picture.turn):
-            region = picture.free(region_id)
-            if region is not None:
-                for target in picture.heirs(region)[:1]:
-                    if _worth_it(picture, source, target) and picture.flow(target) + flow_of(region) <= hottest:
-                        return transfer(region, target.id), source, target
-    for target in sorted(empty, key=lambda row: (picture.leader_score(row), row.id)):
-        for region_id in window(target.held, picture.turn) if picture.leader_score(target) <= least else ():
-            region = picture.free(region_id)
-            if region is None or region.leader_store == target.id:
+class _Search:
+    """Looks for the next leader to hand on. Mostly in vain, so it works on plain scores, by store."""
+
+    def __init__(self, picture: Picture, scores: dict[int, float], hottest: float) -> None:
+        self._picture = picture
+        self._stores = picture.summary.stores
+        #: Of the stores that take leaders, as it will be.
+        self.scores = scores
+        self._hottest = hottest
+
+    def down(self, full: list[StoreRow], empty: list[StoreRow]) -> tuple[Region, int] | None:
+        """Off the stores that lead most, to the least laden of the region's other voters."""
+        picture, scores = self._picture, self.scores
+        least = min((scores[row.id] for row in empty), default=0.0)
+        for source in sorted(full, key=lambda row: (-scores[row.id], row.id)):
+            if scores[source.id] - least <= picture.policy.leader_tolerance:
+                break
+            for region_id in window(source.led, picture.turn):
+                region = picture.free(region_id)
+                if region is not None:
+                    target = min((s for s in voters(region) if s in scores), key=self._order, default=source.id)
+                    if self._worth_it(region, source.id, target):
+                        return region, target
+        return None
+
+    def up(self, empty: list[StoreRow]) -> tuple[Region, int] | None:
+        """To the store that leads least, from whoever leads what it holds."""
+        target = min(empty, key=lambda row: (self.scores[row.id], row.id), default=None)
+        for region_id in window(target.held, self._picture.turn) if target is not None else ():
+            region = self._picture.free(region_id)
+            if target is None or region is None or region.leader_store not in self.scores:
                 continue
-            source, heirs = picture.summary.stores[region.leader_store], picture.heirs(region)
-            cool = picture.flow(target) + flow_of(region) <= hottest
-            if source.takes_leaders and target in heirs and cool and _worth_it(picture, source, target):
-                return transfer(region, target.id), source, target
-    return None
+            if self._worth_it(region, region.leader_store, target.id) and target.id in voters(region):
+                return region, target.id
+        return None
 
+    def _order(self, store: int) -> tuple[float, int]:
+        return self.scores[store], store
 
-def _worth_it(picture: Picture, source: StoreRow, target: StoreRow) -> bool:
-    """Afterwards the giver must still have no less than the taker: otherwise it would soon come back."""
-    gap = picture.leader_score(source) - picture.leader_score(target)
-    moved = 1 / source.leader_weight + 1 / target.leader_weight
-    return gap > max(moved, picture.policy.leader_tolerance)
+    def _worth_it(self, region: Region, source: int, target: int) -> bool:
+        """Afterwards the giver must still have no less than the taker: otherwise it would soon come back."""
+        gap = self.scores[source] - self.scores[target]
+        if gap <= self._picture.policy.leader_tolerance:
+            return False
+        giver, taker = self._stores[source], self._stores[target]
+        cool = self._picture.flow(taker) + flow_of(region) <= self._hottest
+        return cool and gap > 1 / giver.leader_weight + 1 / taker.leader_weight
 
 
 def _too_hot(picture: Picture, rows: list[StoreRow]) -> float:
