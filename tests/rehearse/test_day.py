@@ -194,3 +194,38 @@ def test_a_taken_default_port_is_passed_over_and_said(elsewhere):
         taken.close()
     assert "(8390 is taken)" in lines[1]
     assert "--server http://127.0.0.1:" in lines[1]
+
+
+def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
+    """--keep: the cluster's own API is served on loopback; what a person annotates there is handed over and explained."""
+    from mooring.cli.demo import _Page
+
+    seen = {}
+
+    class Playing(_Page):
+        async def keep(self):
+            import aiohttp
+
+            await self.play_on()
+            base = f"http://127.0.0.1:{self._listener.getsockname()[1]}/api/v1/why/pod/tidb/demo-tikv-0"
+            pod = f"{self._facade.url}/api/v1/namespaces/tidb/pods/demo-tikv-0"
+            merge = {"Content-Type": "application/merge-patch+json"}
+            wish = {"metadata": {"annotations": {"tidb.pingcap.com/restart": ""}}}
+            async with aiohttp.ClientSession() as session:
+                async with session.patch(pod, json=wish, headers=merge) as answer:
+                    seen["patched"] = answer.status
+                for _ in range(200):
+                    async with session.get(base) as answer:
+                        seen["why"] = await answer.json()
+                    if seen["why"]["state"] == "moving":
+                        return
+                    await self._day.stage.rig.sleep(0.1)
+
+    day = Day(lambda _: None, speed=200.0)
+    listener = socket.create_server(("127.0.0.1", 0))
+    day.run((Held,), around=lambda d: Playing(d, listener, keep=True, open_=False))
+    assert seen["patched"] == 200
+    assert seen["why"]["state"] == "moving"
+    said = capsys.readouterr().err
+    assert "Break it:  kubectl --server http://127.0.0.1:" in said
+    assert listener.fileno() == -1, "the port is given back"

@@ -21,6 +21,9 @@ app = App(name="demo", help="Play one day on a sandbox cluster of 24 nodes, insi
 PORT: Final = 8390
 TRIED: Final = 20
 INDENT: Final = " " * 11
+#: Virtual seconds per second while somebody plays.
+KEPT_SPEED: Final = 5.0
+RESTART: Final = "tidb.pingcap.com/restart"
 
 
 @app.default
@@ -78,10 +81,13 @@ def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None
     else:
         port = listener.getsockname()[1]
         taken = f" ({PORT} is taken)" if port != PORT and not asked else ""
-        where = "" if port == PORT else f" --server http://127.0.0.1:{port}"
-        note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{where}")
+        note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
     note(f"Ctrl-C stops. Nothing is written outside this process; nothing is left behind ({kept}).\n")
+
+
+def _at(port: int) -> str:
+    return "" if port == PORT else f" --server http://127.0.0.1:{port}"
 
 
 def _narrate(line: str) -> None:
@@ -155,6 +161,7 @@ class _Page:
         self._keep = keep
         self._open = open_
         self._runner: Any = None
+        self._facade: Any = None
 
     async def start(self) -> None:
         from aiohttp import web
@@ -172,14 +179,30 @@ class _Page:
 
     async def keep(self) -> None:
         if self._keep:
-            port = self._listener.getsockname()[1]
-            note(
-                f"\nThe day is over; the cluster runs on at http://127.0.0.1:{port}. Ctrl-C ends it and leaves nothing."
-            )
-            note("Ask it: mooring queue · mooring why cluster/demo -n tidb · mooring why node/n1")
+            await self.play_on()
             await asyncio.Event().wait()
 
+    async def play_on(self) -> None:
+        """After the day: time slows down to what eyes can follow, and kubectl may change things."""
+        from mooring.sandbox.facade import Facade
+        from mooring.sandbox.paced import PacedLoop
+
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, PacedLoop):
+            loop.pace.speed = KEPT_SPEED
+        self._facade = facade = Facade(self._day.stage.cluster.api.server)
+        await facade.__aenter__()
+        port = self._listener.getsockname()[1]
+        note(
+            f"\nThe day is over; the cluster runs on at http://127.0.0.1:{port}, {KEPT_SPEED:g} times as fast as yours."
+        )
+        note(f'Break it:  kubectl --server {facade.url} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
+        note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{_at(port)}")
+        note("Ctrl-C ends it and leaves nothing.")
+
     async def stop(self) -> None:
+        if self._facade is not None:
+            await self._facade.__aexit__(None, None, None)
         if self._runner is not None:
             await self._runner.cleanup()
         self._listener.close()
