@@ -25,6 +25,8 @@ log = structlog.get_logger()
 PAGE: Final = 200
 NODES_PER_SLICE: Final = 250
 PODS_PER_SLICE: Final = 20_000
+#: A row counts the pods of its node, by workload.
+ROWS_PER_SLICE: Final = 10
 #: Above this many nodes they are walked at every fourth tick only.
 MANY_NODES: Final = 1000
 BUCKET_S: Final = 300.0
@@ -121,8 +123,12 @@ class Framer:
                 unplaced += 1
             if number % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        news.sort(key=lambda n: (rows.news_of(n)[0] != "trouble", n.name))
-        shown = {n.name: whole(lambda n=n: rows.node_row(world, n), n.name) for n in news[:PAGE]}  # type: ignore[misc]
+        news.sort(key=lambda n: (n.ready == "True", n.name))
+        shown: dict[str, Any] = {}
+        for number, node in enumerate(news[:PAGE], 1):
+            shown[node.name] = whole(lambda n=node: rows.node_row(world, n), node.name)  # type: ignore[misc]
+            if number % ROWS_PER_SLICE == 0:
+                await asyncio.sleep(0)
         self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": unplaced, "quiet": len(quiet)})
         self.node_names = [n.name for n in news] + sorted(quiet)
         machines = world.machines()

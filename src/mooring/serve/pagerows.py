@@ -235,7 +235,10 @@ def _workload_name(world: WorldRead, pod: Pod) -> str:
     workload = world.workload_of(pod)
     if workload is not None:
         return workload.name
-    return pod.owner.name if pod.owner is not None else pod.name
+    if pod.owner is not None:
+        return pod.owner.name
+    # Detached while its replacement comes: still known by the name its ReplicaSet gave it.
+    return pod.generate_name.rstrip("-").rpartition("-")[0] or pod.name
 
 
 def class_word(node_class: NodeClass, state: str) -> str:
