@@ -7,6 +7,7 @@ from mooring.handoff.writing import rfc3339
 from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.model.reasons import Reason, State
+from mooring.sandbox.faults import FaultRates
 from mooring.sandbox.pd.settings import PdSettings
 
 MEMBERS = tuple(f"{NAME}-pd-{i}" for i in range(3))
@@ -225,3 +226,38 @@ def test_killed_at_every_write():
             s.play(scene)
             assert len(evictions(s)) == 1, (number, side)
             assert mark_of(s, "demo-pd-0") is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everything_asked_at_once_while_everything_fails(seed):
+    """O1, O5, E9: all PD and TiDB pods and a TiKV pod asked in the same second, calls lost, PD failing over and dark, a
+    leader killed: of each component one is away at a time, nobody is interrupted, nothing is left."""
+    s = stage(seed=seed)
+    away = {"pd": 0, "tidb": 0}
+    asked = (*MEMBERS, "demo-tidb-0", "demo-tidb-1", "demo-tikv-0")
+
+    async def scene(s):
+        faults, draw, after = s.cluster.api.faults, s.rig.chance.fork("trouble").uniform, s.cluster.timeline.after
+        faults.rates = FaultRates(lost_request=draw(0, 0.15), lost_answer=draw(0, 0.15), conflict=draw(0, 0.15))
+        faults.schedule(120.0, count=3)
+        after(draw(0, 60), s.pd.lose_leader)
+        after(draw(0, 90), lambda: s.pd.go_dark(15.0))
+        after(draw(0, 90), lambda: s.rig.leader() and s.rig.kill(s.rig.leader().identity))
+        after(150, lambda: setattr(faults, "rates", FaultRates()))
+        for name in MEMBERS:
+            s.annotate(name, pd_transfer_leader="delete-pod")
+        for name in ("demo-tidb-0", "demo-tidb-1"):
+            s.annotate(name, tidb_graceful_shutdown="delete-pod")
+        s.annotate(0, restart="")
+
+        def over():
+            for part in away:
+                away[part] = max(away[part], s.counts[part] - s.cluster.ready(NS, f"{NAME}-{part}"))
+            return all(map(s.renewed, asked)) and all(map(s.ready, ("pd", "tidb", "tikv"))) and s.clean()
+
+        await s.rig.until(over, limit_s=1800, every_s=0.5)
+
+    s.play(scene, replicas=2)
+    assert away == {"pd": 1, "tidb": 1}
+    assert s.most_away == 1
+    assert s.pd.interruptions == []
