@@ -40,7 +40,7 @@ def cluster() -> tuple[Summary, list[Region]]:
 
 
 def even() -> Summary:
-    """Leaders are even, and a hundred new stores hold nothing yet: balance-leader looks everywhere and finds nothing."""
+    """Leaders are even, and a hundred new stores hold nothing yet: balance-leader looks everywhere, in vain."""
     summary = Summary(BalancePolicy())
     summary.set_stores([Store(s, f"s{s}:1") for s in range(1, STORES + 1)])
     for number in range(1, 900 * 30 + 1):

@@ -194,3 +194,31 @@ def test_switched_off_midway_what_runs_ends():
         await rig.until(lambda: min(scene.counts(rig)["regions"]) >= 35, limit_s=300)
 
     scene.rig().play(whole)
+
+
+def test_a_hand_over_beside_balancing():
+    """T12, E6: a pod is handed over and restarted while our schedulers balance: no leader is interrupted, none comes
+    back before its store is, and everything is even in the end."""
+    from mooring.handoff.policy import HandoffPolicy
+    from mooring.rehearse.rig import Rig
+    from mooring.rehearse.scenes.restart import RestartScene
+    from mooring.run.config import Config
+
+    scene = RestartScene(regions=60)
+    config = Config(features={"handoff": True, "traffic": True}, handoff=HandoffPolicy(recheck_s=5.0))
+    rig = Rig(seed=1, config=config)
+
+    def even():
+        led = [len(leaders) for leaders in scene.pd(rig).server.tikv.led.values()]
+        return max(led) - min(led) <= 6 and not rig.unsettled()
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: scene.done(rig), limit_s=600)
+        await rig.until(even, limit_s=300)
+
+    rig.play(whole)
+    assert scene.end_state(rig) == {"new": ["demo-tikv-0"], "ready": 3, "deleted with leaders": 0}
