@@ -10,6 +10,7 @@ exactly the difference T(R) − a is moved, and nobody else. Where the count fit
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -170,12 +171,19 @@ def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
 def _in_order(pods: tuple[Pod, ...], target: Target) -> bool:
     """Every slot from 0 on held once, by a pod of its class: nothing to write. True of most workloads."""
     seen: set[int] = set()
+    classes = _classes(target, len(pods))
     for pod in pods:
         slot = slot_of(pod)
-        if slot is None or slot >= len(pods) or pod.labels.get(AFFINITY) != target.class_of(slot).value:
+        if slot is None or slot >= len(pods) or pod.labels.get(AFFINITY) != classes[slot]:
             return False
         seen.add(slot)
     return len(seen) == len(pods)
+
+
+@lru_cache(maxsize=2048)
+def _classes(target: Target, count: int) -> tuple[str, ...]:
+    """The first slots' classes; few pairs of mode and size make up a whole cluster."""
+    return tuple(target.class_of(slot).value for slot in range(count))
 
 
 def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) -> dict[str, int]:
