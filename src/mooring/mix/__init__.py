@@ -25,10 +25,10 @@ enough to let any one spot pod go: its successor is admitted with the class that
 The rebalancer and the two minutes:
 
     decider     Mix(policy, namespace=…): the capability; keys `workload/<kind>/<ns>/<name>` and `node/<name>`
-    workload    Rebalance: one look at one workload; rebalance: who stands wrong, victims, slots; health: what is missing
+    workload    Rebalance: one look at one workload; rebalance: who stands wrong, victims, slots; health: who is missing
     interrupt   Interruption: one look at one doomed node; notices, doomed: who says that a node goes
-    move        the operator `move-replica`; detach: replacement before farewell; room: is there a node that would take it
-    memory      what must outlive a process so that nothing loops; pace: the settings; explain, release: words, and undoing
+    move        the operator `move-replica`; detach: replacement before farewell; room: would a node take it
+    memory      what outlives a process so that nothing loops; pace: the settings; explain, release: words, and undoing
 
 Both halves share one `Admission`: the capability named `mix` owns it as its attribute `admission`, and the replica's
 webhook (`run/reviewer.py`, served by `serve/webhook.py`, in the sandbox by `rehearse/webhooks.py`) asks that one.
