@@ -1,0 +1,111 @@
+"""Cleanup takes back what marks say we did, and nothing else."""
+
+import asyncio
+import json
+
+from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.wishes import RESTART
+from mooring.model.kinds import Kind
+from mooring.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark
+from mooring.rehearse.rig import Rig
+from mooring.run.cleaning import traces
+from mooring.run.config import Config
+from mooring.sandbox.cluster import Cluster
+
+
+def played(scene):
+    """Run a scene on a small cluster with a TidbCluster; every replica is gone at its end."""
+    rig = Rig(
+        seed=5, config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0)), cluster=Cluster(seed=5)
+    )
+    for number in range(4):
+        rig.cluster.add_node(f"n{number}", capacity="on-demand", rack=1)
+    rig.cluster.tidb_cluster("tidb", "demo", tikv=3, with_pd=True)
+
+    async def whole(rig):
+        await rig.sleep(2.0)
+        await rig.until(lambda: rig.cluster.ready("tidb", "demo-tikv") == 3)
+        rig.cluster.pd["tidb", "demo"].load(60)
+        try:
+            await scene(rig)
+        finally:
+            rig.kill()
+            await asyncio.sleep(0)
+
+    rig.play(whole)
+
+
+async def cleaned(rig) -> list[str]:
+    found = await traces(rig.api, rig, "mooring-system")
+    for trace in found:
+        if trace.undo is not None:
+            assert await trace.undo() == "", trace.what
+    return [trace.what for trace in found]
+
+
+def test_a_hand_over_that_was_killed_is_taken_back():
+    """E6 after the end: the evict-leader scheduler, the mark, the status entry and the lease go; asking again finds none."""
+
+    async def scene(rig):
+        rig.start()
+        await rig.until(rig.leads)
+        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
+        pd = rig.cluster.pd["tidb", "demo"]
+        await rig.until(lambda: bool(pd.server.evict_list()))
+        rig.kill()
+        # What the killed one had begun is all there.
+        before = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert HANDOFF in before["metadata"]["annotations"]
+        told = await cleaned(rig)
+        assert any("have leaders again" in line for line in told) and "Lease mooring-system/mooring" in told
+        after = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert HANDOFF not in after["metadata"].get("annotations", {})
+        assert not after.get("status", {}).get("tikv", {}).get("evictLeaderStatus")
+        assert not pd.server.evict_list()
+        assert await cleaned(rig) == []
+
+    played(scene)
+
+
+def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays():
+    """A cordon that was there before us is a person's; a mark that cannot be read is nobody's to touch."""
+
+    def mark(before):
+        return write_mark(
+            Mark(operator="3", source="fleet", reason="retiring", step="cordoned", since=0.0, before=before)
+        )
+
+    async def scene(rig):
+        patch = rig.api.patch
+        seat = write_mark(
+            Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
+        )
+        ours = {CORDONED_BY: mark({"unschedulable": "false"}), RETIRING: mark({})}
+        await patch(Kind.NODE, "", "n0", {"metadata": {"annotations": ours}, "spec": {"unschedulable": True}})
+        theirs = {CORDONED_BY: mark({"unschedulable": "true"})}
+        await patch(Kind.NODE, "", "n1", {"metadata": {"annotations": theirs}, "spec": {"unschedulable": True}})
+        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]
+        await patch(Kind.NODE, "", "n2", {"metadata": {"annotations": {SEAT: seat}}, "spec": {"taints": taints}})
+        await patch(Kind.TIDB_CLUSTER, "tidb", "demo", {"metadata": {"annotations": {HANDOFF: "not a mark"}}})
+        settings = {"metadata": {"namespace": "mooring-system", "name": "mooring-fleet"}, "data": {"template": "x"}}
+        await rig.api.create(Kind.CONFIG_MAP, settings)
+        sets = await rig.api.get(Kind.STATEFUL_SET, "tidb", "demo-tikv")
+        memory = {"metadata": {"annotations": {HOME: json.dumps({"demo-tikv-0": "n0"})}}}
+        await patch(Kind.STATEFUL_SET, "tidb", sets["metadata"]["name"], memory)
+
+        told = await cleaned(rig)
+        nodes = {name: await rig.api.get(Kind.NODE, "", name) for name in ("n0", "n1", "n2")}
+        assert not nodes["n0"]["spec"].get("unschedulable") and nodes["n1"]["spec"]["unschedulable"]
+        for node in nodes.values():
+            assert not [key for key in node["metadata"].get("annotations", {}) if key.startswith("mooring.dev/")]
+        assert [t["key"] for t in nodes["n2"]["spec"]["taints"]] == ["own"]
+        owner = await rig.api.get(Kind.STATEFUL_SET, "tidb", "demo-tikv")
+        assert HOME not in owner["metadata"].get("annotations", {})
+        # What is not ours to touch is said again, and is still there.
+        left = await cleaned(rig)
+        assert len(left) == 2 and set(left) <= set(told)
+        assert (await rig.api.get(Kind.CONFIG_MAP, "mooring-system", "mooring-fleet"))["data"] == {"template": "x"}
+        cluster = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert cluster["metadata"]["annotations"][HANDOFF] == "not a mark"
+
+    played(scene)
