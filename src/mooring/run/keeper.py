@@ -28,6 +28,8 @@ SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 SINCE: Final = "mooring.dev/rotated-at"
 EVERY_S: Final = 10.0
 AT_FIRST_S: Final = 0.5
+#: Certificates at rest are checked this often: their steps take days.
+AT_REST_S: Final = 3600.0
 
 
 class Keeper:
@@ -51,6 +53,8 @@ class Keeper:
         self._serves = serves
         self._directory = Path(directory) if directory else None
         self._bad: Material | None = None
+        #: The Secret's resourceVersion, what it holds, and until when that needs no checking.
+        self._checked: tuple[str, Material, float] | None = None
         self._installed = False
         self._nudge = asyncio.Event()
 
@@ -122,11 +126,19 @@ class Keeper:
             secret: Json | None = await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
         except NotFound:
             secret = None
+        if secret is not None and self._checked is not None:
+            version, checked, until = self._checked
+            if version == secret["metadata"]["resourceVersion"] and self._clock.now() < until:
+                return checked
+        self._checked = None
         material = _material(secret) if secret is not None else None
         if not self._leads():
             return material
         following = advance(material, self._address.names(), self._clock.now())
         if following is material:
+            if secret is not None and material is not None and len(material.authorities) == 1:
+                # At rest: verifying signatures anew every ten seconds would cost more than everything else here.
+                self._checked = (secret["metadata"]["resourceVersion"], material, self._clock.now() + AT_REST_S)
             return material
         try:
             await self._write(secret, following)
