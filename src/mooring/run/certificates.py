@@ -30,7 +30,7 @@ from mooring.issuing import name as subject_name
 PEER_NAME: Final = "mooring-webhook"
 AUTHORITY_DAYS: Final = 365
 LEAF_DAYS: Final = 90
-#: API servers follow webhook configurations within seconds, replicas look every ten.
+#: API servers follow webhook configurations within seconds, replicas look every thirty.
 SETTLED_S: Final = 120.0
 
 

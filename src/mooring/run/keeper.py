@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 SINCE: Final = "mooring.dev/rotated-at"
-EVERY_S: Final = 10.0
+EVERY_S: Final = 30.0
 AT_FIRST_S: Final = 0.5
 #: Certificates at rest are checked this often: their steps take days.
 AT_REST_S: Final = 3600.0
@@ -137,7 +137,7 @@ class Keeper:
         following = advance(material, self._address.names(), self._clock.now())
         if following is material:
             if secret is not None and material is not None and len(material.authorities) == 1:
-                # At rest: verifying signatures anew every ten seconds would cost more than everything else here.
+                # At rest: verifying signatures anew at every look would cost more than everything else here.
                 self._checked = (secret["metadata"]["resourceVersion"], material, self._clock.now() + AT_REST_S)
             return material
         try:
