@@ -149,15 +149,17 @@ class SandboxPlacement:
     """The sandbox's PD over HTTP, on the wall clock."""
 
     def __init__(self, namespace, members=("pd-0",)):
-        self.timeline = Timeline(epoch=time.time())
-        settings = PdSettings(members=members, store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
-        self.pd = SandboxPd(self.timeline, seed=3, cluster="demo", namespace=namespace, settings=settings)
+        self._namespace = namespace
+        self._settings = PdSettings(members=members, store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
 
     async def start(self, names):
+        # Its clock must be everybody's: a heartbeat older than the pod says nothing about the pod.
+        timeline = Timeline(epoch=time.time())
+        self.pd = SandboxPd(timeline, seed=3, cluster="demo", namespace=self._namespace, settings=self._settings)
         for name in names:
             self.pd.attach(name)
         self.pd.load(regions=REGIONS)
-        self._driving = asyncio.ensure_future(WallDriver(self.timeline).run())
+        self._driving = asyncio.ensure_future(WallDriver(timeline).run())
         self._runner = web.AppRunner(pd_app(self.pd), access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

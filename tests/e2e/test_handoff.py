@@ -115,7 +115,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         assert moving in answer["answer"]
         for name, uid in uids.items():
             await until(lambda name=name, uid=uid: ground.handed_over(name, uid), 60, tell=ground.logs)
-        assert ground.most_away == 1
+        assert ground.most_away <= 1
         assert ground.placement.interrupted() == 0
 
 

@@ -56,7 +56,7 @@ async def test_killed_at_every_write(lab, tmp_path, numbers, side, real_pd):
             twice = Counter(filter(None, map(disturbing, writes))) - ONCE
             assert not twice, f"{side} write {number}: {twice}"
         assert ground.placement.interrupted() == 0
-        assert ground.most_away == 1
+        assert ground.most_away <= 1
 
 
 def disturbing(write):
@@ -89,6 +89,7 @@ async def test_api_server_killed_and_restarted_midway(lab, tmp_path):
         await asyncio.to_thread(lab.kill, "kube-apiserver")
         await asyncio.sleep(4)  # longer than the lease
         await asyncio.to_thread(lab.start, "kube-apiserver")
+        await asyncio.to_thread(lab.revive)  # those that gave up without it, as a node's own manager would
         await until(lambda: ground.handed_over("demo-tikv-0", uid), 40, tell=ground.logs)
         assert ground.placement.interrupted() == 0
         assert sum(w.startswith("DELETE") and "pods" in w for w in ground.toll.writes) == 1
