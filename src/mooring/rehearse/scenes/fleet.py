@@ -104,7 +104,8 @@ def build_fleet(rig: Rig, machines: int = 8, racks: int = 4, planes: int = 3, wo
 
 
 def serial_of(rig: Rig, address: str) -> str:
-    return next(s for s, e in rig.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+    serial: str = next(s for s, e in rig.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+    return serial
 
 
 def set_state(rig: Rig, address: str, *states: MachineState) -> None:
