@@ -56,7 +56,7 @@ class Stage:
     def __init__(self, seed: int = 1, say: Callable[[str], None] | None = None) -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(MIDNIGHT + 8.5 * 3600))
         self.config = Config(
-            features={"fleet": True, "handoff": True, "home": True, "mix": True},
+            features={"handoff": True, "home": True, "mix": True},
             handoff=HandoffPolicy(recheck_s=5.0),
             # Thirteen hours of renewals every two seconds would be most of the day's work.
             lease_s=60,
@@ -65,6 +65,13 @@ class Stage:
         )
         self.rig = Rig(seed=seed, config=self.config, cluster=self.cluster)
         self._say = say or (lambda _: None)
+
+    def switch_on(self, feature: str) -> None:
+        """As an administrator does in the settings of a running Mooring."""
+        features = {**self.config.features, feature: True}
+        self.config = self.rig.config = msgspec.structs.replace(self.config, features=features)
+        for one in self.rig.replicas.values():
+            one.replica.apply(self.config)
 
     def say(self, line: str) -> None:
         """A line of narration: what moved, and why."""

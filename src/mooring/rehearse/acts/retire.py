@@ -28,6 +28,7 @@ class Retire:
 
     async def play(self, stage: Stage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
+        stage.switch_on("fleet")
         set_settings(rig, **{settings.CONSTRAINTS: LIMITS, settings.URL: "http://sabakan.sandbox:10080"})
         await rig.until(lambda: len(stored(rig).members) == 11, limit_s=120)
         address, node = rig.cluster.sabakan.entries[SERIAL].ipv4[0], NODE
