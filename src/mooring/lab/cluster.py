@@ -159,6 +159,14 @@ class Lab:
             self.kubectl("delete", "leases", "--all", "-n", "kube-node-lease", "--ignore-not-found")
         self.processes.start(server)
         self.processes.wait_ready([server])
+        if component == "kube-apiserver":
+            self._renew_clients()
+
+    def _renew_clients(self) -> None:
+        """Its clients back off for up to half a minute after an outage; fresh ones are in step at once."""
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            if self.pids().get(name) is not None:
+                self.restart(name)
 
     def restart(self, component: str) -> None:
         self.stop(component)
