@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from spine_ground import Ground, until
 
-pytestmark = pytest.mark.e2e
+# Patient: a real controller may back off for half a minute and more; what is promised is the end, not the time.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 RESTART = "tidb.pingcap.com/restart="
 
 
@@ -21,7 +22,7 @@ def real_pd(request, lab):
     return request.param == "real PD"
 
 
-async def restart(ground, name, within_s=60):
+async def restart(ground, name, within_s=180):
     """What a user does; answers with the writes it took."""
     uid, first = await ground.uid(name), len(ground.toll.writes)
     await asyncio.to_thread(ground.annotate, name, RESTART)
