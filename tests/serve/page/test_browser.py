@@ -93,6 +93,7 @@ async def test_every_key_does_what_the_help_says(site, tab):
     # All nodes, fetched by the page; Enter asks why; Esc gives the focus back.
     await tab.press("3")
     await tab.until("document.querySelector('#nodes .body').innerText.includes('on-demand')")
+    await tab.until("document.activeElement.closest('#nodes .row')")
     await tab.press("ArrowDown")
     await tab.press("Enter")
     await tab.until("document.getElementById('why-text').innerText.includes('placed')")

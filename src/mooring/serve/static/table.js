@@ -7,6 +7,8 @@ const SPARE = 6;
 export class Table {
   // columns: [{name, cls, fill(cell, row, state)}]; source: {count, at(i) -> row | undefined, empty}
   constructor(section, name, columns, onOpen) {
+    this.section = section;
+    this.section.tabIndex = -1; // holds the focus while there are no rows
     this.columns = columns;
     this.onOpen = onOpen;
     this.source = { count: 0, at: () => undefined, empty: "" };
@@ -40,6 +42,7 @@ export class Table {
     this.state = state;
     this.focused = Math.max(0, Math.min(this.focused, source.count - 1));
     this.draw();
+    if (source.count && document.activeElement === this.section) this.focus();
   }
 
   draw() {
@@ -62,7 +65,7 @@ export class Table {
   }
 
   focus(index = this.focused) {
-    if (!this.source.count) return this.root.closest("section").querySelector("h2 button").focus();
+    if (!this.source.count) return this.section.focus();
     this.focused = Math.max(0, Math.min(index, this.source.count - 1));
     const top = this.focused * ROW;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
