@@ -220,5 +220,4 @@ class Place:
         self.lab.kubectl("apply", "-n", self.namespace, "-f", "-", input=yaml.safe_dump(pod))
 
     def gone(self) -> None:
-        self.lab.kubectl("delete", "namespace", self.namespace, "--wait=false")
-        self.lab.kubectl("delete", "nodes", "-l", f"test={self.label}", "--wait=false")
+        self.lab.clear(self.namespace, nodes=f"test={self.label}")

@@ -163,8 +163,7 @@ def test_sampling_loses_homes_and_all_nodes_does_not(lab: Lab, running: Process,
     finally:
         lab.stop(SCHEDULER)
         lab.second_scheduler(config_file(lab, tmp_path, running.extender), SCHEDULER)
-        lab.kubectl("delete", "namespace", namespace, "--wait=false")
-        lab.kubectl("delete", "nodes", "-l", f"test={label}", "--wait=false")
+        lab.clear(namespace, nodes=f"test={label}")
 
 
 def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Place) -> None:

@@ -218,6 +218,20 @@ class Lab:
         self.kubectl("create", "namespace", name)
         return name
 
+    def clear(self, *namespaces: str, nodes: str = "") -> None:
+        """Remove what a test made: its namespaces and the nodes with this label.
+
+        Workloads first, then pods, then nodes: a pod whose node is gone has nobody to end it, and lingers until the
+        controller manager collects it; meanwhile its StatefulSet keeps asking for what the namespace refuses.
+        """
+        for name in namespaces:
+            self.kubectl("delete", "deployments,statefulsets,daemonsets,replicasets,jobs", "--all", "-n", name)
+            self.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0")
+        if namespaces:
+            self.kubectl("delete", "namespaces", *namespaces, "--wait=false")
+        if nodes:
+            self.kubectl("delete", "nodes", "-l", nodes, "--wait=false")
+
     def etcd_compact(self) -> int:
         """Forget every revision but the newest, as etcd does in the long run; returns the revision kept."""
         status = msgspec.json.decode(self._etcdctl("endpoint", "status", "--write-out=json"))
