@@ -184,13 +184,16 @@ class _Page:
 
     async def play_on(self) -> None:
         """After the day: time slows down to what eyes can follow, and kubectl may change things."""
+        from mooring.rehearse.sandbox_stage import SandboxStage
         from mooring.sandbox.facade import Facade
         from mooring.sandbox.paced import PacedLoop
 
         loop = asyncio.get_running_loop()
         if isinstance(loop, PacedLoop):
             loop.pace.speed = KEPT_SPEED
-        self._facade = facade = Facade(self._day.stage.cluster.api.server)
+        stage = self._day.stage
+        assert isinstance(stage, SandboxStage), "only the sandbox needs a facade"
+        self._facade = facade = Facade(stage.rig.cluster.api.server)
         await facade.__aenter__()
         port = self._listener.getsockname()[1]
         note(

@@ -1,24 +1,19 @@
 """The demo's day: every act in order, narrated; the table of promises at the end, also after Ctrl-C or a failure.
 
-The narration holds virtual figures only, so one seed tells one story, byte for byte.
+The day does not know its ground: a stage does (`stage.py`). On the sandbox the narration holds virtual figures only, so
+one seed tells one story, byte for byte.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from mooring.engine.why import explain
 from mooring.rehearse.acts import ACTS
+from mooring.rehearse.sandbox_stage import SandboxStage
 from mooring.rehearse.stage import Act, Check, Stage
 from mooring.rehearse.tally import Tally
-from mooring.sandbox.clock import run_virtual
-from mooring.sandbox.paced import PacedLoop, run_paced
-
-#: Virtual seconds a second between two acts: in effect, as fast as it goes.
-HURRY = 1_000_000.0
 
 
 class Played(msgspec.Struct):
@@ -46,11 +41,13 @@ class Day:
         *,
         seed: int = 1,
         speed: float | None = None,
+        stage: Stage | None = None,
     ) -> None:
+        """Without a stage of another kind: the sandbox, `speed` times as fast as the wall clock, or as it goes."""
         self._narrate = narrate
-        self._speed = speed
         self.acts: tuple[type[Act], ...] = ACTS
-        self.stage = Stage(seed, say=lambda line: narrate(f"           {line}"))
+        self.stage = stage or SandboxStage(seed, speed=speed)
+        self.stage.listen(lambda line: narrate(f"           {line}"))
         self.played: list[Played] = []
         self.tally = Tally()
 
@@ -68,33 +65,31 @@ class Day:
             if beside is not None:
                 await beside.start()
             try:
-                with _hurry():
+                with self.stage.hurry():
                     await self.stage.build()
                 for number, act in enumerate(self.acts, 1):
                     await self._play(number, act())
                 if beside is not None:
                     await beside.keep()
             finally:
-                for name in list(self.stage.rig.replicas):
-                    self.stage.rig.kill(name)
-                if beside is not None:
-                    await beside.stop()
-                await asyncio.sleep(0)
+                try:
+                    if beside is not None:
+                        await beside.stop()
+                finally:
+                    await self.stage.close()
 
-        if self._speed is None:
-            run_virtual(whole, self.stage.cluster.timeline)
-        else:
-            run_paced(whole, self.stage.cluster.timeline, self._speed)
+        self.stage.run(whole)
 
     async def _play(self, number: int, act: Act) -> None:
         self._follow()
-        with _hurry():
+        with self.stage.hurry():
             await self.stage.wait_for(act.at)
         self._follow()
-        self._narrate(f"{number}/{len(self.acts)} {act.at}  {act.title:<34} $ {act.command}")
+        at = self.stage.clock_word(act.at)
+        self._narrate(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
         if act.without:
             self._narrate(f"           (without Mooring: {act.without})")
-        played = Played(act.at, act.title, [])
+        played = Played(at, act.title, [])
         self.played.append(played)
         try:
             played.checks = await act.play(self.stage)
@@ -133,20 +128,6 @@ class Day:
             if answer is not None:
                 return answer.answer
         return "nothing waits and nothing runs"
-
-
-@contextlib.contextmanager
-def _hurry() -> Iterator[None]:
-    """The hours between two acts pass in a moment."""
-    loop = asyncio.get_running_loop()
-    if not isinstance(loop, PacedLoop):
-        yield
-        return
-    pace, loop.pace.speed = loop.pace.speed, HURRY
-    try:
-        yield
-    finally:
-        loop.pace.speed = pace
 
 
 class Around(Protocol):

@@ -1,8 +1,7 @@
 """11:00: a mode is changed; exactly one pod moves."""
 
 from mooring.mix.labels import CUSTOM
-from mooring.model.kinds import Kind
-from mooring.rehearse.scenes.mix import NAMESPACE, given, left_behind, physical, relabel, uids
+from mooring.rehearse.scenes.mix import NAMESPACE, given, left_behind, physical, uids
 from mooring.rehearse.stage import Check, Stage
 
 WANTED = 3
@@ -19,7 +18,7 @@ class ModeChange:
         before, had = uids(rig, "web"), given(rig, "web").count("on-demand")
         nodes = cluster.nodes_of(NAMESPACE, "web")
         began = rig.clock.monotonic()
-        relabel(rig, Kind.DEPLOYMENT, "web", {CUSTOM: str(WANTED)})
+        await stage.kubectl(self.command)
         fewest, away_since, away_s = 5, None, 0.0
 
         def done() -> bool:
@@ -34,7 +33,7 @@ class ModeChange:
 
         await rig.until(done)
         # It stays so: nothing else moves afterwards.
-        await rig.sleep(30.0)
+        await rig.sleep(stage.figures.quiet_s)
         gone = sorted(set(nodes) - set(cluster.nodes_of(NAMESPACE, "web")))
         came = sorted(set(cluster.nodes_of(NAMESPACE, "web")) - set(nodes))
         for old, new in zip(gone, came, strict=False):

@@ -39,7 +39,7 @@ class Notice:
         cut_off = sorted(name for name in _left_on(stage, doomed))
         await rig.until(lambda: not cluster.cloud.spot_nodes() and not left_behind(rig))
         made = rig.writes[writes:]
-        first = next((i for i, w in enumerate(made) if w.startswith(("patch Pod", "evict Pod"))), len(made))
+        first = next((i for i, w in enumerate(made) if w.startswith(stage.figures.first_move)), len(made))
         cordons = sum(w.startswith("patch Node") for w in made[:first])
         stage.say(f"{len(pods)} pods left 12 nodes in {moved_by:.0f} s, each after its replacement was Ready")
         for node in sorted(doomed):

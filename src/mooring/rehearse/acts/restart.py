@@ -38,7 +38,7 @@ class Restart:
         leaders = len(pd.server.led_by(store.id)) if store is not None else 0
         before, interrupted = uid_of(stage, POD), len(pd.interruptions)
         began = stage.rig.clock.monotonic()
-        stage.cluster.annotate(Kind.POD, TIDB, POD, {RESTART: ""})
+        await stage.kubectl(self.command)
         await stage.rig.until(
             lambda: (
                 uid_of(stage, POD) not in {"", before}

@@ -8,7 +8,6 @@ from mooring.rehearse.scenes.fleet import (
     marks_left,
     pods_on,
     seats,
-    set_settings,
     set_state,
     stored,
     taints_of,
@@ -29,7 +28,7 @@ class Retire:
     async def play(self, stage: Stage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
         stage.switch_on("fleet")
-        set_settings(rig, **{settings.CONSTRAINTS: LIMITS, settings.URL: "http://sabakan.sandbox:10080"})
+        await stage.set_fleet(**{settings.CONSTRAINTS: LIMITS})
         await rig.until(lambda: len(stored(rig).members) == 11, limit_s=120)
         address, node = rig.cluster.sabakan.entries[SERIAL].ipv4[0], NODE
         before, pd = pods_on(rig, node), cluster.pd[TIDB, DEMO]

@@ -8,13 +8,12 @@ from mooring.rehearse.stage import DEMO, TIDB, Check, Stage
 #: How often the act looks.
 EVERY_S = 0.25
 SET = f"{DEMO}-tidb"
-#: tidb-operator's own way to restart a component.
-ASKED = {"tidb.pingcap.com/restartedAt": "2026-01-01T09:00:00Z"}
 
 
 class RollingUpdate:
     at = "09:00"
     title = "TiDB rolling update"
+    #: tidb-operator's own way to restart a component.
     command = (
         f"kubectl -n {TIDB} patch tc {DEMO} --type merge "
         """-p '{"spec":{"tidb":{"annotations":{"tidb.pingcap.com/restartedAt":"2026-01-01T09:00:00Z"}}}}'"""
@@ -27,7 +26,7 @@ class RollingUpdate:
         behind = cluster.ready_nodes(TIDB, SET)
         before = {name: uid_of(stage, name) for name in homes}
         fewest, held = len(homes), dict[str, float]()
-        cluster.store.patch(Kind.TIDB_CLUSTER, TIDB, DEMO, {"spec": {"tidb": {"annotations": ASKED}}})
+        await stage.kubectl(self.command)
 
         def done() -> bool:
             nonlocal fewest

@@ -2,7 +2,6 @@
 
 from mooring.balance import BalancePolicy, foreign
 from mooring.balance.summary import Summary
-from mooring.model.kinds import Kind
 from mooring.rehearse.stage import DEMO, TIDB, Check, Stage
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.requests import take_offline
@@ -13,10 +12,15 @@ POD = f"{DEMO}-tikv-3"
 BALANCER = "balance-region-scheduler"
 
 
+def scaled(members: int) -> str:
+    """What one types for so many TiKV members."""
+    return f'kubectl -n {TIDB} patch tc {DEMO} --type merge -p \'{{"spec":{{"tikv":{{"replicas":{members}}}}}}}\''
+
+
 class ScaleOut:
     at = "20:00"
     title = "a TiKV store is added"
-    command = f'kubectl -n {TIDB} patch tc {DEMO} --type merge -p \'{{"spec":{{"tikv":{{"replicas":4}}}}}}\''
+    command = scaled(4)
     without = "every scheduler would count for itself, and the new store would take all moves at once"
 
     async def play(self, stage: Stage) -> list[Check]:
@@ -60,7 +64,7 @@ class ScaleOut:
 
 
 async def _members(stage: Stage, wanted: int) -> None:
-    await stage.rig.api.patch(Kind.TIDB_CLUSTER, TIDB, DEMO, {"spec": {"tikv": {"replicas": wanted}}})
+    await stage.kubectl(scaled(wanted))
     await stage.rig.until(lambda: stage.cluster.ready(TIDB, f"{DEMO}-tikv") == wanted)
 
 

@@ -16,6 +16,7 @@ from mooring.handoff.policy import HandoffPolicy
 from mooring.model.kinds import Kind
 from mooring.model.machine import MachineState
 from mooring.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING
+from mooring.rehearse.ground import Ground
 from mooring.rehearse.rig import Rig
 from mooring.run.config import Config
 from mooring.sandbox.controllers import manifests
@@ -55,14 +56,14 @@ def set_settings(rig: Rig, **data: str) -> None:
         rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, settings.NAME, {"data": data})
 
 
-def stored(rig: Rig) -> Ledger:
+def stored(rig: Ground) -> Ledger:
     found = rig.cluster.store.find(Kind.CONFIG_MAP, rig.config.namespace, ledger.NAME)
     made = read_ledger(project(Kind.CONFIG_MAP, found)) if found is not None else ledger.EMPTY  # type: ignore[arg-type]
     assert isinstance(made, Ledger), made
     return made
 
 
-def seats(rig: Rig) -> dict[str, str]:
+def seats(rig: Ground) -> dict[str, str]:
     """Address → what it is in the stored cluster."""
 
     def word(plane: bool, taint: Any, leaving: bool) -> str:
@@ -71,21 +72,21 @@ def seats(rig: Rig) -> dict[str, str]:
     return {m.address: word(m.control_plane, m.state_taint, m.leaving) for m in stored(rig).members}
 
 
-def taints_of(rig: Rig, node: str) -> dict[str, str]:
+def taints_of(rig: Ground, node: str) -> dict[str, str]:
     spec = rig.cluster.store.get(Kind.NODE, "", node)["spec"]
     return {t["key"]: f"{t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()}
 
 
-def annotations_of(rig: Rig, kind: Kind, namespace: str, name: str) -> dict[str, str]:
+def annotations_of(rig: Ground, kind: Kind, namespace: str, name: str) -> dict[str, str]:
     found = rig.cluster.store.find(kind, namespace, name)
     return dict(found["metadata"].get("annotations") or {}) if found is not None else {}
 
 
-def cordoned(rig: Rig, node: str) -> bool:
+def cordoned(rig: Ground, node: str) -> bool:
     return bool(rig.cluster.store.get(Kind.NODE, "", node)["spec"].get("unschedulable"))
 
 
-def pods_on(rig: Rig, node: str) -> list[str]:
+def pods_on(rig: Ground, node: str) -> list[str]:
     return sorted(p["metadata"]["name"] for p in rig.cluster.store.list(Kind.POD) if node_of(p) == node and active(p))
 
 
@@ -103,17 +104,17 @@ def build_fleet(rig: Rig, machines: int = 8, racks: int = 4, planes: int = 3, wo
     return addresses
 
 
-def serial_of(rig: Rig, address: str) -> str:
+def serial_of(rig: Ground, address: str) -> str:
     serial: str = next(s for s, e in rig.cluster.sabakan.entries.items() if e.ipv4[0] == address)
     return serial
 
 
-def set_state(rig: Rig, address: str, *states: MachineState) -> None:
+def set_state(rig: Ground, address: str, *states: MachineState) -> None:
     for state in states:
         rig.cluster.sabakan.set_state(serial_of(rig, address), state)
 
 
-def marks_left(rig: Rig) -> Iterator[str]:
+def marks_left(rig: Ground) -> Iterator[str]:
     """Marks that say something is under way."""
     for node in rig.cluster.store.list(Kind.NODE):
         if RETIRING in (node["metadata"].get("annotations") or {}):
@@ -204,7 +205,7 @@ def before_of(rig: Rig, node: str) -> Any:
     return msgspec.json.decode(text)["before"] if text else None
 
 
-def register_nodes(rig: Rig, names: Iterable[str]) -> None:
+def register_nodes(rig: Ground, names: Iterable[str]) -> None:
     """A machine for each of these nodes, known by the address the node has; racks as the nodes' labels say."""
     registry = rig.cluster.sabakan = SandboxSabakan(rig.cluster.timeline, ipam=Ipam())
     for number, name in enumerate(names, 1):

@@ -10,6 +10,7 @@ from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, LEAVING
 from mooring.ports import Json
+from mooring.rehearse.ground import Ground
 from mooring.rehearse.rig import Rig
 from mooring.run.config import Config
 from mooring.sandbox.controllers import manifests, podstate
@@ -39,24 +40,24 @@ def relabel(rig: Rig, kind: Kind, name: str, labels: Mapping[str, str | None]) -
     rig.cluster.store.patch(kind, NAMESPACE, name, {"metadata": {"labels": dict(labels)}})
 
 
-def given(rig: Rig, name: str) -> list[str]:
+def given(rig: Ground, name: str) -> list[str]:
     """The classes that the active pods of a workload were given, sorted."""
     pods = [p for p in rig.cluster.pods(NAMESPACE, name) if podstate.active(p)]
     return sorted(p["metadata"]["labels"].get(AFFINITY, "-") for p in pods)
 
 
-def physical(rig: Rig, name: str) -> list[str]:
+def physical(rig: Ground, name: str) -> list[str]:
     """The classes of the nodes they are on, sorted; by the names of the scene's nodes."""
     return sorted(
         "spot" if node.startswith("s") else "on-demand" for node in rig.cluster.nodes_of(NAMESPACE, name).values()
     )
 
 
-def uids(rig: Rig, name: str) -> set[str]:
+def uids(rig: Ground, name: str) -> set[str]:
     return {p["metadata"]["uid"] for p in rig.cluster.pods(NAMESPACE, name) if podstate.active(p)}
 
 
-def left_behind(rig: Rig) -> list[str]:
+def left_behind(rig: Ground) -> list[str]:
     """Marks of ours on pods and nodes."""
     store = rig.cluster.store
     found = [
@@ -70,7 +71,7 @@ def left_behind(rig: Rig) -> list[str]:
     return found
 
 
-async def admitting(rig: Rig) -> None:
+async def admitting(rig: Ground) -> None:
     """Until a replica leads and the API server asks it about new pods."""
     await rig.until(rig.leads)
     await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
@@ -172,7 +173,7 @@ class NoticeScene:
         return found + [f"pod {name} that nobody owns" for name in sorted(every - owned)]
 
 
-def serving(rig: Rig, name: str) -> int:
+def serving(rig: Ground, name: str) -> int:
     """Ready pods behind the application's own label, attached or not: what a Service sends to."""
     pods = rig.cluster.store.list(Kind.POD, NAMESPACE)
     return sum(podstate.ready(p) and podstate.active(p) and podstate.labels_of(p).get("app") == name for p in pods)
