@@ -223,7 +223,7 @@ async def local_volume_held(g: Ground) -> None:
     pod = g.rig.pod(NS, "demo-tikv-0")
     g.cluster.cordon(pod["spec"]["nodeName"])
     g.annotate(0, restart="")
-    await g.until(lambda: any(r.waits is not None and r.waits.state == "held" for r in g.engine.running.values()))
+    await g.until(lambda: any(v.state == "held" for v in g.engine.verdicts.values()))
     g.ask("pod/tidb/demo-tikv-0")
     g.ask(f"node/{pod['spec']['nodeName']}")
 

@@ -13,17 +13,12 @@ import msgspec
 from mooring.handoff import eviction, members, restart
 from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
 from mooring.handoff.members import MemberLook
+from mooring.handoff.operators import eviction_for, eviction_operator, read_back, restart_for
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
 from mooring.handoff.restart import steer_restart
-from mooring.handoff.status import (
-    evicting_target,
-    foreign_evictions,
-    missing_members,
-    pod_subject,
-    store_target,
-    tikv_target,
-)
+from mooring.handoff.status import foreign_evictions, missing_members, pod_subject, store_target
+from mooring.handoff.volumes import Stuck, stuck_volume
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
 from mooring.handoff.words import words
 from mooring.handoff.writing import clear_mark, marks_of
@@ -35,19 +30,18 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import Mark
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason, State
-from mooring.model.tidb import PdView, Store, TidbCluster
+from mooring.model.tidb import PdView, TidbCluster
 from mooring.traffic import Queue
 from mooring.world.read import WorldRead
 
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 
-#: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
-STORE_COST: Final = 10
-NODE_COST: Final = 4
 #: A scheduler that appears on a store this soon after we ended our own there is a late write of ours: of a leader that
 #: stalled between the fence and the wire. PD knows no precondition that could have stopped it.
 LATE_S: Final = 300.0
+#: Reasons that only a person ends, before anything has begun.
+TOLD: Final = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
 
 class Handoff:
@@ -72,6 +66,10 @@ class Handoff:
                     yield f"{pod.namespace}/{pod.labels[INSTANCE]}"
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 yield str(cluster)
+            case Change(kind=Kind.NODE, key=key):
+                # Cordoned or not: whether a member with a volume there could come back.
+                bound = (p for p in world.pods_on(key.name) if p.claims and p.labels.get(COMPONENT) == "tikv")
+                yield from (f"{p.namespace}/{p.labels[INSTANCE]}" for p in bound if INSTANCE in p.labels)
             case OperatorEnded(operator=operator):
                 yield operator.args["cluster"]
 
@@ -98,11 +96,12 @@ class Handoff:
         wishes = self._wishes(pods, now)
         for pod, wish in wishes:
             instructions.extend(_warn_unknown(pod, wish))
-            answer = self._want(tc, pod, wish, marks, view, lost, queue, now)
+            stuck = stuck_volume(pod, world) if wish.value == DELETE_POD else None
+            answer = self._want(tc, pod, wish, marks, view, lost, queue, now, stuck)
             if isinstance(answer, Verdict):
                 verdicts.append(msgspec.structs.replace(answer, subject=pod_subject(pod.key)))
-                if answer.reason == Reason.ONE_STORE:
-                    instructions.append(_one_store(pod, answer.detail))
+                if answer.reason in TOLD:
+                    instructions.append(_tell(pod, answer))
             elif answer is not None:
                 proposals.append(answer)
         proposals.extend(_orphans(tc, marks, wishes, queue))
@@ -149,6 +148,7 @@ class Handoff:
         lost: str,
         queue: Queue,
         now: float,
+        stuck: Stuck | None,
     ) -> Operator | Verdict | None:
         """The operator this wish needs next, or the sentence that says why not yet."""
         cluster = tc.key
@@ -162,6 +162,8 @@ class Handoff:
                 f"{pod.name} was given up: {mark.detail}",
                 "remove the annotation to ask again",
             )
+        if stuck is not None and wish.may_wait:
+            return Verdict(State.HELD, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
         if view is None:
             return Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
         store = view.store_of(pod.name)
@@ -169,9 +171,13 @@ class Handoff:
             return Verdict(State.WAITS, Reason.STORE_UNKNOWN, f"PD knows no store of {pod.name}")
         live = queue.holder(store_target(cluster, store.id))
         if live is not None:
-            if wish.value == DELETE_POD and _proven(queue, live) and not self._doubted(view, store.id, now):
-                return _restart(cluster, pod, wish, store)
-            return None
+            if wish.value != DELETE_POD or not _proven(queue, live) or self._doubted(view, store.id, now):
+                return None
+            if stuck is not None:
+                return Verdict(
+                    State.HELD, Reason.LOCAL_VOLUME, f"{pod.name} is empty, and {stuck.detail}", stuck.remedy
+                )
+            return restart_for(cluster, pod, wish, store)
         if not others_up(view, store.id):
             return Verdict(
                 State.HELD,
@@ -180,7 +186,7 @@ class Handoff:
             )
         if store.state != "Up":
             return Verdict(State.WAITS, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
-        return _eviction(cluster, pod, wish, store.id)
+        return eviction_for(cluster, pod, wish, store.id)
 
     def _doubted(self, view: PdView, store_id: int, now: float) -> bool:
         """Proven once, but not as PD shows it now: its restart would only be turned back."""
@@ -262,129 +268,13 @@ class Handoff:
             for name, mark in sorted((marks_of(tc) or {}).items()):
                 if mark.step == GAVE_UP:
                     continue
-                yield from _read_back(tc.key, name, mark)
+                yield from read_back(tc.key, name, mark)
             yield from members.resumed_members(tc, world)
 
 
 def _proven(queue: Queue, live: Operator) -> bool:
     """Held empty: its phase has fallen to what it keeps until the end."""
     return live.kind == eviction.KIND and queue.is_running(live.id) and (queue.phase(live.id) or 0) >= 1
-
-
-def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) -> dict[str, str]:
-    return {
-        "cluster": str(cluster),
-        "pod": f"{cluster.namespace}/{pod}",
-        "uid": uid,
-        "store": str(store),
-        "value": value,
-        "annotation": key,
-    }
-
-
-def _eviction(cluster: Key, pod: Pod, wish: Wish, store_id: int) -> Operator:
-    return _eviction_operator(
-        cluster, pod.name, pod.uid, store_id, wish.value, wish.key, wish.detail, deadline=wish.deadline
-    )
-
-
-def _eviction_operator(
-    cluster: Key,
-    pod: str,
-    uid: str,
-    store_id: int,
-    value: str,
-    key: str,
-    detail: str,
-    *,
-    deadline: float | None = None,
-    id_: str = "",
-    reason: Reason = Reason.ASKED,
-) -> Operator:
-    store, evicting = store_target(cluster, store_id), evicting_target(cluster)
-    # On a doomed node nobody waits for his turn: every store there loses its leaders one way or the other.
-    exclusive = {evicting: 1} if deadline is None else {}
-    held = exclusive if value == DELETE_POD else {}
-    return Operator(
-        id=id_,
-        source="handoff",
-        kind=eviction.KIND,
-        subject=store,
-        claims=(store,),
-        steps=eviction.STEPS,
-        phases=({store: STORE_COST, **exclusive}, held),
-        deadline=deadline,
-        reason=reason if deadline is None else Reason.DEADLINE,
-        detail=detail,
-        args=_args(cluster, pod, uid, store_id, value, key),
-    )
-
-
-def _restart(cluster: Key, pod: Pod, wish: Wish, store: Store) -> Operator:
-    return _restart_operator(
-        cluster, pod.name, pod.uid, pod.node, store.id, wish.key, wish.detail, deadline=wish.deadline
-    )
-
-
-def _restart_operator(
-    cluster: Key,
-    pod: str,
-    uid: str,
-    node: str,
-    store_id: int,
-    key: str,
-    detail: str,
-    *,
-    deadline: float | None = None,
-    id_: str = "",
-) -> Operator:
-    subject = pod_subject(Key(cluster.namespace, pod))
-    cost = {tikv_target(cluster): 1}
-    if node:
-        cost[f"node/{node}"] = NODE_COST
-    return Operator(
-        id=id_,
-        source="handoff",
-        kind=restart.KIND,
-        subject=subject,
-        claims=(subject,),
-        steps=restart.STEPS,
-        phases=(cost,),
-        deadline=deadline,
-        detail=detail,
-        args=_args(cluster, pod, uid, store_id, DELETE_POD, key),
-    )
-
-
-def _read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
-    key = "mooring.dev/leaving" if mark.source != "handoff" else "mark"
-    evicts = _eviction_operator(
-        cluster,
-        name,
-        mark.pod_uid,
-        mark.store_id,
-        mark.value,
-        key,
-        mark.detail,
-        deadline=mark.deadline,
-        id_=mark.operator,
-        reason=Reason.RESUMED,
-    )
-    begun = mark.step == eviction.DELETING
-    yield Resumed(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
-    if begun:
-        restarts = _restart_operator(
-            cluster,
-            name,
-            mark.pod_uid,
-            mark.node,
-            mark.store_id,
-            key,
-            mark.detail,
-            deadline=mark.deadline,
-            id_=mark.restart or f"{mark.operator}-restart",
-        )
-        yield Resumed(restarts, 0, 0, mark.since)
 
 
 def _orphans(
@@ -396,7 +286,7 @@ def _orphans(
         if mark.step == GAVE_UP or name in asked or queue.holder(store_target(tc.key, mark.store_id)) is not None:
             continue
         detail = f"the mark of {name} has nobody behind it"
-        yield _eviction_operator(
+        yield eviction_operator(
             tc.key, name, mark.pod_uid, mark.store_id, mark.value, "mark", detail, reason=Reason.SWEPT
         )
 
@@ -427,5 +317,7 @@ def _warn_unknown(pod: Pod, wish: Wish) -> Iterator[Instruction]:
         )
 
 
-def _one_store(pod: Pod, detail: str) -> Instruction:
-    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.ONE_STORE, message=detail, warning=True)
+def _tell(pod: Pod, verdict: Verdict) -> Instruction:
+    """What a person must do is told where a person looks: as an Event on the pod."""
+    text = f"{verdict.detail}; {verdict.remedy}" if verdict.remedy else verdict.detail
+    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)

@@ -3,7 +3,7 @@
     recorded ──► evicting ──► proven empty ──► (restart deletes the pod) ──► new pod Ready, store Up ──► ended
        │            │              │                                                                      ▲
        │            ▼              ▼                                                                      │
-       └── annotation removed · expired · timeout · store id changed · member scaled in · one store ──────┘
+       └── annotation removed · expired · timeout · store id changed · scaled in · one store · stuck ─────┘
                             each way out: scheduler removed from PD, then mark and status entry cleared
 
 `steer_eviction` is a pure function of what is observed. Each call finds the place in the diagram anew, so a crash at
@@ -22,6 +22,7 @@ import msgspec
 
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
+from mooring.handoff.volumes import Stuck, stuck_volume
 from mooring.handoff.wishes import DELETE_POD, EXPIRATION, NONE, Wish, wish_of
 from mooring.handoff.writing import clear_mark, marks_of, put_mark, replace_with_memory, rfc3339
 from mooring.model.cluster import Key, Pod
@@ -58,6 +59,8 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     lost: str
     #: Its restart has been released and not ended: what happens to the pod is that one's business now.
     restarting: bool
+    #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
+    stuck: Stuck | None
     now: float
 
     @property
@@ -90,6 +93,8 @@ def observe(
     cluster = Key(namespace, args["cluster"].partition("/")[2])
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
+    wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
     return Scene(
         cluster=cluster,
         name=name,
@@ -98,11 +103,12 @@ def observe(
         tc=tc,
         marks=marks_of(tc) if tc is not None else {},
         pod=pod,
-        wish=wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None,
+        wish=wish,
         view=world.pd(cluster),
         seen_at=world.pd_observed_at(cluster) or 0.0,
         lost=world.pd_lost(cluster),
         restarting=restarting,
+        stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
         now=now,
     )
 
@@ -266,6 +272,8 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
         return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")
     if scene.wish.value != running.operator.args["value"]:
         return End(Reason.WITHDRAWN, f"the wish changed to {scene.wish.value}")
+    if scene.stuck is not None and scene.wish.may_wait:
+        return End(Reason.LOCAL_VOLUME, f"the leaders may stay: {scene.stuck.detail}")
     if scene.view is not None and not scene.lost:
         store = scene.view.store_of(scene.name)
         if store is not None and store.id != scene.store_id:

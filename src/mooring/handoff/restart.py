@@ -2,7 +2,7 @@
 
     released ──► proven once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
                       │
-                      └── leaders came back · annotation removed: ended, nothing deleted
+                      └── leaders came back · annotation removed · nowhere to come back to: ended, nothing deleted
 
 The proof is made anew, on looks at PD that began after the release: PD may have restarted or failed over since the
 eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
@@ -13,7 +13,6 @@ import msgspec
 from mooring.handoff.eviction import DELETING, Scene, is_back, observe, prove
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
-from mooring.handoff.volumes import stuck_volume
 from mooring.handoff.wishes import DELETE_POD
 from mooring.handoff.writing import put_mark
 from mooring.model.decision import Course, End, Glance, Running, Verdict
@@ -40,11 +39,11 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
         return Course(
             step=DELETE, end=End(Reason.WITHDRAWN, "the wish to restart was withdrawn before the pod was deleted")
         )
-    stuck = stuck_volume(pod, world)
-    if stuck:
-        return _wait(scene, policy, State.HELD, Reason.LOCAL_VOLUME, stuck, f"kubectl uncordon {pod.node}")
+    if scene.stuck is not None:
+        # Ended, not held: a restart that waits for a person would keep every other member's waiting, too.
+        return Course(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {scene.stuck.detail}"))
     if scene.lost or scene.view is None:
-        return _wait(scene, policy, State.WAITS, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
+        return _wait(scene, policy, scene.lost or "PD has not been looked at yet")
     if scene.seen_at <= max(running.promoted_at, running.acted_at):
         return Course(step=DELETE, glances=(Glance(scene.cluster, now),))
     doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
@@ -88,10 +87,10 @@ def _await(scene: Scene, policy: HandoffPolicy) -> Course:
     )
 
 
-def _wait(scene: Scene, policy: HandoffPolicy, state: State, reason: Reason, detail: str, remedy: str = "") -> Course:
+def _wait(scene: Scene, policy: HandoffPolicy, detail: str) -> Course:
     return Course(
         step=DELETE,
-        waits=Verdict(state, reason, detail, remedy),
+        waits=Verdict(State.WAITS, Reason.PD_UNREACHABLE, detail),
         glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
         again_at=scene.now + policy.recheck_s,
     )

@@ -38,6 +38,15 @@ class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
+    @property
+    def may_wait(self) -> bool:
+        """A person's wish can wait until the pod has somewhere to go.
+
+        A node that is to be emptied (a retiring machine, a spot notice) takes the pod with it in the end: its leaders
+        should have left by then.
+        """
+        return self.key != LEAVING
+
 
 def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
     """The one wish that counts, or None."""
