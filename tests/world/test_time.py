@@ -40,6 +40,20 @@ def test_changes_carry_old_and_new(world, rows):
     assert [(c.old, c.new) for c in (born, changed, died)] == [(None, first), (first, second), (second, None)]
 
 
+def test_a_version_that_shows_nothing_new_is_kept_and_is_no_news(world, rows):
+    """A kubelet's note on a container wakes nobody; the row has the version that the next write needs, and a look
+    that something else causes sees it."""
+    first, noted, moved = rows.pod("p", cpu=5), rows.pod("p", cpu=5), rows.pod("p", cpu=5, node="n1")
+    world.apply(Seen(Kind.POD, first))
+    assert world.apply(Seen(Kind.POD, noted)) == []
+    assert world.pod(Key("a", "p")) is noted
+    assert world.pod(Key("a", "p")).resource_version == "102" != first.resource_version
+    assert world.apply(Seen(Kind.POD, first)) == [], "the note moved time on all the same"
+    (change,) = world.apply(Seen(Kind.POD, moved))
+    assert (change.old, change.new) == (noted, moved)
+    assert world.check() == []
+
+
 def test_the_dead_stay_dead(world, rows):
     """A late event about a pod that was seen to go does not bring it back; its namesake may come."""
     pod = rows.pod("p", "u1")

@@ -5,6 +5,7 @@ operators run. Answers come in the order of promotion.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mooring.model.events import Change, Happening, PdLost, PdSeen, RegionsSeen
 from mooring.model.kinds import Kind
@@ -12,6 +13,7 @@ from mooring.model.operator import Operator
 
 #: Whoever waits for the machine registry: it names nobody.
 _REGISTRY = "registry"
+_NOBODY: Final[dict[str, None]] = {}
 
 
 class Concerns:
@@ -50,7 +52,10 @@ class Concerns:
                 names = (f"cluster/{key}", f"workload/{kind}/{key}")
             case _:
                 names = (_REGISTRY,)
-        return tuple(dict.fromkeys(id_ for name in names for id_ in self._by_name.get(name, ())))
+        found: dict[str, None] = {}
+        for name in names:
+            found.update(self._by_name.get(name, _NOBODY))
+        return found
 
 
 def _names_of(operator: Operator) -> Iterator[str]:

@@ -29,8 +29,7 @@ from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import Glances
 from mooring.engine.intake import Intake
-from mooring.engine.story import Story, entry_of
-from mooring.model.cluster import Key
+from mooring.engine.story import Story, cause_of, entry_of
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
 from mooring.model.events import (
     Change,
@@ -62,13 +61,15 @@ class Engine:
         self.world = world
         self.queue = queue
         self.story = Story()
-        self.capabilities = {c.name: c for c in capabilities}
+        #: By name, and asked in that order.
+        self.capabilities = {c.name: c for c in sorted(capabilities, key=lambda c: c.name)}
         self._of_source = {source: c for c in capabilities for source in c.sources}
         #: Told of every change of the world right after it happened, leading or not (admission counts by it).
         self.observers: list[Callable[[Change], None]] = []
         self._slice = slice_
-        #: The features that are switched on.
+        #: The features that are switched on, and who is asked about what happens (`_switch` sets both).
         self.on: frozenset[str] = frozenset()
+        self._listening: dict[str, Capability] = {}
         self.synced = False
         self.leading = False
         #: True once marks have been read back: only then are operators proposed and promoted.
@@ -160,21 +161,21 @@ class Engine:
             case PdSeen(cluster=cluster):
                 self._glances.answered(cluster, self.now)
                 self.world.note_pd(cluster, event.view, event.at)
-                self._touch(event, f"pd/{cluster}")
+                self._touch(event)
             case PdLost(cluster=cluster):
                 self._glances.answered(cluster, self.now)
                 self.world.note_pd_lost(cluster, event.detail)
-                self._touch(event, f"pd/{cluster}")
-            case RegionsSeen(cluster=cluster):
-                self._touch(event, f"regions/{cluster}")
+                self._touch(event)
+            case RegionsSeen():
+                self._touch(event)
             case MachinesSeen():
                 self._glances.answered_machines()
                 self.world.note_machines(event.machines, event.at)
-                self._touch(event, "machines")
+                self._touch(event)
             case MachinesLost():
                 self._glances.answered_machines()
                 self.world.note_machines_lost(event.detail, event.at)
-                self._touch(event, "machines")
+                self._touch(event)
             case Synced():
                 self.synced = True
             case Led(leading=leading):
@@ -190,16 +191,17 @@ class Engine:
         for change in changes:
             for observe in self.observers:
                 observe(change)
-            self._touch(change, f"{change.kind}/{change.key}")
+            self._touch(change)
 
-    def _touch(self, happening: Happening, cause: str) -> None:
+    def _touch(self, happening: Happening) -> None:
         """Mark dirty what this may concern. Before we decide there is no need: then everything is looked at once."""
         if not self.deciding:
             return
         # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
-        for name in sorted(self.capabilities if isinstance(happening, RegionsSeen) else self.on):
-            for key in self.capabilities[name].touched(happening, self.world):
-                self._agenda.look((name, key), cause)
+        asked = self.capabilities if isinstance(happening, RegionsSeen) else self._listening
+        for name, capability in asked.items():
+            for key in capability.touched(happening, self.world):
+                self._agenda.look((name, key), cause_of(happening))
         for operator_id in self._concerns.of(happening):
             self._agenda.steer(operator_id)
 
@@ -240,22 +242,20 @@ class Engine:
     def _resume(self) -> None:
         """Read the marks; what they name is running and charged before anything else may be promoted."""
         # PD is asked about every cluster first: a mark alone does not say how far its operator has come.
-        unseen = [tc.key for tc in self.world.tidb_clusters() if self._unseen(tc.key)]
-        if any(True for name in sorted(self.capabilities) for _ in self.capabilities[name].waits_for(self.world)):
+        seen, lost = self.world.pd, self.world.pd_lost
+        unseen = [tc.key for tc in self.world.tidb_clusters() if seen(tc.key) is None and not lost(tc.key)]
+        if any(True for capability in self.capabilities.values() for _ in capability.waits_for(self.world)):
             self._glances.wish(Glance(key, self.now) for key in unseen)
             return
         self._learn(self.queue.tick(self.now))
         # Marks are read back even of a feature that was switched off meanwhile: what has begun must end well.
-        for name in sorted(self.capabilities):
-            for resumed in self.capabilities[name].resume(self.world, self.now):
+        for capability in self.capabilities.values():
+            for resumed in capability.resume(self.world, self.now):
                 self._take_back(resumed)
         self.deciding = True
-        for name in sorted(self.on):
-            for key in self.capabilities[name].keys(self.world):
+        for name, capability in self._listening.items():
+            for key in capability.keys(self.world):
                 self._agenda.look((name, key), "resume")
-
-    def _unseen(self, cluster: Key) -> bool:
-        return self.world.pd(cluster) is None and not self.world.pd_lost(cluster)
 
     def _take_back(self, resumed: Resumed) -> None:
         operator = resumed.operator
@@ -277,6 +277,7 @@ class Engine:
         on = on & self.capabilities.keys()  # a feature may be served by something that decides nothing
         switched_on, switched_off = on - self.on, self.on - on
         self.on = on
+        self._listening = {name: capability for name, capability in self.capabilities.items() if name in on}
         for name in sorted(switched_off):
             sources = self.capabilities[name].sources
             for operator in [o for o in self.waiting.values() if o.source in sources]:
@@ -359,7 +360,7 @@ class Engine:
         if course.phase is not None and course.phase > running.phase:
             running.phase = course.phase
             self._learn(self.queue.advance(operator_id, course.phase))
-            self._look_again(operator, f"operator/{operator_id}")
+            self._look_again(operator)
         for instruction in course.instructions:
             self._issue(instruction, waiter, operator_id)
         self._glances.wish(course.glances)
@@ -413,14 +414,14 @@ class Engine:
         self._flight.forget((OPERATOR, event.id))
         self._say(event.how, event.id, operator, reason=event.reason, text=self._last_words.pop(event.id, event.detail))
         # Whoever proposed it looks again: the world may already want the next thing.
-        self._look_again(operator, f"operator/{event.id}")
+        self._look_again(operator)
         self._make_room(operator.source)
 
-    def _look_again(self, operator: Operator, cause: str) -> None:
-        capability = self._of_source[operator.source]
+    def _look_again(self, operator: Operator) -> None:
+        capability, ended = self._of_source[operator.source], OperatorEnded(operator)
         if capability.name in self.on:
-            for key in capability.touched(OperatorEnded(operator), self.world):
-                self._agenda.look((capability.name, key), cause)
+            for key in capability.touched(ended, self.world):
+                self._agenda.look((capability.name, key), cause_of(ended))
 
     def _make_room(self, source: str) -> None:
         for slot in self._turned_away.pop(source, {}):

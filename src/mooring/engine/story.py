@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
 from mooring.model.operator import Operator
 
 
@@ -63,6 +64,21 @@ class Story:
         """Entries since the last call: for logs, metrics and the page."""
         fresh, self._fresh = self._fresh, []
         return fresh
+
+
+def cause_of(happening: Happening) -> str:
+    """The id of what happened, as those that it sets in motion carry it."""
+    match happening:
+        case Change(kind=kind, key=key):
+            return f"{kind}/{key}"
+        case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
+            return f"pd/{cluster}"
+        case RegionsSeen(cluster=cluster):
+            return f"regions/{cluster}"
+        case OperatorEnded(operator=operator):
+            return f"operator/{operator.id}"
+        case _:
+            return "machines"
 
 
 def subjects_of(operator: Operator) -> tuple[str, ...]:

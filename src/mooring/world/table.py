@@ -6,10 +6,11 @@ the watch does. So:
 - an object with an older resourceVersion than the stored one of the same uid is not news. Versions are compared as
   numbers, and only within one uid, the one comparison that Kubernetes promises; what is not a number is taken as new;
 - a uid that was seen to go never comes back (uids are not reused). The last few thousand are remembered;
-- a list is the whole truth and overrules both, so that even a restored etcd heals with the next list.
+- a list is the whole truth and overrules both, so that even a restored etcd heals with the next list;
+- a version that shows nothing new in the row (a kubelet's note on a container, a heartbeat) is stored and is no news.
 """
 
-from collections.abc import Iterable, Iterator, ValuesView
+from collections.abc import Callable, Iterable, Iterator, ValuesView
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -38,11 +39,13 @@ class Table(Generic[T]):
     most do not, is one lookup and one store; and dicts of strings are nothing for the garbage collector to walk.
     """
 
-    __slots__ = ("_gone", "_gone_before", "_names", "_rows", "synced")
+    __slots__ = ("_gone", "_gone_before", "_names", "_rows", "by_uid", "synced")
 
     def __init__(self) -> None:
         self._rows: dict[str, T] = {}
         self._names: dict[str, dict[str, str]] = {}
+        #: The dict's own: several lookups per event, none of them worth a call of ours.
+        self.by_uid: Callable[[str], T | None] = self._rows.get
         # Two generations, so that forgetting costs nothing and memory stays bounded.
         self._gone: set[str] = set()
         self._gone_before: set[str] = set()
@@ -59,9 +62,6 @@ class Table(Generic[T]):
         """Of a cluster-scoped kind."""
         uid = self._names.get("", _NO_NAMES).get(name)
         return None if uid is None else self._rows[uid]
-
-    def by_uid(self, uid: str) -> T | None:
-        return self._rows.get(uid)
 
     def rows(self, uids: Iterable[str]) -> tuple[T, ...]:
         rows = self._rows
@@ -87,6 +87,15 @@ class Table(Generic[T]):
             return new.uid not in self._gone and new.uid not in self._gone_before
         version, known = new.resource_version, old.resource_version
         return not version or (version != known and not older(version, known))
+
+    def shows_the_same(self, old: T, new: T) -> bool:
+        """Whether all that is new in `new` is its version: then there is nothing to decide anew."""
+        version = new.resource_version
+        # Nobody else has seen this row yet, so it may wear the old version while the two are compared.
+        _set(new, "resource_version", old.resource_version)
+        same: bool = new == old
+        _set(new, "resource_version", version)
+        return same
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 

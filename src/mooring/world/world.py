@@ -65,7 +65,8 @@ class World:
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: KubeEvent) -> list[Change]:
-        """Take an event in; say what it changed. What is late or already known changes nothing."""
+        """Take an event in; say what it changed. What is late, already known, or new in its version alone changes
+        nothing."""
         changes: list[Change] = []
         match event:
             case Seen():
@@ -118,15 +119,17 @@ class World:
                 return
         elif not table.is_news(old, new):
             return
-        key = new.key
         if old is None:
-            assert new.uid, f"{kind} {key} has no uid: it did not come from an API server"
-            namesake = table.get(key)
+            assert new.uid, f"{kind} {new.key} has no uid: it did not come from an API server"
+            namesake = table.get(new.key)
             if namesake is not None:
                 self._remove(kind, namesake, changes, for_good=True)
+        elif table.shows_the_same(old, new):
+            table.put(old, new)
+            return
         table.put(old, new)
         self._index(kind, old, new)
-        changes.append(Change(kind, key, old, new))
+        changes.append(Change(kind, new.key, old, new))
 
     def _go(self, event: Gone, changes: list[Change]) -> None:
         table = self._tables[event.kind]
