@@ -59,7 +59,8 @@ class Boards(Protocol):
 
 
 class Ground(Protocol):
-    config: Config
+    @property
+    def config(self) -> Config: ...
 
     @property
     def cluster(self) -> Boards: ...

@@ -53,7 +53,7 @@ class SandboxStage(Stage):
     async def open_scheduler(self) -> None:
         ask_mooring(self._rig)
 
-    def place_pd(self) -> None:
+    async def place_pd(self) -> None:
         cluster = self._rig.cluster
         cluster.pd[TIDB, DEMO] = SandboxPd(cluster.timeline, seed=self._seed, cluster=DEMO, namespace=TIDB)
 

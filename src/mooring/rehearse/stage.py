@@ -98,7 +98,7 @@ class Stage(ABC):
         """A `tidb-scheduler` that asks Mooring."""
 
     @abstractmethod
-    def place_pd(self) -> None:
+    async def place_pd(self) -> None:
         """A PD for the cluster that is about to be made."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class Stage(ABC):
             await rig.api.create(Kind.NAMESPACE, {"metadata": {"name": namespace}})
         await self.add_nodes(_names("n", range(6)), capacity="on-demand")
         await self.open_scheduler()
-        self.place_pd()
+        await self.place_pd()
         await rig.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
         for name in (f"{DEMO}-tikv", f"{DEMO}-tidb", f"{DEMO}-pd"):
             await rig.until(lambda name=name: self._ready(TIDB, name) == 3)  # type: ignore[misc]

@@ -28,9 +28,16 @@ class AddressTakenError(Exception):
 
 
 async def live(
-    config: Config, settings: Callable[[], Resolved], api: KubeApi, server: str, say: Callable[[str], None]
+    config: Config,
+    settings: Callable[[], Resolved],
+    api: KubeApi,
+    server: str,
+    say: Callable[[str], None],
+    *,
+    born: Callable[[Replica], None] = lambda _: None,
 ) -> None:
-    """Until canceled. `server` is the API server's URL; `say` tells the person who started us."""
+    """Until canceled. `server` is the API server's URL; `say` tells the person who started us; `born` gets to know the
+    replica, for whoever lives in the same process."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
     hook_address = advertised(hook_host, hook_port, config.advertise_address, server)
@@ -45,6 +52,7 @@ async def live(
         capabilities=capabilities(config),
         make_registry=make_registry,
     )
+    born(replica)
     host, _ = host_port(config.listen_http, "listen-http")
     async with AsyncExitStack() as house:
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
