@@ -49,6 +49,22 @@ def test_moving_the_leader(make_pd, look, timeline):
     assert {p.store_id for p in pd.server.cache[region.id].peers} == {2, 3, 4}
 
 
+def test_a_restart_leaves_no_region_in_the_joint_state(make_pd, look, timeline):
+    """An operator that PD forgets half done: its joint-state checker ends the change, with the new voter in its place."""
+    pd = make_pd(stores=4, regions=40)
+    region = region_led_by(pd, 1)
+    look(pd.add_operator({"name": "transfer-peer", "region_id": region.id, "from_store_id": 2, "to_store_id": 4}))
+    group = pd.server.tikv.groups[region.id]
+    while "IncomingVoter" not in {p.role for p in group.peers}:
+        timeline.run_for(0.01)
+    pd.restart()
+    timeline.run_for(60)
+    assert {p.store_id: p.role for p in pd.server.cache[region.id].peers} == {
+        1: "Voter", 2: "Learner", 3: "Voter", 4: "Voter",
+    }  # fmt: skip
+    assert not pd.server.joint
+
+
 def test_adding_and_removing(make_pd, look, timeline):
     """A learner stays one, a voter is made in two steps, and the leader's own peer is removed after a transfer."""
     pd = make_pd(stores=4, regions=40)

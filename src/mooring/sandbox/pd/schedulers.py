@@ -48,6 +48,20 @@ def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, nex
     return (add, enter, aside, leave, remove) if next_leader == to_store else (add, aside, enter, leave, remove)
 
 
+def leave_joint(pd: "PdServer") -> Iterator[Operator]:
+    """PD's joint-state checker: a change that a forgotten operator left half done is brought to its end."""
+    for region_id in pd.joint:
+        region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
+        if group is None or region_id in pd.operators.running:
+            continue
+        steps = (Step("leave-joint", "leave joint state"),)
+        demoted = {p.store_id for p in region.peers if p.role == "DemotingVoter"}
+        heirs = [p.store_id for p in region.peers if p.role in ("Voter", "IncomingVoter") and pd.is_up(p.store_id)]
+        if region.leader_store in demoted and heirs:
+            steps = (transfer_step(region.leader_store, heirs[0]), *steps)
+        yield Operator("leave-joint-state", "leave joint state", group, ("region",), steps)
+
+
 def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
     """Off every listed store, to any follower's store that is Up and not listed itself. All listed: nothing moves."""
     for store_id in pd.evicting:

@@ -56,6 +56,8 @@ class PdServer:
         self.region_counts: dict[int, int] = {}
         self._led: dict[int, dict[int, None]] = {}
         self._held: dict[int, dict[int, None]] = {}
+        #: Regions between two sets of voters; a checker leads them out.
+        self.joint: dict[int, None] = {}
         self._heard = 0
         self.coordinator_up = False
         #: Evicted stores take no leaders; not yet in the coordinator's first moment.
@@ -104,6 +106,8 @@ class PdServer:
         for peer in region.peers:
             self.region_counts[peer.store_id] = self.region_counts.get(peer.store_id, 0) + 1
             self._held.setdefault(peer.store_id, {})[region.id] = None
+            if peer.role in ("IncomingVoter", "DemotingVoter"):
+                self.joint[region.id] = None
         leader = region.leader_store
         if leader:
             self._heard += 1
@@ -112,6 +116,7 @@ class PdServer:
 
     def _forget(self, region: Region) -> None:
         del self.cache[region.id]
+        self.joint.pop(region.id, None)
         for peer in region.peers:
             self.region_counts[peer.store_id] -= 1
             self._held[peer.store_id].pop(region.id, None)
@@ -218,6 +223,8 @@ class PdServer:
         if not self.coordinator_up:
             return
         self._bury()
+        for op in list(schedulers.leave_joint(self)):
+            self.operators.start(op)
         if not self._evict_counts:
             for op in list(schedulers.balance_leaders(self)):
                 self.operators.start(op)
@@ -268,6 +275,7 @@ class PdServer:
             self.cache = {}
             self.region_counts.clear()
             self._held.clear()
+            self.joint.clear()
             self.coordinator_up = True
             self._evict_counts = False
         if not leaders_known:
