@@ -16,7 +16,7 @@ from aiohttp import web
 from mooring.run.replica import Replica
 from mooring.serve.frames import PAGE, Framer, whole
 from mooring.serve.pagerows import node_row
-from mooring.serve.saying import answer, render, unknown
+from mooring.serve.saying import full_answer, render, unknown
 from mooring.serve.stream import Hub, picture
 
 POLICY: Final = (
@@ -133,7 +133,7 @@ class Page:
     async def say(self, request: web.Request) -> web.Response:
         """`why`, in the very words of the command line."""
         subject = request.match_info["subject"]
-        found = answer(self._replica, subject)
+        found = await full_answer(self._replica, subject)
         if found is None:
             return web.Response(status=404, text=unknown(self._replica.engine, subject) + "\n")
         lines = render(msgspec.to_builtins(found), everything="all" in request.query)

@@ -1,11 +1,22 @@
-"""`why`, asked of a running replica: one answer for the command and the page, with the age of what it stands on."""
+"""`why`, asked of a running replica: one answer for the command and the page, with the age of what it stands on.
 
+Everything comes from the world, but for one name: who wrote the annotation that asks. That one object is looked up, for
+at most a second; without it the answer is the same, less a name.
+"""
+
+import asyncio
 from typing import Final
 
 from mooring.engine.why import Explanation, explain, render, unknown
+from mooring.engine.why.asker import manager_of, wish_of, with_asker
 from mooring.engine.why.phrases import clock
 from mooring.engine.why.text import SHOWN
+from mooring.model.kinds import Kind
+from mooring.ports import PortError
 from mooring.run.replica import Replica
+
+LOOK_S: Final = 1.0
+_KINDS: Final = {"pod": Kind.POD, "node": Kind.NODE}
 
 
 def answer(replica: Replica, subject: str) -> Explanation | None:
@@ -20,4 +31,19 @@ def answer(replica: Replica, subject: str) -> Explanation | None:
     )
 
 
-__all__: Final = ["SHOWN", "answer", "clock", "render", "unknown"]
+async def full_answer(replica: Replica, subject: str) -> Explanation | None:
+    """The same, with the asker's name where the API server knows it."""
+    found = answer(replica, subject)
+    wish = wish_of(found) if found is not None else None
+    if found is None or wish is None:
+        return found
+    try:
+        async with asyncio.timeout(LOOK_S):
+            obj = await replica.api.get(_KINDS[wish.kind], wish.namespace, wish.name)
+    except (PortError, TimeoutError):
+        return found
+    manager, at = manager_of(obj["metadata"].get("managedFields") or (), wish.key)
+    return with_asker(found, manager, at) if manager else found
+
+
+__all__: Final = ["SHOWN", "answer", "clock", "full_answer", "render", "unknown"]

@@ -17,7 +17,7 @@ from mooring.serve.handoffs import handoff_status
 from mooring.serve.homes import home_status
 from mooring.serve.page import Page
 from mooring.serve.queuerows import queue_rows
-from mooring.serve.saying import answer, unknown
+from mooring.serve.saying import full_answer, unknown
 from mooring.traffic import why_all
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -129,7 +129,7 @@ class StatusPages:
 
     async def why(self, request: web.Request) -> web.Response:
         subject = request.match_info["subject"]
-        found = answer(self._replica, subject)
+        found = await full_answer(self._replica, subject)
         if found is None:
             return _json({"error": unknown(self._replica.engine, subject)}, status=404)
         return _json(found)
