@@ -1,4 +1,4 @@
-"""`mooring demo`: one day on a sandbox cluster, inside this process."""
+"""`mooring demo`: one day on a sandbox cluster, inside this process; or the same day on a real control plane."""
 
 import asyncio
 import shutil
@@ -6,7 +6,7 @@ import socket
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -29,14 +29,18 @@ RESTART: Final = "tidb.pingcap.com/restart"
 @app.default
 def demo(
     *,
+    on: Annotated[
+        Literal["sandbox", "lab"],
+        Parameter(help="sandbox: in this process, in a minute. lab: on a real control plane, in some ten minutes."),
+    ] = "sandbox",
     short: Annotated[bool, Parameter(help="As fast as it goes, without the page: for scripts and CI.")] = False,
     keep: Annotated[
         bool, Parameter(help="Keep the cluster running after the day, to ask why and to break things.")
     ] = False,
     port: Annotated[int, Parameter(help="Where the page answers; not given: 8390, or the next free one. 0: any.")] = -1,
     open_: Annotated[bool, Parameter(name="--open", help="Open the page in a browser.")] = False,
-    seed: Annotated[int, Parameter(help="The same seed plays the same day.")] = 1,
-    speed: Annotated[float, Parameter(help="Virtual seconds per second while an act plays.")] = 60.0,
+    seed: Annotated[int, Parameter(help="The same seed plays the same day, on the sandbox.")] = 1,
+    speed: Annotated[float, Parameter(help="Virtual seconds per second while an act plays, on the sandbox.")] = 60.0,
     output: Output = Format.TABLE,
 ) -> int:
     """Play a scripted day and check every promise it shows.
@@ -46,14 +50,19 @@ def demo(
     promises on stdout.
 
     Example: mooring demo --keep, then in another terminal: mooring why pod/demo-tikv-1 -n tidb
+    Example: mooring demo --on lab, once `mooring lab build` has built the control plane
     """
     from mooring.rehearse.day import Day
     from mooring.run import logs
 
     if speed <= 0:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
+    if on == "lab" and short:
+        raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
     listener = None if short else _listen(port)
     logs.configure("error", "auto")
+    if on == "lab" and listener is not None:
+        return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
     _opening(listener, keep=keep, asked=port >= 0)
     began = time.perf_counter()
     day = Day(_narrate, seed=seed, speed=None if short else speed)
@@ -68,6 +77,26 @@ def demo(
     return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
 
 
+def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, output: Format) -> int:
+    from mooring.cli import demo_lab
+    from mooring.rehearse.day import Day
+
+    began, port = time.perf_counter(), listener.getsockname()[1]
+    stage = demo_lab.lab_stage(listener)
+    demo_lab.opening(stage, port, taken=_taken(port, asked=asked), at=_at(port), keep=keep)
+    day = Day(_narrate, stage=stage)
+    failed, stopped = "", False
+    try:
+        failed = demo_lab.play(day, demo_lab.Beside(stage, _at(port), port if open_ else 0, keep=keep))
+    except KeyboardInterrupt:
+        stopped = True
+    if failed:
+        note(f"mooring: the day could not go on: {failed}")
+    _table(day, output)
+    _closing(day, time.perf_counter() - began, stopped=stopped)
+    return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
+
+
 # ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -77,13 +106,17 @@ def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None
         "Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, 13 h in under a minute. No Docker."
     )
     if listener is None:
-        note("no page (--short)   on a real control plane: mooring lab up")
+        note("no page (--short)   the same day on a real control plane: mooring demo --on lab")
     else:
         port = listener.getsockname()[1]
-        taken = f" ({PORT} is taken)" if port != PORT and not asked else ""
+        taken = _taken(port, asked=asked)
         note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
     note(f"Ctrl-C stops. Nothing is written outside this process; nothing is left behind ({kept}).\n")
+
+
+def _taken(port: int, *, asked: bool) -> str:
+    return f" ({PORT} is taken)" if port != PORT and not asked else ""
 
 
 def _at(port: int) -> str:
@@ -130,7 +163,7 @@ def _table(day: "Day", output: Format) -> None:
 def _closing(day: "Day", took: float, *, stopped: bool) -> None:
     early = stopped and len([a for a in day.played if a.ended]) < len(day.acts)
     first = f"stopped after {took:.0f} s" if early else f"{took:.0f} s"
-    note(f"{first}. Left behind: nothing.  Play: mooring demo --keep   On a real control plane: mooring lab up")
+    note(f"{first}. Left behind: nothing.  Play: mooring demo --keep   On a real control plane: mooring demo --on lab")
 
 
 # ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────

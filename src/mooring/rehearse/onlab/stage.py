@@ -67,6 +67,7 @@ class LabStage(Stage):
         self._beside = contextlib.AsyncExitStack()
         self._urls: dict[str, str] = {}
         self._nodes = 0
+        self._then: list[Callable[[], object]] = []
         self._began = time.monotonic()
 
     # ── Coming and going ──────────────────────────────────────────────────────────────────────────────────────────
@@ -127,6 +128,10 @@ class LabStage(Stage):
         await rig.api.close()
 
     @property
+    def version(self) -> str:
+        return self._binaries.release.version
+
+    @property
     def lab(self) -> Lab:
         assert self._lab is not None, "the lab is not up yet"
         return self._lab
@@ -135,6 +140,10 @@ class LabStage(Stage):
     def rig(self) -> LabRig:
         assert self._rig is not None, "the lab is not up yet"
         return self._rig
+
+    def when_up(self, then: Callable[[], object]) -> None:
+        """Once Mooring answers."""
+        self._then.append(then)
 
     # ── The words of a stage ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,6 +185,8 @@ class LabStage(Stage):
         self.rig.house.start()
         await self.rig.until(self.rig.leads, limit_s=120.0)
         await self._asked()
+        for then in self._then:
+            then()
 
     async def _asked(self) -> None:
         """Until the API server asks us about new workloads: one that would be refused is tried, and nothing written."""

@@ -1,0 +1,94 @@
+"""`mooring demo --on lab`: the same day, with the same checks, on the real control plane."""
+
+import asyncio
+import shlex
+import signal
+import socket
+import sys
+import webbrowser
+from typing import TYPE_CHECKING, Final
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import note
+
+if TYPE_CHECKING:
+    from mooring.rehearse.day import Day
+    from mooring.rehearse.onlab.stage import LabStage
+
+RESTART: Final = "tidb.pingcap.com/restart"
+
+
+def lab_stage(listener: socket.socket) -> "LabStage":
+    """A stage that is not up yet; the page's port goes to `mooring run`, which opens it itself."""
+    from mooring.lab.binaries import find, release
+    from mooring.lab.errors import LabError, WrongRequestError
+    from mooring.rehearse.onlab.stage import LabStage
+
+    host, port = listener.getsockname()[:2]
+    listener.close()
+    try:
+        binaries = find(release())
+    except WrongRequestError as error:
+        raise CommandError(str(error)) from None
+    except LabError as error:
+        raise CommandError(f"the real control plane is not here: {error}", Exit.COULD_NOT_LOOK) from None
+    return LabStage(binaries, http=f"{host}:{port}", progress=lambda line: note(f"         … {line}"))
+
+
+def opening(stage: "LabStage", port: int, *, taken: str, at: str, keep: bool) -> None:
+    """Three lines: what this is, where, how to stop and what is kept."""
+    note(
+        f"Mooring demo: the same day on a real control plane, Kubernetes {stage.version}, on this machine's loopback: "
+        "some ten minutes."
+    )
+    note(f"page http://127.0.0.1:{port}{taken} once Mooring runs   ask it: mooring why pod/demo-tikv-1 -n tidb{at}")
+    kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
+    note(f"Ctrl-C stops. It lives in a temporary directory; nothing is left behind ({kept}).\n")
+
+
+def play(day: "Day", beside: "Beside") -> str:
+    """Play it; why it could not be begun or went on, or "". Being asked to end is like Ctrl-C."""
+    from mooring.lab.errors import LabError
+    from mooring.ports import PortError
+    from mooring.serve.house import AddressTakenError
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        day.run(around=lambda _: beside)
+    except (LabError, PortError, AssertionError, AddressTakenError) as error:
+        told = str(error).splitlines()
+        return told[0] if told else type(error).__name__
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return ""
+
+
+class Beside:
+    """After the day: how to play on."""
+
+    def __init__(self, stage: "LabStage", at: str, open_at: int, *, keep: bool) -> None:
+        """`open_at`: the port of a page to open in a browser; 0: none."""
+        self._stage = stage
+        self._at = at
+        self._open_at = open_at
+        self._keep = keep
+
+    async def start(self) -> None:
+        """The page is `mooring run`'s own, and comes when that runs."""
+        if self._open_at:
+            self._stage.when_up(lambda: webbrowser.open(f"http://127.0.0.1:{self._open_at}"))
+
+    async def keep(self) -> None:
+        if not self._keep:
+            return
+        lab = self._stage.lab
+        note("\nThe day is over; the cluster runs on, page and all.")
+        note(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}")
+        note(f'Break it:  {lab.layout.bin / "kubectl"} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
+        note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{self._at}")
+        note("Ctrl-C ends it and leaves nothing.")
+        sys.stderr.flush()
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """The stage takes everything down."""
