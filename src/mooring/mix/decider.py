@@ -3,7 +3,7 @@
 Both propose the same operator, `move-replica`: `mix` for housekeeping, `spot` with a deadline. What limits them is the
 queue: a workload's missing replicas are facts on `workload/…`, so only a healthy one is touched, one at a time.
 
-It keeps three small indexes by changes (doomed nodes, detached pods, since when spot has room); they are rebuilt from
+It keeps small indexes by changes (doomed nodes, detached pods, moves, since when spot has room); they are rebuilt from
 the world whenever this replica begins to decide, so nothing but time depends on them.
 """
 
@@ -16,10 +16,11 @@ from mooring.mix.doomed import Watchlist
 from mooring.mix.explain import lines
 from mooring.mix.health import find_workload, health_of, is_fast, subject_of, workload_key
 from mooring.mix.interrupt import Interruption, quorum_room
-from mooring.mix.labels import AFFINITY, ENABLED
+from mooring.mix.labels import AFFINITY, ENABLED, RESERVATION
 from mooring.mix.memory import Note
 from mooring.mix.move import KIND, Scene, read_back
 from mooring.mix.move import steer as steer_move
+from mooring.mix.moves import Moves
 from mooring.mix.notices import SOURCE as SPOT
 from mooring.mix.policy import MixPolicy
 from mooring.mix.room import Room
@@ -57,6 +58,7 @@ class Mix:
         self._detached: dict[str, dict[Key, str]] = {}
         #: Workload uid → since when spot has had room for its fallen-back pods.
         self.spot_room_since: dict[str, float] = {}
+        self.moves = Moves()
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,6 +83,8 @@ class Mix:
         pod = new or old
         assert pod is not None
         self._index(old, new)
+        if old is None and not pod.node and RESERVATION in pod.annotations:
+            return  # admitted by us and only just created: its binding, or its failure to be bound, tells more
         workload = world.workload_of(pod) or (world.workload_of(old) if old is not None else None)
         if workload is not None and (ENABLED in workload.labels or AFFINITY in pod.labels):
             yield workload_key(workload)
@@ -141,6 +145,11 @@ class Mix:
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
     def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+        look = self._look(key, world, queue, now)
+        self.moves.note(look.proposals)
+        return look
+
+    def _look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
         kind, _, name = key.partition("/")
         if kind == "node":
             return Interruption(self.policy, world, queue, now).look(name, frozenset(self.watchlist.open))
@@ -243,6 +252,7 @@ class Mix:
     def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
         self._rebuild(world)
         self.spot_room_since.clear()
+        self.moves.clear()
         marked = [pod for pod in world.pods() if (m := mark_on(pod)) is not None and m.source in self.sources]
         for pod in sorted(marked, key=lambda p: (p.namespace, p.name)):
             mark = mark_on(pod)
@@ -253,6 +263,7 @@ class Mix:
                 continue  # a stray: `keys` names it
             operator = read_back(pod, mark, workload)
             phase = len(operator.phases) - 1 if is_detached(pod) else 0
+            self.moves.note((operator,))
             yield Resumed(operator, 0, phase, mark.since)
 
 

@@ -5,17 +5,27 @@ names the pod that is not Ready: moving that very pod is not blocked by it.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 
 from mooring.mix.labels import REBALANCE
+from mooring.mix.slots import class_of
+from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Key, Pod, Workload
 from mooring.model.decision import Fact
 from mooring.model.kinds import Kind
+from mooring.model.marks import LEAVING
+from mooring.model.operator import Operator
+from mooring.traffic import Queue
 from mooring.world.read import WorldRead
 
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ON_DEMAND: Final = NodeClass.ON_DEMAND
+_SPOT: Final = NodeClass.SPOT
+_name: Final = attrgetter("name")
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +36,12 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     ready: int
     #: "" or, in words, why the workload is not to be touched just now.
     changing: str = ""
+    #: Of those, the ones without a node, and the ones that carry somebody's mark.
+    unplaced: tuple[Pod, ...] = ()
+    marked: tuple[Pod, ...] = ()
+    #: How many count as on-demand, and the spot ones that found no spot node and run on on-demand ones.
+    on_demand: int = 0
+    fallen_back: tuple[Pod, ...] = ()
 
     @property
     def wanted(self) -> int:
@@ -50,16 +66,36 @@ def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
 
 
 def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
-    pods = tuple(sorted((p for p in world.pods_of(workload) if p.active and not world.is_leaving(p)), key=_name))
-    ready = sum(is_ready(pod, workload, now) for pod in pods)
-    return Health(workload, pods, ready, _changing(workload, pods, world))
+    """In one pass: this is most of what a look at a workload costs, and a burst asks for it thousands of times."""
+    pods: list[Pod] = []
+    unplaced: list[Pod] = []
+    marked: list[Pod] = []
+    fallen: list[Pod] = []
+    owners: set[str] = set()
+    ready = on_demand = 0
+    is_leaving, node_class, plain = world.is_leaving, world.node_class, workload.min_ready_s == 0
+    for pod in sorted(world.pods_of(workload), key=_name):
+        if pod.phase in _ENDED or is_leaving(pod):
+            continue
+        pods.append(pod)
+        if pod.ready:
+            ready += plain or is_ready(pod, workload, now)
+        if not pod.node:
+            unplaced.append(pod)
+        if pod.annotations and LEAVING in pod.annotations:
+            marked.append(pod)
+        if pod.owner is not None:
+            owners.add(pod.owner.uid)
+        given = class_of(pod, world)
+        if given is _ON_DEMAND:
+            on_demand += 1
+        elif given is _SPOT and node_class(pod.node) is _ON_DEMAND:
+            fallen.append(pod)
+    changing = _changing(workload, owners, world)
+    return Health(workload, tuple(pods), ready, changing, tuple(unplaced), tuple(marked), on_demand, tuple(fallen))
 
 
-def _name(pod: Pod) -> str:
-    return pod.name
-
-
-def _changing(workload: Workload, pods: tuple[Pod, ...], world: WorldRead) -> str:
+def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
     if workload.deletion_at is not None:
         return "is being deleted"
     if workload.observed_generation < workload.generation:
@@ -70,9 +106,8 @@ def _changing(workload: Workload, pods: tuple[Pod, ...], world: WorldRead) -> st
         return ""
     if workload.paused:
         return "is paused"
-    owners = {pod.owner.uid for pod in pods if pod.owner is not None}
-    owners |= {rs.uid for rs in world.replica_sets_of(workload.uid) if rs.replicas > 0}
-    return "has a rollout in progress" if len(owners) > 1 else ""
+    wanted = {rs.uid for rs in world.replica_sets_of(workload.uid) if rs.replicas > 0}
+    return "has a rollout in progress" if len(owners | wanted) > 1 else ""
 
 
 def is_fast(workload: Workload) -> bool:
@@ -101,13 +136,35 @@ def subject_of(pod: Pod) -> str:
     return f"pod/{pod.namespace}/{pod.name}"
 
 
-def facts_of(health: Health, now: float) -> Iterator[Fact]:
-    """One per pod that is not Ready, as many as are missing; what has no pod is charged to the workload itself."""
-    target, left = target_of(health.workload), health.missing
-    for pod in health.pods:
-        if left and not is_ready(pod, health.workload, now):
+def facts_of(health: Health, queue: Queue, now: float) -> Iterator[Fact]:
+    """As many as are missing, each under the name it is charged by, so that no absence is charged twice:
+
+    - a replica that one of our running moves took away, under that move's pod: the queue takes the larger of the two;
+    - one that is not Ready, under its own name;
+    - what has no pod, under the workload's.
+    """
+    left = health.missing
+    if not left:
+        return
+    workload, target = health.workload, target_of(health.workload)
+    broken = {subject_of(p): p for p in health.pods if not is_ready(p, workload, now)}
+    for operator_id, cost in queue.holders(target):
+        moved = queue.get(operator_id)
+        if left and cost and moved is not None and _is_away(moved, health, now):
             left -= 1
-            where = f"on {pod.node}" if pod.node else "and has no node"
-            yield Fact(target, subject_of(pod), 1, f"{pod.name} is not Ready {where}")
+            broken.pop(moved.subject, None)
+            yield Fact(target, moved.subject, 1, f"{moved.subject.rpartition('/')[2]} is being moved")
+    for subject, pod in broken.items():
+        if not left:
+            return
+        left -= 1
+        where = f"on {pod.node}" if pod.node else "and has no node"
+        yield Fact(target, subject, 1, f"{pod.name} is not Ready {where}")
     if left:
-        yield Fact(target, f"missing/{target}", left, f"{health.workload.name} misses {left} of {health.wanted}")
+        yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {health.wanted}")
+
+
+def _is_away(moved: Operator, health: Health, now: float) -> bool:
+    """Whether the very pod of this move no longer serves."""
+    uid = moved.args.get("uid", "")
+    return not any(pod.uid == uid and is_ready(pod, health.workload, now) for pod in health.pods)

@@ -13,6 +13,7 @@ words are what admission refuses it with, so that both come from here.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -82,15 +83,22 @@ def read(
     deployment_default: Target = DEPLOYMENT_DEFAULT,
 ) -> Wish:
     """Everything present is checked, even when it is switched off: what is wrong would strike on the day it is on."""
+    shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
+    return _read(kind, labels.get(ENABLED, "false"), labels.get(MODE), shares, deployment_default)
+
+
+@lru_cache(maxsize=1024)
+def _read(
+    kind: str, enabled: str, mode: str | None, shares: tuple[str | None, str | None], deployment_default: Target
+) -> Wish:
+    """Asked at every admission and every look; few different answers make up a whole cluster."""
     problems: list[str] = []
-    enabled = labels.get(ENABLED, "false")
     if enabled not in {"true", "false"}:
         problems.append(f"label {ENABLED} is {enabled!r}; it must be exactly true or false")
-    mode = labels.get(MODE)
     if mode is not None and mode not in MODES:
         problems.append(f"label {MODE} is {mode!r}; it must be one of {', '.join(MODES)}")
-    share = _share_of(labels, annotations, problems)
-    if mode == Mode.CUSTOM and CUSTOM not in labels and CUSTOM not in annotations:
+    share = _share_of(shares, problems)
+    if mode == Mode.CUSTOM and shares == (None, None):
         problems.append(
             f"{MODE} is custom, which needs label {CUSTOM}: a count such as 3, or a percentage such as 30pct"
         )
@@ -103,9 +111,9 @@ def read(
     return Managed(Target(Mode(mode), share if mode == Mode.CUSTOM else None))
 
 
-def _share_of(labels: Mapping[str, str], annotations: Mapping[str, str], problems: list[str]) -> Share | None:
+def _share_of(shares: tuple[str | None, str | None], problems: list[str]) -> Share | None:
     found: list[Share] = []
-    for where, value in (("label", labels.get(CUSTOM)), ("annotation", annotations.get(CUSTOM))):
+    for where, value in zip(("label", "annotation"), shares, strict=True):
         if value is None:
             continue
         share = parse_share(value)
@@ -131,5 +139,10 @@ def parse_share(text: str) -> Share | None:
 
 def slot_of(pod: Pod) -> int | None:
     """The slot written on a pod, or None: it was never given one, or somebody wrote nonsense there."""
-    text = pod.annotations.get(SLOT, "")
+    text = pod.annotations.get(SLOT)
+    return None if text is None else _slot(text)
+
+
+@lru_cache(maxsize=4096)
+def _slot(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else None

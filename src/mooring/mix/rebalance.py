@@ -9,7 +9,7 @@ exactly the difference T(R) − a is moved, and nobody else. Where the count fit
     a = T   only pods that could not be where they belong: relaxed ones on spot, spot ones that fell back to on-demand
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -49,44 +49,29 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[Candidate, ...] = ()
 
 
-def classes_of(pods: Iterable[Pod], world: WorldRead) -> dict[str, NodeClass]:
-    return {pod.uid: class_of(pod, world) for pod in pods}
-
-
 def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> Plan:
     """What is wrong with the classes of a workload that is not being changed."""
-    pods, workload = health.pods, health.workload
-    classes = classes_of(pods, world)
-    wanted, have = target.on_demand(health.wanted), sum(c is NodeClass.ON_DEMAND for c in classes.values())
+    pods, wanted, have = health.pods, target.on_demand(health.wanted), health.on_demand
     if len(pods) != health.wanted:
         return Plan(wanted, have)  # pods are on their way in or out: their classes decide first
     if have < wanted:
-        movable = [p for p in pods if classes[p.uid] is NodeClass.SPOT and CONFLICT not in p.annotations]
-        return _moves(health, target, world, movable, NodeClass.ON_DEMAND, wanted, have, wanted - have)
+        return _moves(health, target, world, NodeClass.ON_DEMAND, wanted, have)
     if have > wanted and to_spot:
-        movable = [p for p in pods if classes[p.uid] is NodeClass.ON_DEMAND and CONFLICT not in p.annotations]
-        return _moves(health, target, world, movable, NodeClass.SPOT, wanted, have, have - wanted)
+        return _moves(health, target, world, NodeClass.SPOT, wanted, have)
     relaxed = [p for p in pods if RELAXED in p.annotations and world.node_class(p.node) is NodeClass.SPOT]
     if relaxed:
-        detail = f"{workload.name} had to put {len(relaxed)} on-demand replica(s) on spot nodes"
+        detail = f"{health.workload.name} had to put {len(relaxed)} on-demand replica(s) on spot nodes"
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in relaxed)
         return Plan(wanted, have, len(relaxed), found)
     return Plan(wanted, have)
 
 
-def _moves(
-    health: Health,
-    target: Target,
-    world: WorldRead,
-    movable: list[Pod],
-    to: NodeClass,
-    wanted: int,
-    have: int,
-    count: int,
-) -> Plan:
+def _moves(health: Health, target: Target, world: WorldRead, to: NodeClass, wanted: int, have: int) -> Plan:
+    wrong = NodeClass.SPOT if to is NodeClass.ON_DEMAND else NodeClass.ON_DEMAND
+    movable = [p for p in health.pods if CONFLICT not in p.annotations and class_of(p, world) is wrong]
     words = f"{target} wants {wanted} of {health.wanted} on on-demand, has {have}"
-    order = victims(movable, to, target, health, world)
-    return Plan(wanted, have, count, tuple(Candidate(pod, to, Reason.WRONG_CLASS, words) for pod in order))
+    found = (Candidate(pod, to, Reason.WRONG_CLASS, words) for pod in victims(movable, to, target, health, world))
+    return Plan(wanted, have, abs(wanted - have), tuple(found))
 
 
 def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, world: WorldRead) -> list[Pod]:
@@ -113,24 +98,12 @@ def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, w
     return sorted(movable, key=order)
 
 
-def fallen_back(health: Health, world: WorldRead) -> list[Pod]:
-    """Spot pods that found no spot node and run on on-demand ones, by name."""
-    return [
-        pod
-        for pod in health.pods
-        if pod.labels.get(AFFINITY) == NodeClass.SPOT.value
-        and CONFLICT not in pod.annotations
-        and world.node_class(pod.node) is NodeClass.ON_DEMAND
-    ]
-
-
 def stuck(health: Health, now: float, shortage_s: float) -> list[Pod]:
     """Pods that we tied to on-demand and that have found no node for too long."""
     return [
         pod
-        for pod in health.pods
-        if not pod.node
-        and not pod.schedulable
+        for pod in health.unplaced
+        if not pod.schedulable
         and pod.labels.get(AFFINITY) == NodeClass.ON_DEMAND.value
         and RESERVATION in pod.annotations
         and RELAXED not in pod.annotations
@@ -188,7 +161,7 @@ def _classes(target: Target, count: int) -> tuple[str, ...]:
 
 def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) -> dict[str, int]:
     """The slot each pod should have: its own where that is right, else the lowest free one of its class."""
-    classes = classes_of(pods, world)
+    classes = {pod.uid: class_of(pod, world) for pod in pods}
     have = sum(c is NodeClass.ON_DEMAND for c in classes.values())
     exact = settled and have == target.on_demand(len(pods))
     order = sorted(pods, key=lambda p: (slot_of(p) is None, slot_of(p) or 0, p.created_at, p.name))
@@ -202,25 +175,35 @@ def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) 
             continue
         given[pod.uid] = slot
         taken.add(slot)
+    free = FreeSlots(taken, target, len(pods))
     for pod in order:
         if pod.uid not in given:
-            slot = _lowest(taken, target, classes[pod.uid], len(pods))
-            given[pod.uid] = slot
-            taken.add(slot)
+            given[pod.uid] = free.take(classes[pod.uid])
     return given
 
 
-def _lowest(taken: set[int], target: Target, wanted: NodeClass, count: int) -> int:
-    free = [slot for slot in range(count) if slot not in taken]
-    for slot in free:
-        if target.class_of(slot) is wanted:
-            return slot
-    if free:
-        return free[0]
-    slot = count
-    while slot in taken:
-        slot += 1
-    return slot
+class FreeSlots:
+    """The slots that nobody holds, lowest first, by class. Each is looked at once, however many are asked for."""
+
+    def __init__(self, taken: set[int], target: Target, count: int) -> None:
+        self._taken = set(taken)
+        self._beyond = count
+        classes = _classes(target, count)
+        free = [slot for slot in range(count) if slot not in taken]
+        self._of_class = {c: iter([s for s in free if classes[s] == c.value]) for c in _KNOWN}
+        self._any = iter(free)
+
+    def take(self, wanted: NodeClass) -> int:
+        """The lowest of this class, else the lowest of all, else one beyond the count."""
+        for slots in (self._of_class.get(wanted, iter(())), self._any):
+            for slot in slots:
+                if slot not in self._taken:
+                    self._taken.add(slot)
+                    return slot
+        while self._beyond in self._taken:
+            self._beyond += 1
+        self._taken.add(self._beyond)
+        return self._beyond
 
 
 def _mended(pod: Pod, slot: int, world: WorldRead, *, stateful: bool) -> Patch | None:

@@ -31,7 +31,7 @@ _GIVEN: Final = {NodeClass.ON_DEMAND.value: NodeClass.ON_DEMAND, NodeClass.SPOT.
 
 def class_of(pod: Pod, world: WorldRead) -> NodeClass:
     """The class a pod counts as: the one it was given, else that of its node (`unknown` while it has none)."""
-    given = _GIVEN.get(pod.labels.get(AFFINITY, ""))
+    given = _GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
     if given is not None and CONFLICT not in pod.annotations:
         return given
     return world.node_class(world.node_of(pod))

@@ -20,9 +20,9 @@ from mooring.mix.health import Health, facts_of, health_of, is_fast, is_ready, s
 from mooring.mix.interrupt import is_handed_over
 from mooring.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.mix.memory import Note
-from mooring.mix.move import ALL_MOVES, KIND, operator, read_back
+from mooring.mix.move import ALL_MOVES, operator, read_back
 from mooring.mix.policy import OnDisable, OnShortage
-from mooring.mix.rebalance import Candidate, Plan, carries_ours, fallen_back, mend, plan, stuck, unmark
+from mooring.mix.rebalance import Candidate, Plan, carries_ours, mend, plan, stuck, unmark
 from mooring.mix.targets import Target
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Pod, Workload
@@ -100,7 +100,7 @@ class Rebalance:
         return Look(
             proposals=tuple(proposals),
             withdrawals=() if case.undecided else tuple(self._withdrawn(chosen)),
-            facts=tuple(facts_of(self.health, self.now)) if needed else (),
+            facts=tuple(facts_of(self.health, self.queue, self.now)) if needed else (),
             limits=self._limits() if needed else {},
             instructions=tuple(instructions),
             verdict=case.verdict,
@@ -118,7 +118,7 @@ class Rebalance:
             since = [p.ready_since for p in self.health.pods if p.ready and p.ready_since is not None]
             times += [at + self.workload.min_ready_s for at in since]
         if isinstance(self.wish, Managed):
-            waiting = [p for p in self.health.pods if not p.node and not p.schedulable]
+            waiting = [p for p in self.health.unplaced if not p.schedulable]
             times += [p.created_at + self.pace.shortage_s for p in waiting]
         return min((at for at in times if at is not None and at > self.now), default=None)
 
@@ -186,7 +186,7 @@ class Rebalance:
 
     def _returning(self, health: Health) -> Case:
         """Back to spot once it has had room for a while; one of a workload at a time, and not often."""
-        away = fallen_back(health, self.world) if self.pace.to_spot else []
+        away = health.fallen_back if self.pace.to_spot else ()
         since = self.mix.spot_room_since
         name = self.workload.name
         if not away:
@@ -238,11 +238,10 @@ class Rebalance:
         return tuple(c for c in case.candidates if subject_of(c.pod) not in running)[:places]
 
     def _standing(self) -> list[Operator]:
-        """Our own operators on pods of this workload, detached ones too, waiting or running."""
+        """Our own moves of this workload, waiting or running, until the last of its replacements is Ready."""
         if self._operators is None:
-            pods = (*self.world.pods_of(self.workload), *self._detached())
-            held = (self.queue.holder(subject_of(pod)) for pod in pods)
-            self._operators = [o for o in held if o is not None and o.source == SOURCE and o.kind == KIND]
+            moves = self.mix.moves.of(self.workload, self.queue)
+            self._operators = [o for o in moves if o.source == SOURCE]
         return self._operators
 
     def _detached(self) -> tuple[Pod, ...]:
@@ -297,7 +296,7 @@ class Rebalance:
 
     def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
         """Marks without cause: a wish that nobody has any more, or a late write of a leader that stalled."""
-        for pod in self.health.pods:
+        for pod in self.health.marked:
             mark = mark_on(pod)
             if mark is None or mark.source not in SOURCES or pod.uid in chosen:
                 continue
@@ -319,8 +318,10 @@ class Rebalance:
     # ── Writes that disturb nobody ────────────────────────────────────────────────────────────────────────────
 
     def _mended(self, target: Target) -> Iterator[Instruction]:
+        if self._standing():
+            return
         owners = {p.owner.uid for p in self.health.pods if p.owner is not None}
-        if any(self.mix.admission.reserved(uid, self.now) for uid in owners) or self._standing():
+        if any(self.mix.admission.reserved(uid, self.now) for uid in owners):
             return  # pods are on their way in: their slots are spoken for
         patches = mend(self.health, target, self.world)
         adopted = sorted(p.key.name for p in patches if AFFINITY in p.patch["metadata"].get("labels", {}))
@@ -362,7 +363,7 @@ class Rebalance:
         """How many pods stand wrong for this reason, now."""
         match reason:
             case Reason.RETURN_TO_SPOT:
-                return len(fallen_back(self.health, self.world))
+                return len(self.health.fallen_back)
             case Reason.DISABLED:
                 return sum(carries_ours(p) for p in self.health.pods)
             case Reason.NO_ROOM:

@@ -31,6 +31,7 @@ from mooring.model.cluster import (
 from mooring.model.events import Listed
 from mooring.model.instructions import Create, Patch
 from mooring.model.kinds import Kind
+from mooring.traffic import Queue, live_settings
 from mooring.world.world import World
 
 NOW = 1_000_000.0
@@ -163,13 +164,13 @@ def test_facts_name_the_pods_that_are_missing_and_a_hanging_surge_pod_is_not_mis
     """Facts: wanted − Ready and not leaving, no more."""
     broken = pod(1, "spot", 1, ready=False)
     world, workload = town([pod(0, "spot", 0), broken], replicas=3)
-    facts = list(facts_of(health_of(workload, world, NOW), NOW))
+    facts = list(facts_of(health_of(workload, world, NOW), Queue(live_settings()), NOW))
     assert [(f.subject, f.amount) for f in facts] == [
         ("pod/shop/web-x-1", 1),
         ("missing/workload/shop/Deployment/web", 1),
     ]
     world, workload = town([pod(0, "spot", 0), broken], replicas=1)
-    assert list(facts_of(health_of(workload, world, NOW), NOW)) == []
+    assert list(facts_of(health_of(workload, world, NOW), Queue(live_settings()), NOW)) == []
 
 
 ROOM = MixPolicy()
