@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -14,7 +15,7 @@ from mooring.cli.fleet_settings import register
 from mooring.cli.output import note, print_json, print_table
 from mooring.fleet.constraints import Constraints, parse_constraints
 from mooring.fleet.current import Current, parse_cluster, parse_node_taints
-from mooring.fleet.decide import decide, write_cluster
+from mooring.fleet.decide import decide, encode_cluster, write_cluster
 from mooring.fleet.diff import Difference, differences
 from mooring.fleet.document import decode_document, encode_yaml
 from mooring.fleet.plan import Action, ClusterPlan, FleetView, WhenShort
@@ -118,7 +119,8 @@ def plan(
     result = decide(view)
     for remark in result.notes:
         note(f"note: {remark}")
-    document = write_cluster(view, result)
+    as_text = output is PlanFormat.JSON and not diff
+    document = encode_cluster(view, result) if as_text else write_cluster(view, result)
     found = differences(view.current, document) if diff and document is not None else None
     _print(document, result, found, output)
     if result.error is not None:
@@ -189,7 +191,7 @@ def _moment(text: str | None) -> float:
 
 
 def _print(
-    document: dict[str, Any] | None, result: ClusterPlan, found: list[Difference] | None, output: PlanFormat
+    document: Mapping[str, Any] | None, result: ClusterPlan, found: list[Difference] | None, output: PlanFormat
 ) -> None:
     if output is PlanFormat.TABLE:
         _print_table(result, found)

@@ -7,6 +7,7 @@ from mooring.fleet import generate
 from mooring.fleet.current import Member
 from mooring.fleet.draft import Draft, verb_of
 from mooring.fleet.labels import Renderer, with_nodes
+from mooring.fleet.nodetext import NodeText
 from mooring.fleet.plan import Action, Change, ClusterPlan, FleetView, Seat, Verb
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.template import Template
@@ -48,11 +49,13 @@ def _vanished(draft: Draft, address: str) -> Seat:
 
 def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:
     """Moves in the order they were decided, then what is only written anew."""
+    if not draft.members:
+        return [Change(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
     moved = []
     for address, said in draft.said.items():
-        verb = verb_of(draft, address) if draft.members else Verb.ADD
+        verb = verb_of(draft, address)
         if verb is not None:
-            moved.append(Change(address, _serial(draft, address), verb, "; ".join(said)))
+            moved.append(Change(address, _serial(draft, address), verb, said))
     rewritten = []
     # From decisions alone there is nothing else to tell than taints.
     members = draft.members if nodes is not None else draft.wrongly_tainted()
@@ -102,6 +105,14 @@ def write_nodes(template: Template, seats: tuple[Seat, ...]) -> tuple[Mapping[st
         else renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)
         for s in seats
     )
+
+
+def encode_cluster(view: FleetView, plan: ClusterPlan) -> Mapping[str, Any] | None:
+    """`write_cluster` on its way to JSON: what takes most of the room is text already."""
+    if plan.error is not None or plan.action is Action.NONE or plan.nodes is not None:
+        return write_cluster(view, plan)
+    nodes = NodeText(view.template).nodes(plan.seats)
+    return {key: nodes if key == "nodes" else value for key, value in view.template.document.items()}
 
 
 def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:

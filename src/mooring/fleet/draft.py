@@ -33,7 +33,7 @@ class Draft:
         self.control_planes = {a: None for a, m in self.members.items() if m.control_plane and not m.leaving}
         self.workers = {a: None for a, m in self.members.items() if not m.control_plane and not m.leaving}
         #: address → what happened to it in this pass, in words.
-        self.said: dict[str, list[str]] = {}
+        self.said: dict[str, str] = {}
         self._lives = Lives(view.now)
         self._unused: dict[str, Machine] | None = None
         self._census: Counter[tuple[str, int]] | None = None
@@ -46,10 +46,12 @@ class Draft:
 
     @property
     def unused(self) -> dict[str, Machine]:
-        """Healthy and in no seat when the pass began."""
+        """Healthy, in no seat when the pass began, and in none that it has given away."""
         if self._unused is None:
-            seated = self.members
-            self._unused = {a: m for a, m in self.machines.items() if m.state is _HEALTHY and a not in seated}
+            seated, said = self.members, self.said
+            self._unused = {
+                a: m for a, m in self.machines.items() if m.state is _HEALTHY and a not in seated and a not in said
+            }
         return self._unused
 
     def vanished(self, addresses: dict[str, None]) -> list[str]:
@@ -98,7 +100,8 @@ class Draft:
     # ── moves ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def say(self, address: str, why: str) -> None:
-        self.said.setdefault(address, []).append(why)
+        before = self.said.get(address)
+        self.said[address] = f"{before}; {why}" if before else why
 
     def add_control_plane(self) -> bool:
         """The best unused machine becomes a control plane."""
@@ -114,7 +117,7 @@ class Draft:
         self._take(choice)
         self._worker_queues = None
         self.control_planes[choice.machine.address] = None
-        self.say(choice.machine.address, f"new control plane: {choice_in_words(choice, self.view.now)}")
+        self.say(choice.machine.address, choice_in_words(choice, self.view.now, "new control plane: "))
         return True
 
     def promote_worker(self) -> bool:
@@ -126,8 +129,7 @@ class Draft:
         del self.workers[address]
         self.control_planes[address] = None
         self._forget_counts()
-        why = f"no unused machine fits: promoted, {choice_in_words(choice, self.view.now)}"
-        self.say(address, why)
+        self.say(address, choice_in_words(choice, self.view.now, "no unused machine fits: promoted, "))
         return True
 
     def demote(self, address: str, why: str) -> None:
@@ -153,7 +155,7 @@ class Draft:
         queue = to_remove(self.seated_control_planes(), _by_rack, self._control_plane_counts(), self._lives)
         choice = queue.take()
         if choice is not None:
-            self.demote(choice.machine.address, f"lowest control plane: {choice_in_words(choice, self.view.now)}")
+            self.demote(choice.machine.address, choice_in_words(choice, self.view.now, "lowest control plane: "))
 
     def remove(self, address: str, why: str) -> None:
         self.control_planes.pop(address, None)
@@ -174,7 +176,7 @@ class Draft:
             maximum = self.view.constraints.maximum_workers
             self.remove(
                 choice.machine.address,
-                f"maximum-workers {maximum} exceeded, lowest worker: {choice_in_words(choice, self.view.now)}",
+                choice_in_words(choice, self.view.now, f"maximum-workers {maximum} exceeded, lowest worker: "),
             )
 
     def add_worker(self) -> bool:
@@ -186,28 +188,27 @@ class Draft:
             return 0
         queues, counts, now = self._queues(), self._role_counts(), self.view.now
         turns = [_Turn(t, queues[t.role], counts.get(t.role, 0)) for t in self.view.template.workers]
-        several, unused, said, workers = len(turns) > 1, self.unused, self.said, self.workers
-        added = 0
-        while added < most:
+        several, said, workers = len(turns) > 1, self.said, self.workers
+        before = len(workers)
+        for _ in range(most):
             turn, passed_over = _next_turn(turns)
             choice = turn.queue.take() if turn is not None else None
             if turn is None or choice is None:
                 break
             address = choice.machine.address
             why = turn.why(passed_over) if several else "new worker"
-            said[address] = [f"{why}: {choice_in_words(choice, now)}"]
+            said[address] = choice_in_words(choice, now, f"{why}: ")
             workers[address] = None
-            del unused[address]
             turn.advance(turn.count + 1)
-            added += 1
+        added = len(workers) - before
         if added:
             # The workers' own queues have counted along; everything else looks again.
-            self._control_plane_queue = self._worker_machines = self._census = None
+            self._control_plane_queue = self._worker_machines = self._census = self._unused = None
         return added
 
     def has_spare_worker(self) -> bool:
         queues = self._queues()
-        return any(queues[t.role].heap for t in self.view.template.workers)
+        return any(queues[t.role].left for t in self.view.template.workers)
 
     # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,7 +293,7 @@ def _next_turn(turns: list[_Turn]) -> tuple[_Turn | None, _Turn | None]:
     for turn in turns:
         if first is None or turn.ratio < first.ratio:
             first = turn
-        if turn.queue.heap and (best is None or turn.ratio < best.ratio):
+        if turn.queue.left and (best is None or turn.ratio < best.ratio):
             best = turn
     return best, first if first is not best else None
 

@@ -1,24 +1,30 @@
 """Why this machine: the terms of its score and the runner-up, in words."""
 
 from functools import lru_cache
+from typing import Final
 
 from mooring.fleet.score import Choice, days_left, life
 from mooring.model.machine import Machine
 
+_TIE: Final = " scores the same (ties: the smaller change, then the address)"
 
-def choice_in_words(choice: Choice, now: float) -> str:
-    """`score 1003 = (100 − 0 in rack 7) × 10 + 3 (1520 days left), runner-up 10.0.0.9: 993 = …`"""
-    mine = _score(choice.machine, choice.score, choice.same_rack, now, removing=choice.removing)
-    other = choice.runner_up
-    if other is None:
-        return f"score {mine}, no other candidate"
-    if choice.runner_up_score == choice.score:
+
+def choice_in_words(choice: Choice, now: float, before: str) -> str:
+    """`<before>score 1003 = (100 − 0 in rack 7) × 10 + 3 (1520 days left), runner-up 10.0.0.9: 993 = …`"""
+    machine, other = choice.machine, choice.runner_up
+    if other is not None and not choice.removing and choice.runner_up_score == choice.score:
+        # Nearly all of a first generation: said without a call for each part.
         return (
-            f"score {mine}, runner-up {other.address} in rack {other.rack} scores the same "
-            "(ties: the smaller change, then the address)"
+            f"{before}score {choice.score} = (100 − {choice.same_rack} in rack {machine.rack}) × 10 "
+            f"{_life(machine.retire_at, now)}, runner-up {other.address} in rack {other.rack}{_TIE}"
         )
+    mine = _score(machine, choice.score, choice.same_rack, now, removing=choice.removing)
+    if other is None:
+        return f"{before}score {mine}, no other candidate"
+    if choice.runner_up_score == choice.score:
+        return f"{before}score {mine}, runner-up {other.address} in rack {other.rack}{_TIE}"
     its = _score(other, choice.runner_up_score, choice.runner_up_same_rack, now, removing=choice.removing)
-    return f"score {mine}, runner-up {other.address}: {its}"
+    return f"{before}score {mine}, runner-up {other.address}: {its}"
 
 
 def _score(machine: Machine, total: int, same_rack: int, now: float, *, removing: bool) -> str:
