@@ -113,6 +113,28 @@ def settled(script=None):
 # ── One look ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_a_pd_that_has_just_started_is_asked_until_it_can_pause(play):
+    """Its schedulers do not wait for us: the pause is asked for again and again until there is one to pause."""
+    script = Script().say("GET", API + "/schedulers", 200, "[]")
+    path = API + "/schedulers/balance-leader-scheduler"
+    for _ in range(3):
+        script.say("POST", path, 500, '"[PD:scheduler:ErrSchedulerNotFound]scheduler not found"\n')
+    script.say("POST", path, 200, '"Pause or resume the scheduler successfully."\n')
+    client = await play(script)
+    await client.pause_scheduler("balance-leader-scheduler", 60)
+    assert script.count("POST", path) == 4
+    assert len(client.clock.slept) == 3 and max(client.clock.slept) <= 0.05
+
+
+async def test_a_look_says_who_is_paused(play):
+    """The names of PD's schedulers, and of those that stand aside, asked for before its operators are."""
+    script = settled(Script().say("GET", API + "/schedulers?status=paused", 200, '["balance-leader-scheduler"]'))
+    view = await (await play(script)).observe()
+    assert view.paused == ("balance-leader-scheduler",) and "balance-region-scheduler" in view.schedulers
+    order = [path for _, path, _ in script.asked]
+    assert order.index(API + "/schedulers?status=paused") < order.index(API + "/operators")
+
+
 async def test_recorded_pd_in_one_look(play):
     """One look at a recorded PD 8.5.7 has its stores by pod, its leader and start, its operators, and no eviction."""
     script = settled()
@@ -124,7 +146,7 @@ async def test_recorded_pd_in_one_look(play):
     assert (view.region_count, view.evicting, view.leader) == (6, (), "pd1")
     assert view.start_timestamp > 1.7e9
     assert [op.desc for op in view.operators] == ["labeler-split-region"]
-    assert len(script.asked) == 7, "a fixed handful of requests, whatever the number of stores"
+    assert len(script.asked) == 8, "a fixed handful of requests, whatever the number of stores"
 
 
 async def test_evicting_is_unknown_while_pd_starts(play):

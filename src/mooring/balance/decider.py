@@ -78,7 +78,7 @@ class Balance:
             self._books.pop(cluster, None)
             return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone")))
         if key.startswith(PAUSE):
-            return self._pauses.look(tc, view, now)
+            return self._pauses.look(tc, view, world.pd_observed_at(cluster) or now, now)
         if is_released(tc):
             return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
         if view is None:
@@ -96,7 +96,7 @@ class Balance:
         doubt = book.doubt(view)
         busy = bool(view.operators) or bool(doubt)
         glances = (Glance(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
-        if doubt or not self._pauses.hold(cluster, view, now):
+        if doubt or not self._pauses.hold(cluster, view, seen_at, now):
             waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
             again_at = now + (0.0 if more else self.policy.recheck_s)
             return Look(facts=facts, instructions=reads, glances=glances, verdict=waits, again_at=again_at)

@@ -8,6 +8,8 @@ are. `mooring traffic release` writes an annotation on the TidbCluster: then the
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from mooring.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, BalancePolicy
 from mooring.model.cluster import Key
 from mooring.model.decision import Glance, Look
@@ -32,45 +34,60 @@ def is_released(tc: TidbCluster) -> bool:
     return tc.annotations.get(TRAFFIC) == RELEASED
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """In which life of PD a pause was asked for, when first, and when last. A pause does not outlive the process."""
+
+    life: int
+    first: float
+    last: float
+
+
 class Pauses:
-    """When each PD was last asked to pause, and in which of its lives: a pause does not outlive the process."""
+    """Which PD stands aside. Asked for by us, and then believed only of a look that shows it: what PD began by itself
+    before is among the operators of that look, and nothing comes after it."""
 
     def __init__(self, policy: BalancePolicy) -> None:
         self._policy = policy
-        self._asked: dict[Key, tuple[float, int]] = {}
+        self._names = schedulers_of(policy.sources)
+        self._asked: dict[Key, _Asked] = {}
 
-    def hold(self, cluster: Key, view: PdView | None, now: float) -> bool:
-        """Are PD's schedulers surely paused now, as far as we know?"""
+    def hold(self, cluster: Key, view: PdView, seen_at: float, now: float) -> bool:
+        """Are PD's schedulers surely paused now?"""
         asked = self._asked.get(cluster)
-        if asked is None or view is None or view.start_timestamp != asked[1]:
+        if asked is None or view.start_timestamp != asked.life or self._awake(view):
             return False
-        return now < asked[0] + self._policy.pause_s
+        return asked.first < seen_at and now < asked.last + self._policy.pause_s
 
     def forget(self) -> None:
         self._asked.clear()
 
-    def look(self, tc: TidbCluster, view: PdView | None, now: float) -> Look:
+    def look(self, tc: TidbCluster, view: PdView | None, seen_at: float, now: float) -> Look:
         cluster = tc.key
         if is_released(tc):
             return self._resume(cluster) if cluster in self._asked else Look()
-        if view is None or view.evicting is None:
-            # A PD that has just started has no schedulers to pause yet, and will not wait for us when it has.
-            return Look(glances=() if view is None else (Glance(cluster, now),))
-        asked_at, life = self._asked.get(cluster, (0.0, 0))
-        due = asked_at + self._policy.renew_s
-        if life == view.start_timestamp and now < due:
+        if view is None:
+            return Look()
+        asked = self._asked.get(cluster)
+        if asked is None or asked.life != view.start_timestamp or (asked.last < seen_at and self._awake(view)):
+            asked = _Asked(view.start_timestamp, now, 0.0)
+        due = asked.last + self._policy.renew_s
+        if now < due:
             return Look(again_at=due)
-        self._asked[cluster] = (now, view.start_timestamp)
+        self._asked[cluster] = msgspec.structs.replace(asked, last=now)
         return Look(
             instructions=self._pause(cluster, self._policy.pause_s, "Mooring balances"),
             again_at=now + self._policy.renew_s,
             glances=(Glance(cluster, now),),
         )
 
+    def _awake(self, view: PdView) -> bool:
+        """Does this look show one that is not paused? One that somebody has removed need not be. A PD that has just
+        started shows none at all, and will not wait for us when it has some: it is asked at once."""
+        return view.evicting is None or not {n for n in self._names if n in view.schedulers}.issubset(view.paused)
+
     def _resume(self, cluster: Key) -> Look:
         del self._asked[cluster]
         return Look(instructions=self._pause(cluster, 0, "released"))
 
     def _pause(self, cluster: Key, seconds: int, why: str) -> tuple[PausePdScheduler, ...]:
-        names = schedulers_of(self._policy.sources)
-        return tuple(PausePdScheduler(cluster=cluster, name=name, seconds=seconds, why=why) for name in names)
+        return tuple(PausePdScheduler(cluster=cluster, name=name, seconds=seconds, why=why) for name in self._names)

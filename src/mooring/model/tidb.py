@@ -132,6 +132,9 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     leader: str = ""
     members: tuple[PdMember, ...] = ()
     operators: tuple[PdOperator, ...] = ()
+    #: The names of PD's schedulers, and of those that were paused before the operators above were listed.
+    schedulers: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
 
     def store_of(self, pod_name: str) -> Store | None:
         """The live store of a pod; a Tombstone left behind under the same address does not count."""

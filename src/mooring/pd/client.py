@@ -24,6 +24,9 @@ from mooring.pd.transport import Answer, Transport
 from mooring.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
 
 API: Final = "/pd/api/v1"
+#: How long a PD without schedulers is asked to pause one, and how often.
+STARTING_S: Final = 8.0
+AGAIN_S: Final = 0.03
 
 
 class PdClient:
@@ -37,6 +40,7 @@ class PdClient:
         timeout_s: float = 5.0,
         attempts: int = 3,
     ) -> None:
+        self._clock = clock
         self._transport = Transport(
             endpoints, clock=clock, chance=chance, ssl_context=ssl_context, timeout_s=timeout_s, attempts=attempts
         )
@@ -49,8 +53,10 @@ class PdClient:
     async def observe(self) -> PdView:
         members, leader = answers.members(await self._get("/members"))
         started = await self._leader_started(members, leader)
-        stores, evicting, count, operators = await asyncio.gather(
-            self._get("/stores"), self._evicting(), self._region_count(), self.operators()
+        # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
+        paused = await self._listed("/schedulers?status=paused")
+        stores, (evicting, schedulers), count, operators = await asyncio.gather(
+            self._get("/stores"), self._evicting_and_names(), self._region_count(), self.operators()
         )
         return PdView(
             stores=answers.stores(stores),
@@ -60,6 +66,8 @@ class PdClient:
             leader=leader,
             members=members,
             operators=tuple(operators),
+            schedulers=schedulers,
+            paused=paused,
         )
 
     async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:
@@ -75,15 +83,12 @@ class PdClient:
 
     async def _evicting(self) -> tuple[int, ...] | None:
         answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")
-        if answer.ok:
-            return answers.evicting_by_list(answer.body)
-        if answer.status != 404:
-            raise _error(answer, "list evicted stores")
-        names = await self.schedulers()
-        if not names or EVICT_LEADER in names:
-            # None yet (starting), or one that appeared between the two questions: PD could not say.
-            return None
-        return answers.evicting_by_name(names)
+        return _evicting(answer, await self.schedulers() if answer.status == 404 else ())
+
+    async def _evicting_and_names(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+        answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")
+        names = await (self.schedulers() if answer.status == 404 else self._listed("/schedulers"))
+        return _evicting(answer, names), names
 
     async def _region_count(self) -> int:
         answer = await self._ask("GET", "/regions/count")
@@ -113,6 +118,11 @@ class PdClient:
     async def schedulers(self, *, paused: bool = False) -> tuple[str, ...]:
         body = await self._get("/schedulers?status=paused" if paused else "/schedulers")
         return tuple(sorted(answers.names(body, "schedulers")))
+
+    async def _listed(self, path: str) -> tuple[str, ...]:
+        """Names for a look; a PD that cannot list them has none to show, and the rest of the look stands."""
+        answer = await self._ask("GET", path)
+        return tuple(sorted(answers.names(answer.body, "schedulers"))) if answer.ok else ()
 
     async def config(self) -> Json:
         return answers.plain(await self._get("/config/schedule"), "config")
@@ -164,9 +174,17 @@ class PdClient:
             raise _error(answer, f"cancel the operator of region {region_id}")
 
     async def pause_scheduler(self, name: str, seconds: int) -> None:
-        answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
-        if not answer.ok:
-            raise _error(answer, f"pause {name}")
+        """A PD that has just started has no schedulers yet, and they do not wait for us: it is asked until it has."""
+        end = self._clock.monotonic() + STARTING_S
+        while True:
+            answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
+            if answer.ok:
+                return
+            if not _is_absent(answer) or await self.schedulers():
+                raise _error(answer, f"pause {name}")
+            if self._clock.monotonic() >= end:
+                raise Unanswered("PD has no schedulers yet: nothing was paused")
+            await self._clock.sleep(AGAIN_S)
 
     async def transfer_pd_leader(self, name: str) -> None:
         answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
@@ -185,6 +203,18 @@ class PdClient:
         if not answer.ok:
             raise _error(answer, path)
         return answer.body
+
+
+def _evicting(answer: Answer, names: tuple[str, ...]) -> tuple[int, ...] | None:
+    """By the list; where there is none, by the names, which were asked for after it."""
+    if answer.ok:
+        return answers.evicting_by_list(answer.body)
+    if answer.status != 404:
+        raise _error(answer, "list evicted stores")
+    if not names or EVICT_LEADER in names:
+        # None yet (starting), or one that appeared between the two questions: PD could not say.
+        return None
+    return answers.evicting_by_name(names)
 
 
 def _is_absent(answer: Answer) -> bool:

@@ -20,6 +20,9 @@ from mooring.sandbox.pd.server import PdServer
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import Interruption, TikvStore
 
+#: As the client: how long a PD without schedulers is asked to pause one, and how often.
+STARTING_S, AGAIN_S = 8.0, 0.03
+
 
 class SandboxPd:
     def __init__(
@@ -218,6 +221,8 @@ class SandboxPd:
             leader=self.leader,
             members=self.known_members(),
             operators=self._operators(),
+            schedulers=tuple(sorted(self.server.scheduler_names())),
+            paused=tuple(n for n in sorted(self.server.scheduler_names()) if self.server.is_paused(n)),
         )
 
     async def add_evict_leader(self, store_id: int) -> None:
@@ -265,6 +270,10 @@ class SandboxPd:
 
     async def pause_scheduler(self, name: str, seconds: int) -> None:
         await self._reach(write=True)
+        end = self._clock.monotonic() + STARTING_S
+        while not self.server.scheduler_names() and self._clock.monotonic() < end:
+            await self._clock.sleep(AGAIN_S)  # as the client: until it has any
+            await self._reach(write=True)
         self._said(requests.pause(self.server, name, seconds))
         self._answer()
 
