@@ -4,6 +4,8 @@ import asyncio
 import json
 import sys
 import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import yaml
@@ -165,6 +167,65 @@ def test_get_cluster_writes_cluster_yml_unless_cke_generates_itself(desk):
     code, _, err = desk.fleet("status")
     assert code == 1
     assert "ckecli sabakan disable" in err
+
+
+GENERATES = (
+    "# TYPE cke_sabakan_integration_timestamp_seconds gauge\ncke_sabakan_integration_timestamp_seconds 1.7e+09\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "said"),
+    [
+        (200, "cke_leader 1\n" + GENERATES, 3, "ckecli sabakan disable"),
+        (200, GENERATES.partition("\n")[2], 3, "ckecli sabakan disable"),
+        (200, "cke_leader 1\n# cke_sabakan_integration_timestamp_seconds\n", 0, ""),
+        (500, "broken", 4, "500"),
+    ],
+    ids=["on", "on, first line", "off", "cannot look"],
+)
+def test_cke_itself_is_asked_whether_it_generates(desk, status, body, code, said):
+    """F9: CKE shows the metric only while its integration is on: then nothing is written out."""
+    desk.set_up()
+    desk.ok("set-cluster", desk.cluster_of(0))
+    with page(status, body) as url:
+        ended, out, err = desk.fleet("get-cluster", "--cke-metrics", url)
+    assert ended == code
+    assert said in err
+    assert bool(out) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "code"), [("ftp://x/metrics", 2), ("http://[::1/metrics", 2), ("http://127.0.0.1:9", 4)]
+)
+def test_a_cke_that_cannot_be_asked_is_not_taken_for_one_that_is_off(desk, url, code):
+    """Contract: a bad address is bad usage, a closed port is 'could not look'; cluster.yml is written in neither case."""
+    ended, out, err = desk.fleet("get-cluster", "--cke-metrics", url)
+    assert (ended, out) == (code, "")
+    assert "--cke-metrics" in err
+
+
+@contextmanager
+def page(status, body):
+    """A server with one page."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            thread.join(10)
 
 
 def test_confirm_removal_names_only_what_is_held(desk):

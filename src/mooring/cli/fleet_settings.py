@@ -294,6 +294,7 @@ async def _machines(url: str, variables: Any) -> dict[str, Machine]:
 
 def _cke_generates(url: str) -> bool:
     """CKE shows this metric on its leader, and only while its integration is on."""
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -302,8 +303,13 @@ def _cke_generates(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 — the scheme is checked above
             return b"\ncke_sabakan_integration_timestamp_seconds" in b"\n" + answer.read()
-    except (urllib.error.URLError, OSError) as error:
+    except urllib.error.HTTPError as error:
+        error.close()
         raise CommandError(f"--cke-metrics {url}: {error}", Exit.COULD_NOT_LOOK) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise CommandError(f"--cke-metrics {url}: {error}", Exit.COULD_NOT_LOOK) from None
+    except ValueError as error:
+        raise CommandError(f"--cke-metrics {url}: {error}") from None
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,4 +27,6 @@ CODES: Final[dict[str, str]] = {
     "MO702": "A mark of something that no longer runs",
     "MO801": "The settings are not valid",
     "MO802": "Readers have no token",
+    "MO901": "CKE generates clusters beside fleet",
+    "MO902": "Fleet's settings cannot be used",
 }

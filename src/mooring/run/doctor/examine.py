@@ -14,7 +14,7 @@ from mooring.model.tidb import PdView, TidbCluster
 from mooring.ports import Chance, Clock, NotFound, PortError
 from mooring.run.assemble import make_pd
 from mooring.run.config import Config, host_port
-from mooring.run.doctor import cluster, living
+from mooring.run.doctor import cluster, fleet, living
 from mooring.run.doctor.finding import Finding, Level, ill, skipped, well
 from mooring.run.pds import endpoints
 
@@ -66,6 +66,7 @@ async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Fin
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     found.append(await living.extender(lambda: _post(session, address), address, on="home" in on))
+    found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
     return found
 
 

@@ -13,7 +13,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    #: "cluster", "rights", "mooring", "webhooks", "extender", "pd", "marks", "settings".
+    #: "cluster", "rights", "mooring", "webhooks", "extender", "fleet", "pd", "marks", "settings".
     group: str
     level: Level
     #: What was looked at, in words: "API server answers (v1.36.1)".
