@@ -24,6 +24,18 @@ IDENTITIES: Final = {
     "kwok": ("mooring-lab-kwok", ("system:masters",)),
 }
 
+#: Who used which right: only of service accounts, and not of Kubernetes' own controllers.
+AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
+
 
 class Ports(msgspec.Struct, frozen=True):
     """Where each server listens on 127.0.0.1."""
@@ -56,6 +68,11 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def bin(self) -> Path:
         return self.root / "bin"
+
+    @property
+    def audit(self) -> Path:
+        """What service accounts asked of the API server, one JSON object a line."""
+        return self.root / "logs" / "audit.log"
 
     def kubeconfig_of(self, name: str) -> Path:
         return self.kubeconfig if name == "admin" else self.conf / f"{name}.kubeconfig"
@@ -108,6 +125,9 @@ def etcd(binaries: Binaries, at: Layout, ports: Ports) -> Server:
 
 
 def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
+    policy = at.conf / "audit.yaml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(yaml.safe_dump(AUDIT))
     return _server(
         "kube-apiserver",
         binaries,
@@ -127,6 +147,8 @@ def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
             "service-account-key-file": at.pki / "service-account.pub",
             "service-account-signing-key-file": at.pki / "service-account.key",
             "service-cluster-ip-range": "10.0.0.0/24",
+            "audit-policy-file": policy,
+            "audit-log-path": at.audit,
             # Pods need no token and must not wait for their namespace's default account.
             "disable-admission-plugins": "ServiceAccount",
         },

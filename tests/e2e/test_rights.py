@@ -1,0 +1,320 @@
+"""Least privilege, proved: each feature runs with its rights alone, the API server refuses nothing, and all are used."""
+
+import base64
+import json
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from home_ground import TOLERATION
+from rights_ground import Installation, granted
+from spine_ground import CRD, Ground
+from test_fleet import Ground as Registry
+
+from mooring.lab.errors import LabError
+from mooring.run.certificates import advance
+from mooring.run.webhooks import Address, configurations
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+CAPACITY = "node.kubernetes.io/capacity"
+ENABLED = "vacant.io/optimize-scheduling"
+
+
+@pytest.fixture
+async def installation(lab, tmp_path, request):
+    crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **CRD}
+    lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(crd))
+    async with Installation(lab, tmp_path, request.param) as made:
+        yield made
+
+
+def only(*features):
+    return pytest.mark.parametrize("installation", [features], indirect=True, ids=[",".join(features) or "core"])
+
+
+def all_used(installation: Installation) -> None:
+    """What the core brings is used up in its own test; here it is what the feature adds."""
+    on, used = installation.features, installation.used()
+    assert installation.refused() == []
+    added = granted(on) - granted(()) if on else granted(())
+    assert sorted(added - used) == [], "granted and never used"
+    assert sorted(used - granted(on)) == [], "used, and not in the table"
+
+
+def leave_hooks(installation: Installation) -> None:
+    """Webhook configurations of an earlier life, with another address in them."""
+    for found in configurations(Address(installation.own, "https://127.0.0.1:9"), b"").values():
+        installation.lab.kubectl("create", "-f", "-", input=json.dumps(found))
+
+
+@only()
+async def test_core(installation):
+    """With nothing switched on it reads, leads, and takes away the webhooks that mix has left."""
+    leave_hooks(installation)
+    await installation.start()
+
+    async def gone():
+        hooks = await installation.kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations")
+        return "mooring-mix" not in hooks
+
+    await installation.until(gone)
+    await installation.stop()
+    all_used(installation)
+
+
+@only("traffic")
+async def test_traffic(installation):
+    """Balancing needs no right in Kubernetes beyond the core's."""
+    leave_hooks(installation)
+    await installation.start()
+    await installation.stop()
+    all_used(installation)
+
+
+@only("handoff")
+async def test_handoff(installation, tmp_path):
+    """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about."""
+    lab = installation.lab
+    (tmp_path / "ground").mkdir()
+    async with Ground(lab, tmp_path / "ground", pd_pods=3) as ground:
+        await installation.start("--pd", f"{ground.namespace}/demo={ground.pd_url}")
+        tikv, pd = await ground.uid("demo-tikv-0"), await ground.uid("demo-pd-1")
+        lab.kubectl("annotate", "pod", "demo-tikv-0", "tidb.pingcap.com/restart=", "-n", ground.namespace)
+        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader=huh", "-n", ground.namespace)
+        await installation.until(installation.told)
+        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader-", "-n", ground.namespace)
+        await installation.until(lambda: ground.handed_over("demo-tikv-0", tikv))
+        wish = "tidb.pingcap.com/pd-transfer-leader=delete-pod"
+        lab.kubectl("annotate", "pod", "demo-pd-1", wish, "-n", ground.namespace)
+        await installation.until(lambda: ground.handed_over("demo-pd-1", pd))
+        await installation.stop()
+    all_used(installation)
+
+
+@only("home")
+async def test_home(installation):
+    """Members are written down, a seat is held and given back, a pod that will not have its seat held is told about."""
+    lab, namespace = installation.lab, installation.lab.namespace("home")
+    lab.add_nodes(1, prefix=f"{namespace}-", labels={"test": namespace})
+    labels = {
+        "app.kubernetes.io/managed-by": "tidb-operator",
+        "app.kubernetes.io/instance": "demo",
+        "app.kubernetes.io/component": "tidb",
+    }
+    cluster = {
+        "apiVersion": "pingcap.com/v1alpha1",
+        "kind": "TidbCluster",
+        "metadata": {"name": "demo", "labels": {"mooring.dev/hold-seat": "true"}},
+        "spec": {"tidb": {"replicas": 1}},
+    }
+    opted = {"mooring.dev/home": "true", "mooring.dev/hold-seat": "true"}
+    sets = [
+        stateful_set("demo-tidb", labels, labels, namespace, [TOLERATION]),
+        stateful_set("web", {"app": "web"}, opted, namespace, []),
+    ]
+    lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump_all([cluster, *sets]))
+    try:
+        await installation.start()
+
+        async def recorded():
+            tc = await installation.get("tc/demo", "-n", namespace)
+            web = await installation.get("statefulset/web", "-n", namespace)
+            members = tc.get("status", {}).get("tidb", {}).get("members", {})
+            return members and "mooring.dev/home" in web["metadata"].get("annotations", {})
+
+        async def held():
+            (node,) = (await installation.get("nodes", "-l", f"test={namespace}"))["items"]
+            return "mooring.dev/seat" in node["metadata"].get("annotations", {})
+
+        async def free():
+            return not await held()
+
+        await installation.until(recorded)
+        lab.kubectl("delete", "pod", "demo-tidb-0", "web-0", "-n", namespace, "--wait=false")
+        await installation.until(held)
+        await installation.until(free)
+        await installation.until(installation.told)
+        await installation.stop()
+    finally:
+        lab.clear(namespace, nodes=f"test={namespace}")
+    all_used(installation)
+
+
+def stateful_set(name, pods, labels, namespace, tolerations):
+    spec = {
+        "nodeSelector": {"test": namespace},
+        "tolerations": tolerations,
+        "containers": [{"name": "c", "image": "example.org/c:1"}],
+    }
+    meta = {"labels": pods, "annotations": {"lab.mooring.dev/grace-seconds": "2"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": pods},
+            "template": {"metadata": meta, "spec": spec},
+        },
+    }
+
+
+@only("mix")
+async def test_mix(installation):
+    """Webhooks and certificates made, renewed and removed; a pod moved; one detached on notice, then swept up."""
+    lab, namespace = installation.lab, installation.lab.namespace("shop")
+    for label in ("on-demand", "spot"):
+        lab.add_nodes(1, prefix=f"{namespace}-{label}-", labels={CAPACITY: label, "test": namespace})
+    try:
+        await installation.start()
+        wrong = deployment("wrong", namespace) | {"metadata": {"name": "wrong", "labels": {ENABLED: "huh"}}}
+
+        async def asked():
+            try:
+                dry = ("--dry-run=server", "-n", namespace, "-f", "-")
+                await installation.kubectl("create", *dry, input=yaml.safe_dump(wrong))
+            except LabError as error:
+                return "workloads.mooring.dev" in str(error)
+            return False
+
+        await installation.until(asked)
+        lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump(deployment("web", namespace)))
+
+        async def stand(name="web", count=1):
+            pods = (await installation.get("pods", "-n", namespace, "-l", f"app={name}"))["items"]
+            found = [p for p in pods if "deletionTimestamp" not in p["metadata"] and p["spec"].get("nodeName")]
+            return len(found) == count and [p["spec"]["nodeName"].split("-")[-2] for p in found]
+
+        async def on_spot():
+            return await stand() == ["spot"]
+
+        await installation.until(on_spot)
+        where = ("-n", namespace, "--overwrite")
+        lab.kubectl("label", "deployment", "web", f"{ENABLED}-mode=all-in-on-demand", *where)
+
+        async def moved():
+            return await stand() == ["demand"]
+
+        await installation.until(moved)
+        # Its replacement takes a while: it is detached and still there when its workload goes.
+        lab.kubectl("apply", "-n", namespace, "-f", "-", input=yaml.safe_dump(deployment("one", namespace, "10")))
+
+        async def serves():
+            return (await installation.get("deployment/one", "-n", namespace))["status"].get("readyReplicas") == 1
+
+        await installation.until(serves)
+        at = (datetime.now(UTC) + timedelta(seconds=300)).isoformat().replace("+00:00", "Z")
+        lab.kubectl("annotate", "nodes", "-l", f"test={namespace},{CAPACITY}=spot", f"vacant.io/interrupt-at={at}")
+        await installation.until(lambda: stand("one", 2))
+        await installation.until(installation.told)
+        await installation.stop()
+        # A later life: the workload is gone, the certificate old, and the configurations name another address.
+        lab.kubectl("delete", "deployment", "one", "-n", namespace, "--wait=false")
+        leave_hooks(installation)
+        age_certificates(installation)
+        await installation.start()
+
+        async def swept():
+            return await stand("one", 0) == []
+
+        await installation.until(swept)
+        await installation.until(lambda: renewed(installation))
+        await installation.stop()
+    finally:
+        lab.clear(namespace, nodes=f"test={namespace}")
+    all_used(installation)
+
+
+def deployment(name, namespace, ready_seconds="0"):
+    spec = {
+        "nodeSelector": {"test": namespace},
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "c", "image": "example.org/c:1"}],
+    }
+    meta = {"labels": {"app": name}, "annotations": {"lab.mooring.dev/ready-seconds": ready_seconds}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": {ENABLED: "true"}},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": meta, "spec": spec},
+        },
+    }
+
+
+def age_certificates(installation):
+    """The Secret as it looks when two thirds of the leaf's life are over."""
+    old = advance(None, ["127.0.0.1"], time.time() - 70 * 86400)
+    parts = {"ca.crt": old.bundle, "ca.key": old.authority_key, "tls.crt": old.certificate, "tls.key": old.key}
+    data = {name: base64.b64encode(text).decode() for name, text in parts.items()}
+    patch = json.dumps({"data": data})
+    installation.lab.kubectl("patch", "secret", "mooring-webhook-tls", "-n", installation.own, "-p", patch)
+    installation.aged = data["tls.crt"]
+
+
+async def renewed(installation):
+    secret = await installation.get("secret/mooring-webhook-tls", "-n", installation.own)
+    hooks = await installation.kubectl("get", "validatingwebhookconfiguration", "mooring-mix", "-o", "json")
+    return secret["data"]["tls.crt"] != installation.aged and "127.0.0.1:9/" not in hooks
+
+
+@only("fleet")
+async def test_fleet(installation, tmp_path):
+    """Nodes are labelled; a retiring machine is cordoned, emptied and tainted; healthy again, that is told."""
+    registry = Registry(installation.lab, tmp_path)
+    installation.lab.kubectl("delete", "namespace", registry.own, "--wait=false")
+    registry.own = installation.own
+    try:
+        await registry.build(4, real=False)
+        await registry.set_up(planes=1, minimum=2)
+        await installation.start()
+
+        async def seated():
+            found = (await installation.get("nodes", "-l", f"for={installation.own},tier=gold"))["items"]
+            return [n["metadata"]["name"] for n in found if "topology.kubernetes.io/zone" in n["metadata"]["labels"]]
+
+        await installation.until(seated)
+        web = deployment("web", "", "0")
+        web["spec"]["template"]["spec"]["nodeSelector"] = {"for": installation.own, "tier": "gold"}
+        await installation.kubectl("apply", "-n", registry.shop, "-f", "-", input=yaml.safe_dump(web))
+
+        async def runs():
+            pods = (await installation.get("pods", "-n", registry.shop))["items"]
+            return [p["spec"]["nodeName"] for p in pods if p["spec"].get("nodeName")]
+
+        await installation.until(runs)
+        address = (await runs())[0]
+        serial = next(s for s, a in registry.addresses.items() if a == address)
+        await registry.state(serial, "retiring")
+
+        async def tainted():
+            node = await installation.get("node", address)
+            return any(t["key"] == "cke.cybozu.com/state" for t in node["spec"].get("taints") or ())
+
+        await installation.until(tainted)
+        # A second one comes back while it is being emptied: what stays is told.
+        other = next(name for name in await seated() if name != address)
+        spec = {"nodeName": other, "containers": [{"name": "c", "image": "example.org/c:1"}]}
+        keep = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec}
+        await installation.kubectl("apply", "-n", registry.shop, "-f", "-", input=yaml.safe_dump(keep))
+        serial = next(s for s, a in registry.addresses.items() if a == other)
+        await registry.state(serial, "retiring")
+
+        async def cordoned():
+            return (await installation.get("node", other))["spec"].get("unschedulable")
+
+        await installation.until(cordoned)
+        await registry.state(serial, "retired", "uninitialized", "healthy")
+        await installation.until(installation.told)
+        await installation.stop()
+    finally:
+        await registry.close()
+    all_used(installation)
