@@ -6,7 +6,7 @@ from engine_by_hand import CLUSTER, RESTART, Hand, pod, tidb_cluster, view
 from mooring.engine.events import Features, Led
 from mooring.engine.invariants import broken
 from mooring.handoff import Handoff
-from mooring.model.events import PdSeen, Seen
+from mooring.model.events import Gone, PdSeen, Seen
 from mooring.model.instructions import AddEvictLeader, Outcome, Patch
 from mooring.model.kinds import Kind
 from mooring.model.marks import HANDOFF
@@ -126,3 +126,15 @@ def test_what_is_set_in_motion_carries_the_id_of_its_cause(hand):
     hand.annotate(0)
     (running,) = hand.engine.running.values()
     assert running.operator.cause == "Pod/tidb/demo-tikv-0"
+
+
+def test_an_answer_that_is_later_than_the_successor_does_not_hide_it(hand):
+    """E3: the old pod was seen to be gone, and before we read that answer the new one had come: it stays, and counts."""
+    hand.lead()
+    old, new = pod(0), pod(0, uid="uid-0-new", version="9")
+    hand.feed(Gone(Kind.POD, old.key, old.uid), Seen(Kind.POD, new))
+    hand.feed(Outcome(instruction="i1", gone=Gone(Kind.POD, old.key, old.uid)))
+    assert hand.engine.world.pod(old.key) == new
+    later = pod(0, uid="uid-0-new", version="10", ready=False)
+    hand.feed(Seen(Kind.POD, later))
+    assert hand.engine.world.pod(old.key) == later

@@ -141,7 +141,7 @@ def test_a_large_list_is_taken_in_by_parts_and_nothing_is_decided_meanwhile():
     many = tuple(pod(i) for i in range(5000))
     hand.feed(*(Listed(kind, ()) for kind in KINDS if kind is not Kind.POD))
     hand.engine.handle(Listed(Kind.POD, many), hand.now)
-    hand.engine.handle(Gone(Kind.POD, many[0].key), hand.now)
+    hand.engine.handle(Gone(Kind.POD, many[0].key, many[0].uid), hand.now)
     hand.feed(Synced(), Led(True))
     assert hand.engine.world.pod(many[0].key) is None
     assert hand.engine.world.pod(many[4999].key) is not None

@@ -22,6 +22,7 @@ class Scenery:
 
     def __init__(self) -> None:
         self.world = World()
+        self.uids: dict[tuple[Kind, Key], str] = {}
         self.version = 0
         self.on = True
         for i in range(5):
@@ -33,6 +34,7 @@ class Scenery:
 
     def see(self, kind: Kind, obj: Any) -> Any:
         self.world.apply(Seen(kind, obj))
+        self.uids[kind, obj.key] = obj.uid
         return obj
 
     def node(self, name: str, **how: Any) -> Node:
@@ -60,7 +62,8 @@ class Scenery:
         )
 
     def gone(self, kind: Kind, name: str, namespace: str = "tidb") -> None:
-        self.world.apply(Gone(kind, Key(namespace, name)))
+        key = Key(namespace, name)
+        self.world.apply(Gone(kind, key, self.uids[kind, key]))
 
     def seat(self, node: str, pod: str, until: float = 1000.0, operator: str = "1") -> Node:
         """A node on which the seat of `pod` is held."""

@@ -3,6 +3,7 @@
 import pytest
 
 from mooring.model.cluster import Key
+from mooring.model.events import Gone
 from mooring.model.instructions import AddEvictLeader, Create, DeletePod, Patch, RemoveEvictLeader
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
@@ -115,6 +116,12 @@ def test_deletion_whose_answer_is_lost(bench):
     assert bench.do(write).reason is None, "the one that was meant is gone"
     assert bench.pod()["metadata"]["uid"] == new
     assert "deletionTimestamp" not in bench.pod()["metadata"]
+
+
+def test_a_pod_seen_to_be_gone_is_named_by_its_uid(bench):
+    """Its successor may stand under its name before the outcome is read: only the uid says who is gone."""
+    write = bench.delete(evict=False, grace_s=0)
+    assert bench.do(write).gone == Gone(Kind.POD, write.key, write.uid)
 
 
 def test_deletion_that_never_arrived(bench):

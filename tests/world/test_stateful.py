@@ -111,11 +111,11 @@ class Cluster(RuleBasedStateMachine):
         self.store(kind, new)
 
     @precondition(lambda self: any(self.truth.values()))
-    @rule(data=st.data(), name_it=st.booleans())
-    def delete(self, data, name_it):
+    @rule(data=st.data())
+    def delete(self, data):
         kind = data.draw(st.sampled_from([k for k in KINDS if self.truth[k]]))
         old = self.truth[kind].pop(data.draw(st.sampled_from(sorted(self.truth[kind]))))
-        (change,) = self.world.apply(Gone(kind, old.key, old.uid if name_it else ""))
+        (change,) = self.world.apply(Gone(kind, old.key, old.uid))
         assert (change.old, change.new) == (old, None)
         self.ended[kind].append((old.key, old.uid))
 

@@ -71,12 +71,13 @@ def test_an_end_that_overtakes_the_beginning(world, rows):
 
 
 def test_the_end_of_another_is_not_its_own(world, rows):
-    """A delete that names a predecessor's uid leaves the namesake alone; one without a uid takes whichever is there."""
+    """A delete that names a predecessor's uid leaves the namesake alone, however late it comes."""
     pod = rows.pod("p", "u2")
     world.apply(Seen(Kind.POD, pod))
     assert world.apply(Gone(Kind.POD, pod.key, "u1")) == []
-    assert len(world.apply(Gone(Kind.POD, pod.key))) == 1
-    assert world.apply(Gone(Kind.POD, pod.key)) == []
+    assert world.pod(pod.key) == pod
+    assert len(world.apply(Gone(Kind.POD, pod.key, "u2"))) == 1
+    assert world.apply(Gone(Kind.POD, pod.key, "u2")) == []
 
 
 def test_a_namesake_replaces(world, rows):

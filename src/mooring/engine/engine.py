@@ -208,8 +208,8 @@ class Engine:
     def _settle(self, outcome: Outcome) -> None:
         if outcome.kind is not None and outcome.object is not None:
             self._take(Seen(outcome.kind, outcome.object))
-        elif outcome.kind is not None and outcome.gone is not None:
-            self._take(Gone(outcome.kind, outcome.gone))
+        elif outcome.gone is not None:
+            self._take(outcome.gone)
         ended = self._flight.end(outcome)
         if ended is None:
             return

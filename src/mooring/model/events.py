@@ -23,11 +23,11 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
-    """An object is no longer there. `uid` guards against a namesake that was created meanwhile ("" = whichever)."""
+    """An object is no longer there. By its uid: a namesake may have been created meanwhile."""
 
     kind: Kind
     key: Key
-    uid: str = ""
+    uid: str
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mooring.model.cluster import Key, Taint
-from mooring.model.events import Object
+from mooring.model.events import Gone, Object
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
 
@@ -148,10 +148,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     instruction: str
     reason: Reason | None = None
     detail: str = ""
-    #: The object as it is after the write, when the server told us; None with `gone`: it is no longer there.
+    #: The object as it is after the write, when the server told us.
     kind: Kind | None = None
     object: Object | None = None
-    gone: Key | None = None
+    #: Seen not to be there any more. With its uid: by the time this is read, a successor may stand under its name.
+    gone: Gone | None = None
     #: When a refused one may be tried again.
     retry_after_s: float = 0.0
     #: It was a look: nothing was written.

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mooring.model.cluster import Key
+from mooring.model.events import Gone
 from mooring.model.instructions import (
     AddEvictLeader,
     AddPdOperator,
@@ -147,7 +148,7 @@ class Act:
         try:
             obj = await self._api.get(kind, write.key.namespace, write.key.name)
         except NotFound:
-            return Outcome(instruction=write.id, detail=write.why, kind=kind, gone=write.key)
+            return Outcome(instruction=write.id, detail=write.why, gone=Gone(kind, write.key, write.uid))
         except PortError:
             if sure:
                 return Outcome(instruction=write.id, detail=write.why)

@@ -133,7 +133,7 @@ class World:
 
     def _go(self, event: Gone, changes: list[Change]) -> None:
         table = self._tables[event.kind]
-        old = table.by_uid(event.uid) if event.uid else table.get(event.key)
+        old = table.by_uid(event.uid)
         if old is None:
             table.bury(event.uid)
         else:

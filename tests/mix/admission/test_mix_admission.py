@@ -191,10 +191,10 @@ def test_stateful_set_correction(town):
         town.admit(owner, ordinal=i)
     shown = {p.name: p for p in town.show()}
     town.workload("StatefulSet", "db", 3, "majority-in-on-demand")
-    town.tell(Gone(Kind.POD, shown["db-2"].key))
+    town.tell(Gone(Kind.POD, shown["db-2"].key, shown["db-2"].uid))
     assert town.admit(owner, ordinal=2)["metadata"]["labels"]["vacant.io/affinity"] == "on-demand"
     town.show()
-    town.tell(Gone(Kind.POD, shown["db-1"].key))
+    town.tell(Gone(Kind.POD, shown["db-1"].key, shown["db-1"].uid))
     assert town.admit(owner, ordinal=1)["metadata"]["labels"]["vacant.io/affinity"] == "spot"
 
 
