@@ -164,7 +164,7 @@ class Lab:
 
     def _renew_clients(self) -> None:
         """Its clients back off for up to half a minute after an outage; fresh ones are in step at once."""
-        for name in ("kube-controller-manager", "kube-scheduler"):
+        for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             if self.pids().get(name) is not None:
                 self.restart(name)
 
