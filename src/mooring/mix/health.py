@@ -148,9 +148,12 @@ def facts_of(health: Health, queue: Queue, now: float) -> Iterator[Fact]:
         return
     workload, target = health.workload, target_of(health.workload)
     broken = {subject_of(p): p for p in health.pods if not is_ready(p, workload, now)}
-    for operator_id, cost in queue.holders(target):
+    for operator_id, _ in queue.holders(target):
         moved = queue.get(operator_id)
-        if left and cost and moved is not None and _is_away(moved, health, now):
+        # What it adds may be nothing by now, for our own fact stands there already: its phase is what counts.
+        if not left or moved is None or target not in moved.phases[queue.phase(operator_id) or 0]:
+            continue
+        if _is_away(moved, health, now):
             left -= 1
             broken.pop(moved.subject, None)
             yield Fact(target, moved.subject, 1, f"{moved.subject.rpartition('/')[2]} is being moved")

@@ -108,7 +108,7 @@ class Keeper:
         """We led and stop. Outside a cluster nobody else serves the URL: no API server shall wait for us."""
         if self._serves and self._address.url and self._leads():
             with contextlib.suppress(PortError):
-                await uninstall(self._api)
+                await uninstall(self._api, self._address)
 
     def _swap(self, material: Material) -> None:
         try:

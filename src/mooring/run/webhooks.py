@@ -7,6 +7,7 @@ when Mix is switched off; outside a cluster also when it stops, since then nobod
 """
 
 import base64
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ from mooring.ports import AlreadyExists, Conflict, Json, KubeApi, NotFound
 NAME: Final = "mooring-mix"
 LABELS: Final = {"app.kubernetes.io/name": "mooring", "app.kubernetes.io/managed-by": "mooring"}
 TIMEOUT_S: Final = 2
+#: Looks at a configuration that others write too, before the next round has its turn.
+TRIES: Final = 3
 #: Pods of a ReplicaSet of a Deployment, or of a StatefulSet. By labels: of metadata, CEL promises little more.
 OWNED_PODS: Final = (
     "has(object.metadata.labels) && ('pod-template-hash' in object.metadata.labels || "
@@ -108,30 +111,31 @@ def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
 
 async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:
     """Make them so; returns what was written. Written only when different: this is called over and over."""
-    written = []
-    for kind, configuration in wanted.items():
+    return [what for kind, configuration in wanted.items() if (what := await _install(api, kind, configuration))]
+
+
+async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
+    """Somebody who writes at the same time (one who stops takes his away) costs another look, not another round."""
+    for _ in range(TRIES):
         try:
             current = await api.get(kind, "", NAME)
         except NotFound:
-            try:
+            with contextlib.suppress(AlreadyExists):
                 await api.create(kind, configuration)
-            except AlreadyExists:
-                continue  # the next round compares
-            written.append(f"create {kind}")
+                return f"create {kind}"
             continue
         webhooks = [_keep_bundle(w, current) for w in configuration["webhooks"]]
         if current.get("webhooks") == webhooks:
-            continue
-        try:
+            return ""
+        with contextlib.suppress(Conflict, NotFound):
             await api.replace(kind, current | {"webhooks": webhooks})
-        except (Conflict, NotFound):
-            continue
-        written.append(f"replace {kind}")
-    return written
+            return f"replace {kind}"
+    return ""
 
 
-async def uninstall(api: KubeApi) -> list[str]:
-    """Take them away; returns what was removed. Only ours: by name and by the label we put on them."""
+async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
+    """Take them away; returns what was removed. Only ours: by name and by the label we put on them, and where an
+    address is given only while they still lead there: another process may have come after us."""
     removed = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         try:
@@ -139,11 +143,18 @@ async def uninstall(api: KubeApi) -> list[str]:
             metadata: dict[str, Any] = current["metadata"]
             if (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") != "mooring":
                 continue
+            if address is not None and not _leads_to(current, address):
+                continue
             await api.delete(kind, "", NAME, uid=metadata.get("uid", ""))
         except (NotFound, Conflict):
             continue
         removed.append(f"delete {kind}")
     return removed
+
+
+def _leads_to(configuration: Json, address: Address) -> bool:
+    base = address.url.rstrip("/") + "/"
+    return any(w.get("clientConfig", {}).get("url", "").startswith(base) for w in configuration.get("webhooks") or ())
 
 
 def _keep_bundle(webhook: Json, current: Json) -> Json:

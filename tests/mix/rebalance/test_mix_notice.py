@@ -3,8 +3,8 @@
 import pytest
 from mix_stage import Stage
 
-from mooring.mix.labels import CUSTOM
-from mooring.mix.pace import NoticePolicy, OnNotice
+from mooring.mix.labels import CUSTOM, MODE
+from mooring.mix.pace import NoticePolicy, OnNotice, RebalancePolicy
 from mooring.mix.policy import MixPolicy
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, LEAVING
@@ -86,6 +86,43 @@ def test_twelve_spot_nodes_at_once():
         assert left_behind(stage.rig) == []
 
     Stage(on_demand=12, spot=12).play(scene)
+
+
+def test_a_housekeeping_move_waits_behind_a_notice():
+    """Worked example 5, by name: a move of housekeeping waits for its node's room; a notice comes; what has a deadline
+    is let through first, and housekeeping goes on when it has passed."""
+
+    async def scene(stage: Stage) -> None:
+        for name in ("idle", "busy"):
+            stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
+        await stage.rig.sleep(30.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        doomed = stage.cluster.nodes_of(NAMESPACE, "busy")
+        # Both want the one place that housekeeping has; the first takes it and is held by a budget, the other waits.
+        stage.cluster.pdb(NAMESPACE, "idle", {"app": "idle"}, min_available=2)
+        await stage.rig.sleep(5.0)
+        relabel(stage.rig, Kind.DEPLOYMENT, "idle", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: [o.source for o in _running(leader)] == ["mix"])
+        relabel(stage.rig, Kind.DEPLOYMENT, "busy", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: any(o.source == "mix" for o in leader.engine.waiting.values()))
+        waiting = {o.subject for o in leader.engine.waiting.values()}
+        stage.cluster.deployment(NAMESPACE, "hasty", 2, labels=switched_on("all-in-spot"))
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "hasty") == 2)
+        spot = sorted(set(stage.cluster.nodes_of(NAMESPACE, "hasty").values()) - set(doomed.values()))
+        assert spot, "a node of its own"
+        stage.cluster.cloud.notice(spot[0])
+        await stage.rig.until(lambda: any(o.source == "spot" for o in _running(leader)))
+        assert waiting == {o.subject for o in leader.engine.waiting.values() if o.source == "mix"}, "it still waits"
+        await stage.rig.sleep(125.0)
+        stage.cluster.store.delete(Kind.PDB, NAMESPACE, "idle")
+        await stage.rig.until(lambda: physical(stage.rig, "busy") == ["on-demand"] * 2, 600.0)
+
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1)), on_demand=4, spot=6).play(scene)
+
+
+def _running(leader):
+    return [one.operator for one in leader.engine.running.values()]
 
 
 def test_a_stateful_set_keeps_its_quorum_until_the_last_call():

@@ -116,6 +116,24 @@ def test_mending_gives_every_pod_a_slot_of_its_own_and_then_rests(drawn, target)
         assert all(target.class_of(int(p.annotations[SLOT])).value == p.labels[AFFINITY] for p in mended)
 
 
+def test_slots_of_many_adopted_pods_are_reckoned_in_one_pass():
+    """M5: adopting 500 pods asks for the class of each slot a few times, not once per pod and slot."""
+
+    asked: list[int] = []
+
+    class Counting(Target, frozen=True):
+        def class_of(self, slot: int) -> NodeClass:
+            asked.append(slot)
+            return super().class_of(slot)
+
+    target = Counting(Mode.MAJORITY_IN_ON_DEMAND)
+    pods = [pod(i, "on-demand" if i % 2 else "spot", None) for i in range(500)]
+    world, workload = town(pods, replicas=500)
+    patches = mend(health_of(workload, world, NOW), target, world)
+    assert sorted(int(p.patch["metadata"]["annotations"][SLOT]) for p in patches) == list(range(500))
+    assert len(asked) <= 4 * 500
+
+
 def test_a_deletion_cost_that_somebody_set_himself_stays():
     """M9: the user's own order of leaving is not ours to change."""
     mine = pod(0, "spot", 3)

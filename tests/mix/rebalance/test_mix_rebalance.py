@@ -95,6 +95,28 @@ def test_only_one_is_away_at_a_time():
     Stage().play(scene)
 
 
+def test_a_replica_that_is_being_moved_is_charged_once():
+    """O1, facts with subjects: while a move runs, its workload shows one of one used, not the move and the gap besides."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-spot", template=slow_template("web", 10))
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        leader = stage.rig.leader()
+        assert leader is not None
+        target = f"workload/{NAMESPACE}/Deployment/web"
+        used: set[int] = set()
+        away = 0
+        for _ in range(600):
+            await stage.rig.sleep(0.1)
+            used.add(leader.engine.queue.used(target))
+            away += stage.cluster.ready(NAMESPACE, "web") < 3 and bool(leader.engine.running)
+        assert away > 50, "replicas were seen to be away while their moves ran"
+        assert used == {0, 1}
+        assert physical(stage.rig, "web") == ["on-demand"] * 3
+
+    Stage().play(scene)
+
+
 def test_the_quicker_way_keeps_everybody_serving_and_stays_within_the_surge():
     """M6: asked for by annotation, replacements come first, at most maxSurge + maxUnavailable at once."""
 
