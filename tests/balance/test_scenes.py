@@ -4,6 +4,7 @@ import pytest
 
 from mooring.balance.pausing import RELEASED, TRAFFIC
 from mooring.model.kinds import Kind
+from mooring.rehearse.kill import kill_everywhere, undisturbed
 from mooring.rehearse.scenes.balance import LIMIT, NAME, NAMESPACE, ScaleOutScene
 
 
@@ -87,6 +88,17 @@ def test_killed_at_a_write_it_ends_the_same(write, side):
 
     scene.rig().play(whole)
     assert 0 < scene.peak <= LIMIT
+
+
+def test_killed_at_every_write_it_ends_the_same():
+    """T12: kill -9 right before and right after every pause and every operator of the scene: balanced in the end, no
+    store above its limit, no region left half moved, and nothing is taken back."""
+    scene = ScaleOutScene(stores=3, regions=24)
+    plain = undisturbed(scene)
+    assert plain.state == {"regions": {("Voter",) * 3}, "taken back": []}
+    assert len([w for w in plain.writes if "add_operator" in w]) >= 18
+    assert len([w for w in plain.writes if "pause_scheduler" in w]) >= 3
+    assert list(kill_everywhere(scene)) == []
 
 
 def test_pd_takes_over_when_we_are_gone():

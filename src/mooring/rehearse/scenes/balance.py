@@ -26,6 +26,8 @@ class ScaleOutScene:
     """`build` makes the cluster, `act` adds the store, `balanced` says when it is over; `watch` looks on meanwhile."""
 
     name = "scale-out"
+    #: Which regions go is chosen anew after a crash, from what is then seen: no single write has to come again.
+    once: tuple[str, ...] = ()
 
     def __init__(self, stores: int = 5, regions: int = 300, seed: int = 1, policy: BalancePolicy | None = None) -> None:
         self.stores = stores
@@ -42,6 +44,8 @@ class ScaleOutScene:
         return Rig(seed=self.seed, config=Config(features={"traffic": True}, balance=self.policy))
 
     async def build(self, rig: Rig) -> None:
+        self.peak = self.peak_of_all = 0
+        self.intruders = []
         cluster = rig.cluster
         cluster.add_nodes(self.stores + 2)
         cluster.tidb_cluster(NAMESPACE, NAME, tidb=0, tikv=self.stores, pd=0, with_pd=True)
@@ -95,3 +99,21 @@ class ScaleOutScene:
             and spread <= 2 * self.policy.region_tolerance
             and max(counts["leaders"]) - min(counts["leaders"]) <= 2 * self.policy.leader_tolerance
         )
+
+    # ── For the kill harness ──────────────────────────────────────────────────────────────────────────────────────
+
+    def done(self, rig: Rig) -> bool:
+        return self.balanced(rig)
+
+    def end_state(self, rig: Rig) -> Mapping[str, object]:
+        """Whole regions, and nothing that went to the new store was taken off it again. Even it is when it is done."""
+        tikv = self.pd(rig).server.tikv
+        new = max(tikv.stores)
+        back = [w for w in rig.writes if f"'from_store_id': {new}" in w]
+        roles = {tuple(sorted(p.role for p in group.peers)) for group in tikv.groups.values()}
+        return {"regions": roles, "taken back": back}
+
+    def left_overs(self, rig: Rig) -> list[str]:
+        running = [f"still runs: {op.line()}" for op in self.pd(rig).server.operators.running.values()]
+        above = [f"a store had {self.peak} of {LIMIT}"] if self.peak > LIMIT else []
+        return running + above + [f"PD's own ran while paused: {line}" for line in self.intruders]

@@ -54,7 +54,7 @@ def leave_joint(pd: "PdServer") -> Iterator[Operator]:
         region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
         if group is None or region_id in pd.operators.running:
             continue
-        steps = (Step("leave-joint", "leave joint state"),)
+        steps: tuple[Step, ...] = (Step("leave-joint", "leave joint state"),)
         demoted = {p.store_id for p in region.peers if p.role == "DemotingVoter"}
         heirs = [p.store_id for p in region.peers if p.role in ("Voter", "IncomingVoter") and pd.is_up(p.store_id)]
         if region.leader_store in demoted and heirs:
