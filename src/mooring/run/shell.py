@@ -25,9 +25,9 @@ from mooring.run.act import Act, PdDirectory
 log = structlog.get_logger()
 
 #: Events per turn of the pump before others on the loop get theirs.
-TURN = 64
+TURN = 16
 #: And how long it may decide in one turn, unless a single look takes longer.
-SLICE_S = 0.002
+SLICE_S = 0.001
 #: What a look takes beyond that is paid back: nothing is decided for so many times as long (and at most so many
 #: seconds). A workload of thousands of pods that is being created is then looked at a few times a second, not once per
 #: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
