@@ -31,7 +31,7 @@ def demo(
     *,
     on: Annotated[
         Literal["sandbox", "lab"],
-        Parameter(help="sandbox: in this process, in a minute. lab: on a real control plane, in some ten minutes."),
+        Parameter(help="sandbox: in this process, in a minute. lab: on a real control plane, in some six minutes."),
     ] = "sandbox",
     short: Annotated[bool, Parameter(help="As fast as it goes, without the page: for scripts and CI.")] = False,
     keep: Annotated[
@@ -93,7 +93,7 @@ def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, ou
     if failed:
         note(f"mooring: the day could not go on: {failed}")
     _table(day, output)
-    _closing(day, time.perf_counter() - began, stopped=stopped)
+    _closing(day, time.perf_counter() - began, stopped=stopped, on_lab=True)
     return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
 
 
@@ -160,10 +160,14 @@ def _table(day: "Day", output: Format) -> None:
     print(f"\nPROMISES   {len(checks)} shown, {held} held · {day.tally.line()}")
 
 
-def _closing(day: "Day", took: float, *, stopped: bool) -> None:
+def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:
     early = stopped and len([a for a in day.played if a.ended]) < len(day.acts)
     first = f"stopped after {took:.0f} s" if early else f"{took:.0f} s"
-    note(f"{first}. Left behind: nothing.  Play: mooring demo --keep   On a real control plane: mooring demo --on lab")
+    if on_lab:
+        next_ = "Play: mooring demo --on lab --keep   On your cluster: mooring doctor --pre"
+    else:
+        next_ = "Play: mooring demo --keep   On a real control plane: mooring demo --on lab"
+    note(f"{first}. Left behind: nothing.  {next_}")
 
 
 # ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────

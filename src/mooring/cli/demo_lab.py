@@ -39,7 +39,7 @@ def opening(stage: "LabStage", port: int, *, taken: str, at: str, keep: bool) ->
     """Three lines: what this is, where, how to stop and what is kept."""
     note(
         f"Mooring demo: the same day on a real control plane, Kubernetes {stage.version}, on this machine's loopback: "
-        "some ten minutes."
+        "some six minutes."
     )
     note(f"page http://127.0.0.1:{port}{taken} once Mooring runs   ask it: mooring why pod/demo-tikv-1 -n tidb{at}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
