@@ -8,13 +8,14 @@ import sys
 import time
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
@@ -85,19 +86,27 @@ class Ground:
         self.config.write_text(json.dumps(SETTINGS))
         (self.port,) = free_ports(1)
         self.mooring = None
+        self.answer = ""
         self.seen = {}
 
     def start(self):
         self.mooring = Mooring(self.lab, self.own, self.config, self.port)
-        until(self.mooring.deciding, "deciding")
-        until(self._asked, "the API server asks us")
+        until(self.mooring.deciding, "deciding", 90, more=self._scene)
+        until(self._asked, "the API server asks us", 90, more=self._scene)
+
+    def _scene(self):
+        """For whoever reads a failure: what we said, whom the API server would ask, and what it says about it."""
+        told = Path(self.mooring.log.name).read_text()[-6000:]
+        return f"\n── mooring ──\n{told}\n── webhooks ──\n{hooks(self.lab)}\n── the probe ──\n{self.answer}"
 
     def _asked(self):
         try:
-            self.lab.kubectl("apply", "--dry-run=server", "-f", "-", input=self.manifest("probe", 1, {ENABLED: "x"}))
+            self.answer = self.lab.kubectl(
+                "apply", "--dry-run=server", "-f", "-", input=self.manifest("probe", 1, {ENABLED: "x"})
+            )
         except LabError as error:
-            return "exactly true or false" in str(error)
-        return False
+            self.answer = str(error)
+        return "exactly true or false" in self.answer
 
     def deploy(self, name, replicas, labels, **how):
         self.lab.kubectl("apply", "-f", "-", input=self.manifest(name, replicas, labels, **how))
@@ -164,6 +173,11 @@ class Ground:
     def close(self):
         if self.mooring is not None:
             self.mooring.end()
+        # One that was killed leaves its configurations: whoever creates a pod next must not ask a dead port.
+        ours = f"https://127.0.0.1:{self.port}/"
+        left = [name for name, urls in hooks(self.lab).items() if any(url.startswith(ours) for url in urls)]
+        if left:
+            self.lab.kubectl("delete", *left, "--ignore-not-found")
         self.lab.kubectl("delete", "deployment", "--all", "-n", self.namespace, "--wait=false")
         self.lab.kubectl("delete", "node", *self.safe, *self.spot, "--wait=false")
 
@@ -172,11 +186,23 @@ def _is_ready(pod):
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
 
 
-def until(holds, what, limit_s=50, every_s=0.2):
+def until(holds, what, limit_s=50, every_s=0.2, more=lambda: ""):
     end = time.monotonic() + limit_s
     while not holds():
-        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
+        assert time.monotonic() < end, f"not within {limit_s} s: {what}{more()}"
         time.sleep(every_s)
+
+
+def hooks(lab):
+    """Every webhook configuration, and the URLs it leads to."""
+    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    found = json.loads(lab.kubectl("get", kinds, "-o", "json"))["items"]
+    return {
+        f"{one['kind'].lower()}/{one['metadata']['name']}": [
+            w["clientConfig"].get("url", "") for w in one.get("webhooks", ())
+        ]
+        for one in found
+    }
 
 
 @pytest.fixture
@@ -209,6 +235,27 @@ def test_a_mode_change_moves_exactly_the_difference(ground):
     assert "slots OOOss" in said
     rows = json.loads(ground.mooring.command("mix", "status", "-o", "json"))["workloads"]
     assert [r["name"] for r in rows if r["namespace"] == ground.namespace] == ["web"]
+
+
+def test_labels_that_became_invalid_after_admission_are_told_and_nothing_is_moved(ground):
+    """M1: changed while nobody could refuse it; the owner finds a Warning Event in admission's words, no pod goes; and
+    a process that stops leaves no webhook behind that would lead to nobody."""
+    ground.deploy("web", 2, {ENABLED: "true", MODE: "all-in-spot"})
+    before = {p["metadata"]["uid"] for p in ground.pods("web")}
+    ground.mooring.end()
+    assert not any(
+        url.startswith(f"https://127.0.0.1:{ground.port}/") for urls in hooks(ground.lab).values() for url in urls
+    )
+    ground.label("web", **{MODE: "mostly"})
+    ground.start()
+    until(lambda: any("it must be one of all-in-on-demand" in e["message"] for e in _warnings(ground, "web")), "a word")
+    assert {p["metadata"]["uid"] for p in ground.pods("web")} == before
+
+
+def _warnings(ground, name):
+    chosen = f"involvedObject.kind=Deployment,involvedObject.name={name},type=Warning"
+    told = ground.lab.kubectl("get", "events", "-n", ground.namespace, "--field-selector", chosen, "-o", "json")
+    return json.loads(told)["items"]
 
 
 def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(ground):
