@@ -1,0 +1,390 @@
+"""Worked examples of the one queue, by name, and the designs' own commands, on the real control plane.
+
+Examples 1 and 6 are in `test_handoff.py` and `test_spine.py`.
+
+`mooring run` as it is, in this process; real API server, scheduler and controller manager; PD and the machine registry
+are the sandbox's, over HTTP. The ground is the demo's (`rehearse/onlab`), on the tests' shared lab.
+"""
+
+import asyncio
+import contextlib
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+import mooring.lab
+from mooring.engine.why import explain
+from mooring.fleet import keys, ledger, settings
+from mooring.fleet.policy import FleetPolicy
+from mooring.handoff.policy import HandoffPolicy
+from mooring.kube import load
+from mooring.lab import loopback
+from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED
+from mooring.model.kinds import Kind
+from mooring.model.machine import MachineState
+from mooring.ports import PortError, Refused
+from mooring.rehearse.onlab.rig import LabRig
+from mooring.rehearse.scenes.fleet import TEMPLATE, cordoned, pods_on, register_nodes, seats, stored, taints_of
+from mooring.rehearse.scenes.mix import NAMESPACE as SHOP
+from mooring.rehearse.scenes.mix import given, left_behind, serving, slow_template, switched_on, uids
+from mooring.run.config import Config
+from mooring.sandbox.clock import Timeline, WallDriver
+from mooring.sandbox.controllers import manifests, podstate
+from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.nodes import node_object
+from mooring.sandbox.pd import PdSettings, SandboxPd
+from mooring.sandbox.pd.http import pd_app
+from mooring.sandbox.sabakan.http import sabakan_app
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
+FAIL = "lab.mooring.dev/fail"
+TIDB, DEMO = "tidb", "demo"
+PD = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
+#: Nothing moves for this long: then it does not move.
+STILL_S = 4.0
+
+
+class Ground:
+    """Nodes of our own, one Mooring with these features, and whatever an example puts there; all gone afterwards."""
+
+    def __init__(self, lab, **config):
+        self.lab = lab
+        self.nodes = []
+        extender, webhook, http = loopback.free_ports(3)
+        self._beside = contextlib.AsyncExitStack()
+        self.rig = LabRig(
+            load(lab.kubeconfig),
+            Config(
+                namespace=lab.namespace("examples"),
+                listen_http=f"127.0.0.1:{http}",
+                listen_extender=f"127.0.0.1:{extender}",
+                listen_webhook=f"127.0.0.1:{webhook}",
+                webhook_url=f"https://127.0.0.1:{webhook}",
+                handoff=HandoffPolicy(recheck_s=0.7, prove_s=0.5, young_pd_s=3.0),
+                lease_s=10,
+                **config,
+            ),
+            Timeline(time.time()),
+        )
+        self.cluster = self.rig.cluster
+
+    async def __aenter__(self):
+        driving = asyncio.ensure_future(WallDriver(self.cluster.timeline).run())
+        self._beside.callback(driving.cancel)
+        await self.kubectl(f"kubectl apply -f {CRD}")
+        await self.kubectl("kubectl wait --for=condition=Established crd/tidbclusters.pingcap.com --timeout=60s")
+        for namespace in (SHOP, TIDB):
+            await self.rig.api.create(Kind.NAMESPACE, {"metadata": {"name": namespace}})
+        self.rig.mirror.follow()
+        await self.rig.mirror.synced()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.rig.house.stop()
+        await self._beside.aclose()
+        await self.kubectl(f"kubectl delete namespace {SHOP} {TIDB} {self.rig.config.namespace} --timeout=90s")
+        if self.nodes:
+            await self.kubectl(f"kubectl delete node {' '.join(self.nodes)} --ignore-not-found")
+        await self.rig.mirror.close()
+        await self.rig.api.close()
+
+    async def kubectl(self, command):
+        """As a person types it."""
+        return await asyncio.to_thread(self.lab.kubectl, *shlex.split(command)[1:])
+
+    async def add_nodes(self, prefix, count, **how):
+        names = [f"{prefix}{number}" for number in range(count)]
+        for name in names:
+            obj = node_object(name, len(self.nodes), time.time(), labels={"for": "examples"}, **how)
+            self.nodes.append(name)
+            await self.rig.api.create(Kind.NODE, obj)
+        await self.rig.until(lambda: all(self._usable(name) for name in names), limit_s=120)
+        return names
+
+    def _usable(self, name):
+        found = self.rig.mirror.find(Kind.NODE, "", name)
+        return found is not None and podstate.ready(found) and not found["spec"].get("taints")
+
+    async def start(self):
+        self.rig.house.start()
+        await self.rig.until(self.rig.leads, limit_s=120)
+        while "mix" in self.rig.config.on() and not await self._asked():
+            await asyncio.sleep(0.2)
+
+    async def _asked(self):
+        """Does the API server ask us about workloads already?"""
+        wrong = manifests.deployment(SHOP, "probe", 1, manifests.pod_template({"app": "probe"}), labels={ENABLED: "x"})
+        try:
+            await self.rig.api.create(Kind.DEPLOYMENT, wrong, dry_run=True)
+        except Refused as refused:
+            return ENABLED in str(refused)
+        except PortError:
+            return False
+        return False
+
+    async def deploy(self, name, replicas, labels=None, *, start_s=1.0, **spec):
+        template = slow_template(name, start_s, grace_s=1, nodeSelector={"for": "examples"}, **spec)
+        await self.rig.api.create(
+            Kind.DEPLOYMENT, manifests.deployment(SHOP, name, replicas, template, labels=labels or {})
+        )
+        await self.rig.until(lambda: self.ready(SHOP, name) == replicas, limit_s=120)
+
+    def ready(self, namespace, name):
+        try:
+            return self.cluster.ready(namespace, name)
+        except LookupError:
+            return 0
+
+    async def tikv(self, members=3, regions=24):
+        """A TidbCluster of TiKV members alone, and its PD."""
+        pd = SandboxPd(self.cluster.timeline, seed=3, cluster=DEMO, namespace=TIDB, settings=PD)
+        url = await self.serve(pd_app(pd))
+        pd.urls = dict.fromkeys(pd.urls, url)
+        self.cluster.pd[TIDB, DEMO] = pd
+        self.rig.house.use_pd(f"{TIDB}/{DEMO}", url)
+        spec = {"replicas": members, "nodeSelector": {"for": "examples"}}
+        made = tidb_cluster(TIDB, DEMO, scheduler="default-scheduler", tikv=spec)
+        await self.rig.api.create(Kind.TIDB_CLUSTER, made)
+        await self.rig.until(lambda: self.ready(TIDB, f"{DEMO}-tikv") == members, limit_s=120)
+        await self.rig.until(lambda: len(pd.server.tikv.stores) == members, limit_s=60)
+        pd.load(regions)
+        return pd
+
+    async def serve(self, app):
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        self._beside.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site.name
+
+    def why(self, subject):
+        leader = self.rig.leader()
+        return explain(leader.engine, subject) if leader is not None else None
+
+    def waiting(self, source):
+        leader = self.rig.leader()
+        return [o for o in leader.engine.waiting.values() if o.source == source] if leader is not None else []
+
+
+async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_by_its_disease(lab):
+    """Worked example 2, M5: parked while another pod is not Ready, run when it is; the broken one itself at once."""
+    async with Ground(lab, features={"mix": True}) as ground:
+        await ground.add_nodes("exn", 2, capacity="on-demand")
+        await ground.add_nodes("exs", 2, capacity="spot")
+        await ground.start()
+        await ground.deploy("web", 5, switched_on("custom", 2))
+        rig, before = ground.rig, uids(ground.rig, "web")
+        pods = {p["metadata"]["name"]: podstate.labels_of(p)[AFFINITY] for p in ground.cluster.pods(SHOP, "web")}
+        healthy = next(name for name, given_class in sorted(pods.items()) if given_class == "on-demand")
+        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}=ready")
+        await rig.until(lambda: ground.ready(SHOP, "web") == 4, limit_s=60)
+        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=3 --overwrite")
+        await rig.until(lambda: len(ground.waiting("mix")) == 1, limit_s=60)
+        (move,) = ground.waiting("mix")
+        assert move.subject != f"pod/{SHOP}/{healthy}"
+        assert rig.leader().engine.queue.is_parked(move.id)
+        answer = ground.why(move.subject)
+        assert answer.state == "waits"
+        assert healthy in answer.answer, "the blocker is named"
+        await asyncio.sleep(STILL_S)
+        assert uids(rig, "web") == before, "nothing moves while the fact stands"
+        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}-")
+        await rig.until(lambda: given(rig, "web").count("on-demand") == 3 and ground.ready(SHOP, "web") == 5)
+        await rig.until(lambda: not left_behind(rig), limit_s=60)
+        after = uids(rig, "web")
+        assert len(before - after) == 1, "exactly the one that was parked"
+        assert rig.pod(SHOP, move.subject.rpartition("/")[2]) is None
+        # The other way round: the one to move is the one that is broken.
+        sick = next(
+            p["metadata"]["name"]
+            for p in ground.cluster.pods(SHOP, "web")
+            if podstate.active(p) and podstate.labels_of(p)[AFFINITY] == "spot"
+        )
+        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {sick} {FAIL}=ready")
+        await rig.until(lambda: ground.ready(SHOP, "web") == 4, limit_s=60)
+        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=4 --overwrite")
+        await rig.until(lambda: given(rig, "web").count("on-demand") == 4 and ground.ready(SHOP, "web") == 5)
+        assert rig.pod(SHOP, sick) is None
+        assert len(after - uids(rig, "web")) == 1, "it, and nobody else"
+
+
+async def test_the_designs_own_commands_typed_as_they_stand_there(lab, tmp_path):
+    """E1, E8, O3: story 1, word for word: cordon, annotate, drain; `why` names kubectl-annotate while it is under way."""
+    async with Ground(lab, features={"handoff": True}) as ground:
+        rig = ground.rig
+        await ground.add_nodes("exn", 4)
+        pd = await ground.tikv()
+        await ground.start()
+        pod, where = f"{DEMO}-tikv-0", ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")
+        node, before = where[pod], rig.pod(TIDB, pod)["metadata"]["uid"]
+        shell = _Shell(lab, tmp_path, TIDB)
+        await shell.type(f"kubectl cordon {node}")
+        pd.stick(pod, 1)  # its last leader takes its time: there is something to ask about
+        await shell.type(f'kubectl annotate pods {pod} tidb.pingcap.com/restart=""')
+        url = f"http://{rig.config.listen_http}/api/v1/why/pod/{TIDB}/{pod}"
+        asked = await _line(url, "asked", within_s=60)
+        assert asked.startswith("restart by annotation tidb.pingcap.com/restart, ")
+        assert asked.endswith(", field manager kubectl-annotate")
+        pd.stick(pod, 0)
+        await rig.until(lambda: _new_and_ready(ground, pod, before), limit_s=120)
+        assert ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[pod] != node, "rescheduled to another node"
+        assert pd.interruptions == []
+        await rig.until(lambda: not pd.server.evict_list(), limit_s=60)
+        await shell.type(f"kubectl drain {node} --ignore-daemonsets --timeout=60s")
+        assert pods_on(rig, node) == []
+
+
+class _Shell:
+    """A person's shell: KUBECONFIG with the cluster's namespace as its own, and the lab's kubectl on the PATH."""
+
+    def __init__(self, lab, directory, namespace):
+        self._config = directory / "kubeconfig"
+        self._config.write_bytes(lab.kubeconfig.read_bytes())
+        self._env = {
+            "PATH": f"{lab.layout.bin}:/usr/bin:/bin",
+            "HOME": str(directory),
+            "KUBECONFIG": str(self._config),
+        }
+        subprocess.run(
+            ["kubectl", "config", "set-context", "--current", f"--namespace={namespace}"],
+            env=self._env,
+            check=True,
+            capture_output=True,
+        )
+
+    async def type(self, line):
+        done = await asyncio.to_thread(
+            subprocess.run, ["sh", "-c", line], env=self._env, capture_output=True, text=True, check=False, timeout=90
+        )
+        assert done.returncode == 0, f"$ {line}\n{done.stderr}"
+
+
+async def _line(url, label, within_s):
+    """The first line of an answer with this label, as soon as there is one."""
+    end = time.monotonic() + within_s
+    async with aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(url) as response:
+                answer = await response.json()
+            found = [line["text"] for line in answer.get("lines", ()) if line["label"] == label]
+            if found:
+                return found[0]
+            assert time.monotonic() < end, answer
+            await asyncio.sleep(0.1)
+
+
+def _new_and_ready(ground, pod, before):
+    found = ground.rig.pod(TIDB, pod)
+    return found is not None and found["metadata"]["uid"] != before and ground.ready(TIDB, f"{DEMO}-tikv") == 3
+
+
+async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_waits_for_the_budget(lab):
+    """Worked example 3, O2: cordon, leaders off, pods away, the DaemonSet stays, the last is held; then the time-out."""
+    policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=15.0)
+    async with Ground(lab, features={"fleet": True, "handoff": True}, fleet=policy) as ground:
+        rig = ground.rig
+        names = await ground.add_nodes("exm", 5, rack=1)
+        register_nodes(rig, names)
+        # The control plane is chosen by address, the lowest first.
+        await ground.kubectl(f"kubectl cordon {names[0]}")
+        pd = await ground.tikv()
+        n7 = ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
+        await _crowd(ground, n7, [name for name in names if name not in {n7, names[0]}])
+        url = await ground.serve(sabakan_app(ground.cluster.sabakan))
+        limits = "control-plane-count: 1\nminimum-workers: 4\n"
+        data = {
+            settings.TEMPLATE: TEMPLATE,
+            settings.CONSTRAINTS: limits,
+            settings.URL: url,
+            settings.ENABLED: "true",
+        }
+        await rig.api.create(Kind.CONFIG_MAP, ledger.new_object(rig.config.namespace, data, settings.NAME))
+        await ground.start()
+        await rig.until(lambda: len(stored(rig).members) == 5, limit_s=120)
+        address = node_object("", names.index(n7), 0)["status"]["addresses"][0]["address"]
+        serial = next(s for s, e in ground.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+        ground.cluster.sabakan.set_state(serial, MachineState.RETIRING)
+        early = []
+
+        def emptied():
+            if keys.STATE_TAINT in taints_of(rig, n7):
+                early.append(pods_on(rig, n7))
+            return {name.split("-")[0] for name in pods_on(rig, n7)} == {"agent", "lock"}
+
+        await rig.until(emptied, limit_s=120)
+        assert cordoned(rig, n7)
+        assert early == [], "the taint waits with the last pod"
+        assert seats(rig)[address] == "worker", "and is not in the stored cluster before"
+        assert pd.interruptions == [], "no leader was on the TiKV pod when it went"
+        await rig.until(lambda: ground.why(f"machine/{serial}").state == "held", limit_s=60)
+        assert ground.why(f"machine/{serial}").reason == "pdb"
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=120)
+        await rig.until(lambda: seats(rig)[address] == "worker, retiring", limit_s=60)
+        told = await ground.kubectl(
+            f"kubectl get events -A --field-selector involvedObject.name={n7} -o jsonpath={{.items[*].message}}"
+        )
+        assert "NoExecute" in told
+        assert f"{SHOP}/lock-" in told, "the Event names what it breaks"
+
+
+async def _crowd(ground, n7, others):
+    """On n7: three web pods, an agent on every node, and one pod under a budget that allows none."""
+    agent = manifests.pod_template(
+        {"app": "agent"}, nodeSelector={"for": "examples"}, tolerations=[{"operator": "Exists"}]
+    )
+    await ground.rig.api.create(Kind.DAEMON_SET, manifests.daemon_set(SHOP, "agent", agent))
+    await ground.kubectl(f"kubectl cordon {' '.join(others)}")
+    await ground.deploy("web", 3)
+    await ground.deploy("lock", 1)
+    await ground.rig.api.create(Kind.PDB, manifests.pdb(SHOP, "lock", {"app": "lock"}, min_available=1))
+    assert set(ground.cluster.nodes_of(SHOP, "web").values()) == {n7}
+    await ground.kubectl(f"kubectl uncordon {' '.join(others)}")
+
+
+async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
+    """Worked example 5, M8, O1: twelve cordons, floors kept, forty pods of one node replaced in time, housekeeping last."""
+    async with Ground(lab, features={"mix": True}) as ground:
+        rig = ground.rig
+        safe = await ground.add_nodes("exn", 4, capacity="on-demand")
+        spot = await ground.add_nodes("exs", 12, capacity="spot")
+        await ground.start()
+        elsewhere = [*safe, *spot[1:]]
+        await ground.kubectl(f"kubectl cordon {' '.join(elsewhere)}")
+        await ground.deploy("crowd", 40, switched_on("all-in-spot"), start_s=20.0)
+        assert set(ground.cluster.nodes_of(SHOP, "crowd").values()) == {spot[0]}
+        await ground.kubectl(f"kubectl uncordon {' '.join(elsewhere)}")
+        await ground.deploy("web", 4, switched_on("custom", 2))
+        writes, began = len(rig.writes), time.monotonic()
+        # A housekeeping wish, and in the same breath everybody's notice.
+        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=1 --overwrite")
+        ground.cluster.cloud.notice_all_spot(after_s=120.0)
+        fewest, floor, housekeeping = 40, 2, []
+
+        def replaced():
+            nonlocal fewest, floor
+            fewest, floor = min(fewest, serving(rig, "crowd")), min(floor, _on(ground, "web", safe))
+            housekeeping.extend(o.id for o in rig.leader().engine.running.values() if o.operator.source == "mix")
+            where = ground.cluster.nodes_of(SHOP, "crowd")
+            return len(where) == 40 and set(where.values()) <= set(safe) and ground.ready(SHOP, "crowd") == 40
+
+        await rig.until(replaced, limit_s=115.0)
+        assert time.monotonic() - began < 120
+        assert fewest == 40, "each went after its replacement was Ready"
+        assert floor == 2, "the on-demand floor held throughout"
+        assert housekeeping == [], "a deadline outranks housekeeping"
+        made = rig.writes[writes:]
+        first = next(i for i, w in enumerate(made) if w.startswith(("evict Pod", "delete Pod")))
+        assert sum(w.startswith("patch Node") for w in made[:first]) == 12, "all doors shut before the first pod goes"
+
+
+def _on(ground, name, nodes):
+    pods = ground.cluster.pods(SHOP, name)
+    return sum(podstate.ready(p) and podstate.active(p) and podstate.node_of(p) in nodes for p in pods)
