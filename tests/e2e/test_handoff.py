@@ -77,13 +77,16 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
         assert "PATCH" in ground.toll.writes[0], "written down first"
         assert tc["status"]["tikv"]["phase"] == "Normal", "others' fields stay"
 
-        async def warned():
-            return bool(await ground.events("demo-tikv-1"))
+        async def told():
+            return {"Warning", "Normal"} <= {kind for kind, _, _ in await ground.events("demo-tikv-1")}
 
-        await until(warned, 10)
-        ((kind, reason, message),) = await ground.events("demo-tikv-1")
-        assert (kind, reason) == ("Warning", "Invalid")
+        await until(told, 60)
+        said = {reason: (kind, message) for kind, reason, message in await ground.events("demo-tikv-1")}
+        assert said.keys() == {"Invalid", "Asked"}
+        kind, message = said["Invalid"]
+        assert kind == "Warning"
         assert "none, delete-pod" in message
+        assert said["Asked"][1].startswith("leaders leave store 2 (annotation tidb.pingcap.com/evict-leader=please)")
         await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}-")
 
         async def clean():

@@ -159,6 +159,9 @@ class Stage:
             if e["involvedObject"]["name"] == self.member(member) and e["source"]["component"] == "mooring"
         ]
 
+    def warnings(self, member: int | str) -> list[tuple[str, str]]:
+        return [(reason, message) for kind, reason, message in self.events(member) if kind == "Warning"]
+
     def verdict(self) -> Any:
         leader = self.rig.leader()
         return None if leader is None else leader.engine.verdicts.get(("handoff", str(Key(NS, NAME))))

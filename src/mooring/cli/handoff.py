@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
+from mooring.handoff.progress import span
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 
@@ -24,7 +25,8 @@ def status(
 ) -> None:
     """List the members that are asked to leave, with leaders left, their pace, and how long the rest will take.
 
-    JSON has every member with `state`, `leaders_left`, `leaders_gone`, `rate_per_s` and `estimate_s`.
+    JSON has every member with `state`, `reason`, `waits`, `remedy`, `leaders_left`, `leaders_gone`, `rate_per_s`,
+    `estimate_s`, and `still_s` where none has left for a minute and more.
 
     Example: mooring handoff status tidb/demo -o json
     """
@@ -71,6 +73,10 @@ def row(cluster: str, member: dict[str, Any]) -> tuple[str, ...]:
     if member["component"] == "pd":
         leaders = "leads PD" if member.get("leads") else None
     words = member["given_up"] or member["waits"] or member["progress"]
+    if member.get("still_s") and not member["waits"]:
+        words = f"{words}, none for {span(member['still_s'])}"
+    if member["remedy"]:
+        words = f"{words}; {member['remedy']}"
     return (
         GLYPHS.get(member["state"], member["state"]),
         cluster,

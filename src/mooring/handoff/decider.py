@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 
 from mooring.handoff import eviction, members, restart
-from mooring.handoff.eviction import GAVE_UP, others_up, steer_eviction
+from mooring.handoff.eviction import GAVE_UP, TOLD, steer_eviction
 from mooring.handoff.members import MemberLook
 from mooring.handoff.operators import eviction_for, eviction_operator, read_back, restart_for
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
 from mooring.handoff.restart import steer_restart
+from mooring.handoff.scene import others_up
 from mooring.handoff.status import foreign_evictions, missing_members, pod_subject, store_target
 from mooring.handoff.volumes import Stuck, stuck_volume
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
@@ -40,8 +41,6 @@ COMPONENT: Final = "app.kubernetes.io/component"
 #: A scheduler that appears on a store this soon after we ended our own there is a late write of ours: of a leader that
 #: stalled between the fence and the wire. PD knows no precondition that could have stopped it.
 LATE_S: Final = 300.0
-#: Reasons that only a person ends, before anything has begun.
-TOLD: Final = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
 
 class Handoff:

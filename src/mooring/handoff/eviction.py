@@ -21,11 +21,12 @@ import zlib
 import msgspec
 
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.progress import note_leaders, pace_of
 from mooring.handoff.proof import doubt
-from mooring.handoff.volumes import Stuck, stuck_volume
-from mooring.handoff.wishes import DELETE_POD, EXPIRATION, NONE, Wish, wish_of
-from mooring.handoff.writing import clear_mark, marks_of, put_mark, replace_with_memory, rfc3339
-from mooring.model.cluster import Key, Pod
+from mooring.handoff.scene import Scene, is_back, observe, others_up
+from mooring.handoff.wishes import DELETE_POD, EXPIRATION, Wish
+from mooring.handoff.writing import clear_mark, put_mark, replace_with_memory, rfc3339
+from mooring.model.cluster import Pod
 from mooring.model.decision import Course, End, Glance, Running, Verdict
 from mooring.model.instructions import AddEvictLeader, Instruction, Patch, RemoveEvictLeader, Tell
 from mooring.model.kinds import Kind
@@ -40,77 +41,8 @@ STEPS = (Step(StepKind.EVICT_LEADERS), Step(StepKind.HOLD_EMPTY), Step(StepKind.
 EVICT, HOLD, END = range(3)
 #: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
 GAVE_UP = "GaveUp"
-DELETING = StepKind.DELETE_POD
-
-
-class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is observed of one member, gathered once per call."""
-
-    cluster: Key
-    name: str
-    store_id: int
-    asked_uid: str
-    tc: TidbCluster | None
-    marks: dict[str, Mark] | None
-    pod: Pod | None
-    wish: Wish | None
-    view: PdView | None
-    seen_at: float
-    lost: str
-    #: Its restart has been released and not ended: what happens to the pod is that one's business now.
-    restarting: bool
-    #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
-    stuck: Stuck | None
-    now: float
-
-    @property
-    def mark(self) -> Mark | None:
-        return self.marks.get(self.name) if self.marks else None
-
-    @property
-    def begun(self) -> bool:
-        """The pod is leaving or has left, and the mark says that it was us."""
-        if self.mark is None or self.mark.step != DELETING:
-            return False
-        return self.pod is None or self.pod.uid != self.asked_uid or self.pod.terminating
-
-    @property
-    def wanted(self) -> bool:
-        """Is this member still meant to exist?"""
-        if self.tc is None:
-            return False
-        ordinal = self.name.rpartition("-")[2]
-        if self.tc.tikv_replicas is None or not ordinal.isdigit():
-            return True
-        return int(ordinal) < self.tc.tikv_replicas
-
-
-def observe(
-    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
-) -> Scene:
-    args = running.operator.args
-    namespace, _, name = args["pod"].partition("/")
-    cluster = Key(namespace, args["cluster"].partition("/")[2])
-    tc = world.tidb_cluster(cluster)
-    pod = world.pod(Key(namespace, name))
-    wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
-    deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
-    return Scene(
-        cluster=cluster,
-        name=name,
-        store_id=int(args["store"]),
-        asked_uid=args["uid"],
-        tc=tc,
-        marks=marks_of(tc) if tc is not None else {},
-        pod=pod,
-        wish=wish,
-        view=world.pd(cluster),
-        seen_at=world.pd_observed_at(cluster) or 0.0,
-        lost=world.pd_lost(cluster),
-        restarting=restarting,
-        stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
-        now=now,
-    )
+#: Reasons that only a person ends. The look that finds them tells them, for as long as they hold.
+TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
 
 def steer_eviction(
@@ -173,8 +105,17 @@ def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: H
         deadline=operator.deadline,
         before={"evicting": "true"} if scene.store_id in evicting and "added" not in running.notes else {},
     )
+    then = "then the pod is deleted" if scene.wish.value == DELETE_POD else "and stay off while the annotation is there"
+    begins = Tell(
+        kind=Kind.POD,
+        key=scene.pod.key,
+        uid=scene.pod.uid,
+        reason=operator.reason,
+        message=f"leaders leave store {scene.store_id} ({operator.detail}), {then}",
+    )
     return Course(
-        step=EVICT, instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, mark, "marks the hand-over"),)
+        step=EVICT,
+        instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, mark, "marks the hand-over"), begins),
     )
 
 
@@ -185,9 +126,11 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
         notes.pop("zero_at", None)
         if doubted.leaders is None:
             return _wait(running, scene, policy, doubted.reason, doubted.detail)
+        note_leaders(notes, doubted.leaders, scene.seen_at)
+        pace = pace_of(notes)
         return Course(
             step=EVICT,
-            progress=_progress(running, scene, doubted.leaders),
+            progress=pace.words if pace is not None else "",
             figure=float(doubted.leaders),
             glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
         )
@@ -279,7 +222,7 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
         if store is not None and store.id != scene.store_id:
             return End(Reason.STORE_CHANGED, f"{scene.name} is store {store.id} now, was {scene.store_id}")
         if not others_up(scene.view, scene.store_id):
-            return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {scene.name}", failed=True)
+            return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {scene.name}")
     if scene.wish.value == DELETE_POD and scene.now - running.promoted_at > policy.timeout_s:
         return End(Reason.TIMEOUT, f"leaders did not leave within {policy.timeout_s:.0f} s", failed=True)
     return None
@@ -327,6 +270,8 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
             else Course(step=END, end=end)
         )
     instructions.append(clear_mark(scene.tc, scene.marks, scene.name, "clears the mark of the hand-over"))
+    if end.reason not in TOLD:
+        instructions.append(_tell_end(scene, scene.tc, end))
     return Course(step=END, instructions=tuple(instructions))
 
 
@@ -352,6 +297,14 @@ def _drop_annotations(pod: Pod, wish: Wish) -> Patch:
     )
 
 
+def _tell_end(scene: Scene, tc: TidbCluster, end: End) -> Tell:
+    """On the pod that is there now, else on its cluster: whoever looks at either reads how it ended."""
+    text = f"{end.detail}; leaders may return to store {scene.store_id}"
+    if scene.pod is not None:
+        return Tell(kind=Kind.POD, key=scene.pod.key, uid=scene.pod.uid, reason=end.reason, message=text)
+    return Tell(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
+
+
 def _warn(pod: Pod, end: End) -> Tell:
     return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=end.reason, message=end.detail, warning=True)
 
@@ -374,44 +327,8 @@ def _ended_by_others(running: Running, scene: Scene) -> bool:
     return scene.seen_at > running.acted_at and any(s.id == scene.store_id for s in view.stores)
 
 
-def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
-    pod = scene.pod
-    if pod is None or pod.uid == scene.asked_uid or pod.terminating or not pod.ready:
-        return False
-    if pod.ready_since is not None and scene.now - pod.ready_since < policy.min_ready_s:
-        return False
-    if scene.view is None or scene.lost:
-        return False
-    if pod.ready_since is not None and scene.seen_at < pod.ready_since:
-        return False
-    store = scene.view.store_of(scene.name)
-    if store is None or store.state != "Up":
-        return False
-    # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
-    return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
-
-
-def others_up(view: PdView, store_id: int) -> bool:
-    return any(s.state == "Up" and s.id != store_id for s in view.stores)
-
-
 def _holds_eviction(mark: Mark) -> bool:
     return mark.step != GAVE_UP and mark.value == DELETE_POD
-
-
-def _progress(running: Running, scene: Scene, leaders: int) -> str:
-    """Leaders gone, their rate, and how long the rest will take."""
-    notes = running.notes
-    if "first_leaders" not in notes or leaders > notes["first_leaders"]:
-        notes["first_leaders"], notes["first_at"] = float(leaders), scene.seen_at
-    first, elapsed = int(notes["first_leaders"]), scene.seen_at - notes["first_at"]
-    gone = first - leaders
-    notes["leaders"], notes["last_at"] = float(leaders), scene.seen_at
-    text = f"{gone} of {first} leaders gone"
-    if gone > 0 and elapsed > 0:
-        rate = gone / elapsed
-        text += f", {rate:.1f}/s, about {leaders / rate:.0f} s more"
-    return text
 
 
 def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason, detail: str) -> Course:
@@ -422,18 +339,3 @@ def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason,
         glances=() if held else (Glance(scene.cluster, scene.now + policy.recheck_s),),
         again_at=scene.now + policy.recheck_s if held else None,
     )
-
-
-__all__ = [
-    "DELETING",
-    "GAVE_UP",
-    "HOLD",
-    "KIND",
-    "NONE",
-    "STEPS",
-    "Scene",
-    "observe",
-    "others_up",
-    "prove",
-    "steer_eviction",
-]

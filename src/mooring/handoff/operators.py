@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mooring.handoff import eviction, restart
+from mooring.handoff.scene import DELETING
 from mooring.handoff.status import evicting_target, pod_subject, store_target, tikv_target
 from mooring.handoff.wishes import DELETE_POD, Wish
 from mooring.model.cluster import Key, Pod
@@ -121,7 +122,7 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
         id_=mark.operator,
         reason=Reason.RESUMED,
     )
-    begun = mark.step == eviction.DELETING
+    begun = mark.step == DELETING
     yield Resumed(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
     if begun:
         restarts = _restart_operator(

@@ -7,9 +7,11 @@ will take at that pace. A script that waits for a hand-over reads `state` and `l
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mooring.handoff.decider import Handoff
 from mooring.handoff.eviction import GAVE_UP
 from mooring.handoff.members import COMPONENTS, leads, member_wish
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.progress import pace_of
 from mooring.handoff.status import pod_subject, store_target
 from mooring.handoff.wishes import Wish, wish_of
 from mooring.handoff.writing import marks_of
@@ -35,6 +37,8 @@ def _cluster(
 ) -> dict[str, Any]:
     view, lost = world.pd(tc.key), world.pd_lost(tc.key)
     seen_at = world.pd_observed_at(tc.key)
+    # A look of its own, of which nothing is taken up: what has not begun has no operator that could say why.
+    said = {v.subject: v for v in Handoff(policy).look(str(tc.key), world, queue, now).verdicts}
     return {
         "cluster": str(tc.key),
         "pd": "lost" if lost else "unseen" if view is None else "answers",
@@ -43,8 +47,8 @@ def _cluster(
         "pd_leader": view.leader if view is not None else "",
         "evicting": list(view.evicting or ()) if view is not None else [],
         "members": [
-            *_tikv(tc, world, queue, running, policy, view),
-            *_others(tc, world, queue, running, policy, view),
+            *_tikv(tc, world, queue, running, policy, view, said),
+            *_others(tc, world, queue, running, policy, view, said),
         ],
     }
 
@@ -56,6 +60,7 @@ def _tikv(
     running: Mapping[str, Running],
     policy: HandoffPolicy,
     view: PdView | None,
+    said: Mapping[str, Verdict],
 ) -> Iterator[dict[str, Any]]:
     marks = marks_of(tc) or {}
     pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
@@ -65,7 +70,8 @@ def _tikv(
         store_id = store.id if store is not None else mark.store_id if mark is not None else 0
         claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
         wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
-        row = _member(name, "tikv", pod, wish, [o for o in map(queue.holder, claims) if o is not None], running, mark)
+        live = [o for o in map(queue.holder, claims) if o is not None]
+        row = _member(name, "tikv", pod, wish, live, queue, running, mark, said.get(claims[1]))
         row["store"] = store_id or None
         row["store_state"] = store.state if store is not None else ""
         row["leaders_left"] = store.leader_count if store is not None else None
@@ -79,12 +85,14 @@ def _others(
     running: Mapping[str, Running],
     policy: HandoffPolicy,
     view: PdView | None,
+    said: Mapping[str, Verdict],
 ) -> Iterator[dict[str, Any]]:
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
             holder = queue.holder(pod_subject(pod.key))
             wish = member_wish(pod, component, policy)
-            row = _member(pod.name, component, pod, wish, [holder] if holder is not None else [], running, None)
+            live = [holder] if holder is not None else []
+            row = _member(pod.name, component, pod, wish, live, queue, running, None, said.get(pod_subject(pod.key)))
             if component == "pd":
                 row["leads"] = view is not None and leads(view, pod.name)
             yield row
@@ -96,13 +104,15 @@ def _member(
     pod: Pod | None,
     wish: Wish | None,
     operators: list[Operator],
+    queue: Queue,
     running: Mapping[str, Running],
     mark: Mark | None,
+    said: Verdict | None,
 ) -> dict[str, Any]:
     on_its_way = [running[o.id] for o in operators if o.id in running]
     # The last of a pair tells most: a restart knows more than the eviction that it follows.
     latest = on_its_way[-1] if on_its_way else None
-    verdict = next((r.waits for r in reversed(on_its_way) if r.waits is not None), None)
+    verdict = next((r.waits for r in reversed(on_its_way) if r.waits is not None), said)
     return {
         "pod": name,
         "component": component,
@@ -115,7 +125,9 @@ def _member(
         "step": _step(latest) if latest is not None else "",
         "progress": latest.progress if latest is not None else "",
         "since": latest.promoted_at if latest is not None else None,
-        "waits": "" if verdict is None else verdict.detail,
+        "waits": _queued(queue, operators) if verdict is None else verdict.detail,
+        "reason": "" if verdict is None else str(verdict.reason),
+        "remedy": "" if verdict is None else verdict.remedy,
         "given_up": mark.detail if mark is not None and mark.step == GAVE_UP else "",
     }
 
@@ -123,9 +135,11 @@ def _member(
 def _state(operators: list[Operator], latest: Running | None, verdict: Verdict | None, mark: Mark | None) -> str:
     if mark is not None and mark.step == GAVE_UP:
         return State.HELD
+    if verdict is not None and verdict.state == State.HELD:
+        return State.HELD
     if latest is not None:
-        return State.HELD if verdict is not None and verdict.state == State.HELD else State.MOVING
-    return State.WAITS if operators else State.PLACED
+        return State.MOVING
+    return State.WAITS if operators or verdict is not None else State.PLACED
 
 
 def _step(running: Running) -> str:
@@ -137,14 +151,23 @@ def _step(running: Running) -> str:
 def _pace(target: str, queue: Queue, running: Mapping[str, Running]) -> dict[str, Any]:
     """Leaders gone since it began, a second, and how long the rest takes at that pace; None while nobody can say."""
     holder = queue.holder(target)
-    notes = running[holder.id].notes if holder is not None and holder.id in running else {}
-    if "first_leaders" not in notes:
-        return {"leaders_gone": None, "rate_per_s": None, "estimate_s": None}
-    left, gone = notes["leaders"], notes["first_leaders"] - notes["leaders"]
-    elapsed = notes.get("last_at", notes["first_at"]) - notes["first_at"]
-    rate = gone / elapsed if gone > 0 and elapsed > 0 else None
-    return {
-        "leaders_gone": int(gone),
-        "rate_per_s": None if rate is None else round(rate, 2),
-        "estimate_s": None if rate is None else round(left / rate, 1),
-    }
+    pace = pace_of(running[holder.id].notes) if holder is not None and holder.id in running else None
+    if pace is None:
+        return {"leaders_gone": None, "rate_per_s": None, "estimate_s": None, "still_s": None}
+    rate, estimate, still = (
+        None if x is None else round(x, 2) for x in (pace.rate_per_s, pace.estimate_s, pace.still_s)
+    )
+    return {"leaders_gone": pace.gone, "rate_per_s": rate, "estimate_s": estimate, "still_s": still}
+
+
+def _queued(queue: Queue, operators: list[Operator]) -> str:
+    """What a member that waits its turn waits for, by name."""
+    for operator in operators:
+        why = None if queue.is_running(operator.id) else queue.why(operator.id)
+        if why is None:
+            continue
+        ahead = [o for o in map(queue.get, why.blocked_by) if o is not None]
+        names = [o.args.get("pod", o.subject).rpartition("/")[2] for o in ahead]
+        parts = [fact.text for fact in why.facts if fact.text] + [f"{n} is ahead" for n in dict.fromkeys(names)]
+        return "; ".join(parts) or f"no room on {why.target}" if why.target else str(why.reason)
+    return ""

@@ -10,13 +10,15 @@ eviction was proven, and a PD that has just begun may give leaders to a store be
 
 import msgspec
 
-from mooring.handoff.eviction import DELETING, Scene, is_back, observe, prove
+from mooring.handoff.eviction import prove
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
+from mooring.handoff.scene import DELETING, Scene, is_back, observe
 from mooring.handoff.wishes import DELETE_POD
 from mooring.handoff.writing import put_mark
 from mooring.model.decision import Course, End, Glance, Running, Verdict
-from mooring.model.instructions import DeletePod
+from mooring.model.instructions import DeletePod, Tell
+from mooring.model.kinds import Kind
 from mooring.model.operator import Step, StepKind
 from mooring.model.reasons import Reason, State
 from mooring.world.read import WorldRead
@@ -64,7 +66,9 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
         )
     # `evict=False`: a PodDisruptionBudget knows nothing of leaders; the rules above are stricter.
     delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its store is proven empty")
-    return Course(step=DELETE, instructions=(delete,))
+    text = f"deleted by Mooring ({running.operator.detail}): its store {scene.store_id} is proven empty"
+    told = Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=running.operator.reason, message=text)
+    return Course(step=DELETE, instructions=(delete, told))
 
 
 def _await(scene: Scene, policy: HandoffPolicy) -> Course:

@@ -1,0 +1,108 @@
+"""What is observed of one TiKV member, gathered once per question: its pod, mark and wish, and PD's word about it."""
+
+import msgspec
+
+from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.volumes import Stuck, stuck_volume
+from mooring.handoff.wishes import DELETE_POD, Wish, wish_of
+from mooring.handoff.writing import marks_of
+from mooring.model.cluster import Key, Pod
+from mooring.model.decision import Running
+from mooring.model.marks import Mark
+from mooring.model.operator import StepKind
+from mooring.model.tidb import PdView, TidbCluster
+from mooring.world.read import WorldRead
+
+#: The step word of a mark whose pod is being deleted by us.
+DELETING = StepKind.DELETE_POD
+
+
+class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is observed of one member, gathered once per call."""
+
+    cluster: Key
+    name: str
+    store_id: int
+    asked_uid: str
+    tc: TidbCluster | None
+    marks: dict[str, Mark] | None
+    pod: Pod | None
+    wish: Wish | None
+    view: PdView | None
+    seen_at: float
+    lost: str
+    #: Its restart has been released and not ended: what happens to the pod is that one's business now.
+    restarting: bool
+    #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
+    stuck: Stuck | None
+    now: float
+
+    @property
+    def mark(self) -> Mark | None:
+        return self.marks.get(self.name) if self.marks else None
+
+    @property
+    def begun(self) -> bool:
+        """The pod is leaving or has left, and the mark says that it was us."""
+        if self.mark is None or self.mark.step != DELETING:
+            return False
+        return self.pod is None or self.pod.uid != self.asked_uid or self.pod.terminating
+
+    @property
+    def wanted(self) -> bool:
+        """Is this member still meant to exist?"""
+        if self.tc is None:
+            return False
+        ordinal = self.name.rpartition("-")[2]
+        if self.tc.tikv_replicas is None or not ordinal.isdigit():
+            return True
+        return int(ordinal) < self.tc.tikv_replicas
+
+
+def observe(
+    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+) -> Scene:
+    args = running.operator.args
+    namespace, _, name = args["pod"].partition("/")
+    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    tc = world.tidb_cluster(cluster)
+    pod = world.pod(Key(namespace, name))
+    wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
+    return Scene(
+        cluster=cluster,
+        name=name,
+        store_id=int(args["store"]),
+        asked_uid=args["uid"],
+        tc=tc,
+        marks=marks_of(tc) if tc is not None else {},
+        pod=pod,
+        wish=wish,
+        view=world.pd(cluster),
+        seen_at=world.pd_observed_at(cluster) or 0.0,
+        lost=world.pd_lost(cluster),
+        restarting=restarting,
+        stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
+        now=now,
+    )
+
+
+def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
+    pod = scene.pod
+    if pod is None or pod.uid == scene.asked_uid or pod.terminating or not pod.ready:
+        return False
+    if pod.ready_since is not None and scene.now - pod.ready_since < policy.min_ready_s:
+        return False
+    if scene.view is None or scene.lost:
+        return False
+    if pod.ready_since is not None and scene.seen_at < pod.ready_since:
+        return False
+    store = scene.view.store_of(scene.name)
+    if store is None or store.state != "Up":
+        return False
+    # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
+    return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
+
+
+def others_up(view: PdView, store_id: int) -> bool:
+    return any(s.state == "Up" and s.id != store_id for s in view.stores)
