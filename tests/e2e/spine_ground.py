@@ -193,10 +193,10 @@ class SandboxPlacement:
 
 
 class RealPlacement:
-    """A real pd-server, with stores and regions brought in by the fake TiKV."""
+    """A real pd-server, or several that are one PD, with stores and regions brought in by the fake TiKV."""
 
-    def __init__(self, lab, namespace):
-        self._lab, self._namespace = lab, namespace
+    def __init__(self, lab, namespace, members=1):
+        self._lab, self._namespace, self._members = lab, namespace, members
 
     async def start(self, names):
         from faketikv import FakeTikv
@@ -204,7 +204,7 @@ class RealPlacement:
         from mooring.run.wall import SystemChance, WallClock
 
         before = set(self._lab.pids())
-        urls = await asyncio.to_thread(self._lab.start_pd)
+        urls = await asyncio.to_thread(self._lab.start_pd, self._members)
         self._server = next(iter(set(self._lab.pids()) - before))
         addresses = [f"{name}.demo-tikv-peer.{self._namespace}.svc:20160" for name in names]
         self._ids = {name: i for i, name in enumerate(names, 1)}
@@ -212,7 +212,7 @@ class RealPlacement:
         await self.tikv.start()
         self._client = PdClient(urls, clock=WallClock(), chance=SystemChance())
         await until(self._settled, 60)
-        return urls[0]
+        return ",".join(urls)
 
     async def _settled(self):
         try:
@@ -260,11 +260,11 @@ class Mooring:
         self._ground = ground
         self._doors = [
             Door(ground.lab.apiserver, ground.toll, self.kill, ground.tls),
-            Door(ground.pd_url, ground.toll, self.kill),
+            *(Door(url, ground.toll, self.kill) for url in ground.pd_url.split(",")),
         ]
 
     async def start(self):
-        server, pd = [await door.open() for door in self._doors]
+        server, *pd = [await door.open() for door in self._doors]
         self._write_files(server)
         http, extender, webhook = free_ports(3)
         self.url = f"http://127.0.0.1:{http}"
@@ -274,7 +274,7 @@ class Mooring:
             *("--features", "handoff=true", "--namespace", self._ground.own),
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}"),
-            *("--pd", f"{self._ground.namespace}/demo={pd}"),
+            *("--pd", f"{self._ground.namespace}/demo={','.join(pd)}"),
         ]
         with self.log.open("wb") as log:
             self.popen = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
