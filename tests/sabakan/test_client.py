@@ -75,6 +75,12 @@ async def registry():
     await server.close()
 
 
+async def test_an_answer_without_news_is_the_last_one(registry):
+    """F9: the same machines are the very same list, so that a minute without news costs next to nothing."""
+    first = await registry.client.machines()
+    assert await registry.client.machines() is first
+
+
 async def test_a_recorded_sabakan_is_read(registry):
     """F1: sabakan 3.1.9's own words: null dates filled in, states, labels, three addresses each."""
     machines = await registry.client.machines()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mooring.model.machine import MachineState
-from mooring.sabakan.parse import InvalidMachines, parse_date, parse_machines
+from mooring.sabakan.parse import InvalidMachines, parse_date, parse_machines, read_machines
 
 DATE = "2031-06-01T00:00:00Z"
 
@@ -126,3 +126,21 @@ def test_labels_of_another_shape_are_named_with_their_place(labels, said):
         parse_machines(json.dumps(machines).encode(), 0.0)
     assert "$[0].spec.labels" in str(refused.value)
     assert said in str(refused.value)
+
+
+def test_a_machine_without_news_is_the_same_object():
+    """F9: what is compared every minute is compared by identity; a state's beginning does not wander with delays."""
+    text = json.dumps([raw(), raw("m2", ipv4=["10.69.0.5"])]).encode()
+    first = parse_machines(text, 1000.0)
+    again = drain(read_machines(text, 1000.9, {m.serial: m for m in first}))
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    later = drain(read_machines(text, 1060.0, {m.serial: m for m in first}))
+    assert [m.state_since - f.state_since for m, f in zip(later, first, strict=True)] == [60.0, 60.0]
+
+
+def drain(reading):
+    while True:
+        try:
+            next(reading)
+        except StopIteration as done:
+            return done.value

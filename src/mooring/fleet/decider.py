@@ -34,11 +34,12 @@ from mooring.fleet.passing import Pass, Survey, make_pass, store
 from mooring.fleet.plan import Action
 from mooring.fleet.policy import FleetPolicy
 from mooring.fleet.problem import ErrorCode
+from mooring.fleet.quiet import Quiet, quiet_until
 from mooring.fleet.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
 from mooring.fleet.settings import Settings
 from mooring.fleet.settling import control_plane_facts, live_nodes, settles_at
 from mooring.fleet.taints import wanted_state_taint
-from mooring.fleet.touching import changed_machines, changed_members, is_control_plane, node_news
+from mooring.fleet.touching import changed_members, is_control_plane, node_news
 from mooring.fleet.words import machine_words
 from mooring.model.cluster import Node, Pod
 from mooring.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
@@ -75,6 +76,7 @@ class Fleet:
         self._renderer: tuple[str, Renderer] | None = None
         self._query: tuple[str, float] = ("", 0.0)
         self._planned_at = float("-inf")
+        self._quiet = Quiet()
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,6 +91,7 @@ class Fleet:
             case Change(kind=Kind.NODE, old=old, new=new):
                 news = node_news(old, new)
                 if news:
+                    self._quiet.forget()
                     node = new if isinstance(new, Node) else old
                     assert isinstance(node, Node)
                     yield f"node/{node.name}"
@@ -105,10 +108,11 @@ class Fleet:
                     yield f"machine/{mark.machine}"
             case MachinesSeen(machines=machines):
                 yield PLAN
-                yield from self._node_keys(changed_machines(self.known.last_machines, machines), world)
+                yield from self._node_keys(self.known.news_of(machines), world)
             case MachinesLost():
                 yield PLAN
             case OperatorEnded(operator=operator):
+                self._quiet.forget()
                 yield PLAN
                 if "serial" in operator.args:
                     yield f"machine/{operator.args['serial']}"
@@ -161,9 +165,14 @@ class Fleet:
         if isinstance(ledger, str):
             remedy = "mend or remove it; mooring fleet set-cluster writes it anew"
             return Look(machines_by=ask_at, verdict=Verdict(State.HELD, Reason.MISCONFIGURED, ledger, remedy))
+        seen_at, lost = world.machines_observed_at(), world.machines_lost()
+        of = (settings, ledger, world.machines(), self.policy)
+        same = self._quiet.recall(of, now) if not lost and not wrong and not _any_ours(queue) else None
+        if same is not None:
+            self.report = msgspec.structs.replace(self.report, at=now)
+            return msgspec.structs.replace(same, machines_by=ask_at)
         survey = self.known.survey(settings, ledger, world, now)
         facts = tuple(control_plane_facts(ledger, survey.nodes, world.nodes()))
-        seen_at, lost = world.machines_observed_at(), world.machines_lost()
         if lost or seen_at is None or seen_at < self._query[1]:
             self.report = msgspec.structs.replace(self.report, successful=False, at=now)
             verdict = Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, lost or "the registry has not answered yet")
@@ -176,7 +185,7 @@ class Fleet:
         tries = [t for n in given_up if (t := retire.may_try(n, self.policy)) > now]
         if made.settling:
             tries.append(settles_at(ledger, self.policy.settle_timeout_s))
-        return Look(
+        look = Look(
             proposals=asked,
             withdrawals=tuple(self._withdrawn(survey, queue)),
             facts=facts,
@@ -185,6 +194,9 @@ class Fleet:
             again_at=min((t for t in tries if t > now), default=None),
             verdict=_verdict(made, wrong),
         )
+        tainted = any(m.state_taint is not None for m in ledger.members)
+        self._quiet.remember(look, made, of, quiet_until(now, self.policy.query_s), tainted=tainted)
+        return look
 
     def _ask_at(self, settings: Settings, world: WorldRead, now: float) -> float:
         """At once when the query is another than the one that was asked last, else a minute after that."""
@@ -385,6 +397,10 @@ def _lifted(node: Node, member: Member, machine: Machine, queue: Queue) -> Instr
     if queue.holder(f"machine/{machine.serial}") is not None:
         return None
     return retire.lift_cordon(node, f"machine {machine.serial} is {machine.state.value} again")
+
+
+def _any_ours(queue: Queue) -> bool:
+    return any(o.source == SOURCE for o in queue.operators())
 
 
 def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:

@@ -3,7 +3,7 @@
 Soft state: whatever is kept here follows from the world, and is read again when that has changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mooring.fleet import ledger as ledgers
 from mooring.fleet import settings as settings_of
@@ -13,6 +13,7 @@ from mooring.fleet.passing import Survey
 from mooring.fleet.problem import ErrorCode, PlanError
 from mooring.fleet.settings import Settings, parse_settings
 from mooring.fleet.settling import live_nodes
+from mooring.fleet.touching import changed_machines
 from mooring.model.cluster import ConfigMap, Key
 from mooring.model.machine import Machine
 from mooring.world.read import WorldRead
@@ -64,10 +65,9 @@ class Known:
         addresses = {*self.members(ledger), *machines, *ledger.pending.removed}
         return Survey(settings, ledger, machines, live_nodes(world, addresses), now)
 
-    @property
-    def last_machines(self) -> Mapping[str, Machine]:
-        """By address, as they were looked at last: what is new is compared with it."""
-        return self._machines[1]
+    def news_of(self, machines: tuple[Machine, ...]) -> Iterable[str]:
+        """Addresses of those that are not as they were when looked at last."""
+        return () if machines is self._machines[0] else changed_machines(self._machines[1], machines)
 
     @property
     def last_ledger(self) -> Ledger | str:

@@ -5,7 +5,9 @@ an error here, and never a shorter list: GraphQL errors (which come with status 
 a body that breaks off, a machine that cannot be read, and a search that finds nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from time import time
 from typing import Any, Final
@@ -16,7 +18,7 @@ import msgspec
 
 from mooring.model.machine import Machine
 from mooring.ports import NotFound, PortError, Refused, Throttled, Unanswered
-from mooring.sabakan.parse import InvalidMachines, error_text, parse_machines
+from mooring.sabakan.parse import InvalidMachines, error_text, read_machines
 from mooring.sabakan.variables import InvalidVariables, check_variables
 
 QUERY: Final = files("mooring.sabakan").joinpath("search.graphql").read_text(encoding="utf-8")
@@ -41,6 +43,10 @@ def graphql_url(url: str) -> str:
     return urlunsplit(parts._replace(path=path if path.endswith("/graphql") else f"{path}/graphql", fragment=""))
 
 
+def _serials(machines: Sequence[Machine]) -> Iterator[str]:
+    return (m.serial for m in machines)
+
+
 class Sabakan:
     """`ports.MachineRegistry` on a real sabakan. No retries: the loop asks again a minute later anyway."""
 
@@ -57,6 +63,9 @@ class Sabakan:
         self._session = session
         self._owned = session is None
         self._now = now
+        #: By serial, as they were answered last.
+        self._known: Mapping[str, Machine] = {}
+        self._last: tuple[Machine, ...] = ()
 
     async def machines(self, variables: Mapping[str, Any] | None = None) -> Sequence[Machine]:
         request: dict[str, Any] = {"query": QUERY, "operationName": "ckeSearch"}
@@ -68,12 +77,29 @@ class Sabakan:
         status, body = await self._post(msgspec.json.encode(request))
         self._check(status, body)
         try:
-            machines = parse_machines(body, self._now())
+            machines = await self._read(body)
         except InvalidMachines as error:
             raise Unanswered(f"{self.url}: {error}") from None
         if not machines:
             raise NotFound(f"{self.url}: no machine matches the query's variables; an empty list is never acted upon")
         return machines
+
+    async def _read(self, body: bytes) -> tuple[Machine, ...]:
+        """Without news it is the very tuple of the last answer, whatever order the machines came in."""
+        known = self._known
+        reading = read_machines(body, self._now(), known)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as done:
+                machines: list[Machine] = done.value
+                break
+            await asyncio.sleep(0)
+        if len(machines) == len(known) and all(map(operator.is_, machines, map(known.get, _serials(machines)))):
+            return self._last
+        self._known = dict(zip(_serials(machines), machines, strict=True))
+        self._last = tuple(machines)
+        return self._last
 
     async def close(self) -> None:
         if self._owned and self._session is not None:

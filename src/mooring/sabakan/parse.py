@@ -4,7 +4,7 @@ A list that is only half understood must never reach the planner: a machine that
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -20,6 +20,10 @@ _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = re.compile(rf"{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}\Z")
 _SHOWN: Final = 10
+#: Machines read between two turns of others: under a millisecond.
+_SLICE: Final = 256
+#: A state that began at nearly the moment known is the same one: requests take their time.
+_JITTER_S: Final = 2.0
 
 
 class InvalidMachines(Exception):  # noqa: N818
@@ -78,6 +82,23 @@ def parse_machines(raw: bytes, received_at: float) -> list[Machine]:
     `status.duration` is counted by sabakan's clock up to its answer, so it is taken from the moment of receipt.
     A machine without IPv4 has the address "": the planner leaves it out, by name.
     """
+    reading = read_machines(raw, received_at, {})
+    while True:
+        try:
+            next(reading)
+        except StopIteration as done:
+            found: list[Machine] = done.value
+            return found
+
+
+def read_machines(
+    raw: bytes, received_at: float, before: Mapping[str, Machine]
+) -> Generator[None, None, list[Machine]]:
+    """The same a slice at a time, so that others have their turn between.
+
+    `before`: machines as they were read last, by serial. One that is as it was is that same object, so that whoever
+    looks for what is new compares identities; the moment its state began does not wander with the network's delays.
+    """
     prefix = "$"
     try:
         if raw.lstrip()[:1] == b"[":
@@ -92,9 +113,13 @@ def parse_machines(raw: bytes, received_at: float) -> list[Machine]:
             found = answer.data.search_machines
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidMachines(_explain(str(error))) from None
-    reader = _Reader(received_at)
+    yield
+    reader = _Reader(received_at, before)
+    machines: list[Machine] = []
     try:
-        machines = reader.machines(found)
+        for start in range(0, len(found), _SLICE):
+            machines += reader.machines(found[start : start + _SLICE])
+            yield
     except msgspec.DecodeError:
         raise InvalidMachines(_bad_labels(found, prefix)) from None
     problems = list(reader.problems(found, machines, prefix)) if reader.doubtful else []
@@ -124,8 +149,9 @@ def error_text(errors: list[Any]) -> str:
 class _Reader:
     """Wire structs → machines. What repeats (dates, names) is checked once; only what fails is looked at again."""
 
-    def __init__(self, received_at: float) -> None:
+    def __init__(self, received_at: float, before: Mapping[str, Machine]) -> None:
         self._received_at = received_at
+        self._before = before
         self._dates: dict[str, tuple[float, str]] = {}
         self._names: set[str] = set()
         self._labels: dict[bytes, Mapping[str, str]] = {}
@@ -134,7 +160,7 @@ class _Reader:
     def machines(self, found: list[_Machine]) -> list[Machine]:
         """One long loop on purpose: it runs over every machine, every minute."""
         names, dates, received_at, is_ipv4 = self._names, self._dates, self._received_at, _IPV4.match
-        known = self._labels
+        known, before = self._labels, self._before.get
         machines = []
         for raw in found:
             spec, status = raw.spec, raw.status
@@ -151,23 +177,26 @@ class _Reader:
             address = spec.ipv4[0] if spec.ipv4 else ""
             if address and not is_ipv4(address):
                 self.doubtful = True
-            machines.append(
-                Machine(
-                    spec.serial,
-                    address,
-                    status.state,
-                    spec.rack,
-                    spec.index_in_rack,
-                    spec.role,
-                    labels,
-                    registered[0],
-                    retires[0],
-                    received_at - status.duration,
-                    (spec.bmc.ipv4 or "") if spec.bmc else "",
-                    registered[1],
-                    retires[1],
-                )
+            since = received_at - status.duration
+            old = before(spec.serial)
+            if old is not None and -_JITTER_S < since - old.state_since < _JITTER_S:
+                since = old.state_since
+            made = Machine(
+                spec.serial,
+                address,
+                status.state,
+                spec.rack,
+                spec.index_in_rack,
+                spec.role,
+                labels,
+                registered[0],
+                retires[0],
+                since,
+                (spec.bmc.ipv4 or "") if spec.bmc else "",
+                registered[1],
+                retires[1],
             )
+            machines.append(old if old is not None and old == made else made)
         return machines
 
     def _read_labels(self, written: bytes) -> Mapping[str, str]:
