@@ -100,6 +100,45 @@ def test_switched_off_takes_them_away():
     Rig(config=Config(features={"handoff": True})).play(scene)
 
 
+def test_one_that_stops_leaves_the_address_of_another_who_came_after():
+    """Two processes outside a cluster: the one that stops takes its own configurations away, never its successor's."""
+
+    async def scene(rig: Rig) -> None:
+        mine, theirs = (Address(OWN, f"https://127.0.0.1:{port}") for port in (9443, 9444))
+        await install(rig.api, configurations(mine, b"ca"))
+        await install(rig.api, configurations(theirs, b"ca"))
+        assert await uninstall(rig.api, mine) == []
+        assert len(hooks(rig)) == 2
+        assert len(await uninstall(rig.api, theirs)) == 2
+
+    rig().play(scene)
+
+
+def test_a_configuration_that_vanishes_while_it_is_replaced_is_made_anew_at_once():
+    """Somebody takes it away between our look and our write: it stands after one call, not half a minute later."""
+
+    class Vanishing:
+        def __init__(self, api) -> None:
+            self.api, self.left = api, 2
+
+        async def replace(self, kind, body):
+            if self.left:
+                self.left -= 1
+                await self.api.delete(kind, "", NAME)
+            return await self.api.replace(kind, body)
+
+        def __getattr__(self, name):
+            return getattr(self.api, name)
+
+    async def scene(rig: Rig) -> None:
+        await install(rig.api, configurations(Address(OWN, "https://127.0.0.1:9443"), b"ca"))
+        wanted = configurations(Address(OWN, "https://127.0.0.1:9444"), b"ca")
+        assert await install(Vanishing(rig.api), wanted) == [f"create {kind}" for kind in KINDS]
+        assert all(hook["clientConfig"]["url"].startswith("https://127.0.0.1:9444/") for hook in hooks(rig))
+
+    rig().play(scene)
+
+
 def test_a_clean_stop_outside_a_cluster_leaves_nothing():
     """Where we are found by a URL nobody else serves it: a clean stop removes the configurations; inside a cluster the
     next replica serves on, so they stay."""
