@@ -50,6 +50,9 @@ def test_pods_are_locked_down():
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+    # With a read-only root, the webhook's key can be loaded from nowhere else.
+    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
     assert {"livenessProbe", "readinessProbe"} <= set(container) and pod["terminationGracePeriodSeconds"] > 10
 
 

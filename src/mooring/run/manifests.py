@@ -134,6 +134,8 @@ def _deployment(install: Install) -> Json:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
+        # The root is read-only, and OpenSSL loads a certificate's key from a file: one that is in memory only.
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
     }
     spec = {
         "serviceAccountName": NAME,
@@ -156,6 +158,7 @@ def _deployment(install: Install) -> Json:
             }
         ],
         "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
     }
     return _object(
         "apps/v1",
