@@ -1,11 +1,15 @@
 """T12 on the sandbox's PD: a store is added and everything spreads under the limit, whatever happens meanwhile."""
 
+from collections import Counter
+
 import pytest
 
+from mooring.balance import Summary, foreign
 from mooring.balance.pausing import RELEASED, TRAFFIC
 from mooring.model.kinds import Kind
 from mooring.rehearse.kill import kill_everywhere, undisturbed
 from mooring.rehearse.scenes.balance import LIMIT, NAME, NAMESPACE, ScaleOutScene
+from mooring.traffic import live_settings
 
 
 def play(befalls=None, **how):
@@ -68,6 +72,42 @@ def test_it_balances_whatever_happens_midway(befalls):
     assert 0 < scene.peak <= LIMIT
     assert scene.intruders == []
     assert scene.regions_left == {3}
+
+
+def cost_of(operator, scene, server):
+    summary = Summary(scene.policy)
+    summary.put(server.cache[operator.region_id])
+    return foreign.costs(operator.view(), live_settings(), summary)
+
+
+def test_after_a_restart_ours_wait_for_what_pd_began_by_itself():
+    """T12: a restarted PD has forgotten its pauses and balances until it is asked again, for some hundredths of a second;
+    what it began is charged: none of ours begins where there is no room beside it, and the limit holds again."""
+    begun = []
+
+    async def watched(rig, scene):
+        server = scene.pd(rig).server
+        start = server.operators.start
+
+        def check(operator):
+            started = start(operator)
+            load = Counter()
+            for running in server.operators.running.values():
+                load.update(cost_of(running, scene, server))
+            touched = max((load[store] for store in cost_of(operator, scene, server)), default=0)
+            begun.append((server.timeline.monotonic(), operator.desc, touched))
+            return started
+
+        server.operators.start = check
+        scene.pd(rig).restart()
+        await rig.sleep(1.0)
+
+    play(watched)
+    theirs = [at for at, desc, _ in begun if desc.endswith("-scheduler")]
+    ours = [most for _, desc, most in begun if desc in foreign.OURS]
+    assert theirs, "it balanced by itself for a moment"
+    assert max(theirs) - min(theirs) <= 0.2
+    assert ours and max(ours) <= LIMIT
 
 
 @pytest.mark.parametrize("write", [1, 4, 7, 30, 61])

@@ -112,6 +112,9 @@ class FakeTikv:
             return
         if self.transfer_s:
             await asyncio.sleep(self.transfer_s)
+        epoch = response.region_epoch
+        if (epoch.conf_ver, epoch.version) != (region.conf_ver, region.version):
+            return  # as TiKV: PD says it again when it has heard nothing for a while, and once is enough
         if response.HasField("transfer_leader"):
             wish = response.transfer_leader
             self._transfer(region, [p.store_id for p in (*wish.peers, wish.peer)])

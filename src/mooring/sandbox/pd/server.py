@@ -248,7 +248,8 @@ class PdServer:
     def _run(self, name: str, propose: Callable[["PdServer"], Iterator[Operator]], kind: str, limit: int) -> None:
         if self.is_paused(name) or self.operators.count(kind) >= limit:
             return
-        for op in list(propose(self)):
+        # Each begins before the next is looked for: balance-region counts what runs, and stops at its limit.
+        for op in propose(self):
             self.operators.start(op)
 
     def _bury(self) -> None:
