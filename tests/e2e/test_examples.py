@@ -39,6 +39,7 @@ from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
 from mooring.sandbox.nodes import node_object
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
+from mooring.sandbox.pd.requests import take_offline
 from mooring.sandbox.sabakan.http import sabakan_app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -347,6 +348,81 @@ async def _crowd(ground, n7, others):
     await ground.rig.api.create(Kind.PDB, manifests.pdb(SHOP, "lock", {"app": "lock"}, min_available=1))
     assert set(ground.cluster.nodes_of(SHOP, "web").values()) == {n7}
     await ground.kubectl(f"kubectl uncordon {' '.join(others)}")
+
+
+async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_move(lab):
+    """Worked example 4, T3, T4, T11: on a store of 20, it starts when one of the two ends, not before, and says why."""
+    async with Ground(lab, features={"handoff": True, "traffic": True}) as ground:
+        rig = ground.rig
+        await ground.add_nodes("exn", 4)
+        pd = await ground.tikv(members=4, regions=40)
+        await ground.start()
+        four = pd.store_of(f"{DEMO}-tikv-3").id
+        target = f"store/{TIDB}/{DEMO}/{four}"
+        book = Book(rig.leader().engine, target)
+        # An eviction that lasts: its last leader does not leave.
+        pd.stick(f"{DEMO}-tikv-3", 1)
+        await ground.kubectl(f"kubectl -n {TIDB} annotate pod {DEMO}-tikv-3 tidb.pingcap.com/evict-leader=none")
+        await rig.until(lambda: bool(book.used("handoff")), limit_s=60)
+        # Store 1 goes: a region that has no replica on store 4 can only go there.
+        take_offline(pd.server, pd.store_of(f"{DEMO}-tikv-0").id)
+        await rig.until(lambda: book.look() is not None, limit_s=120, every_s=0.02)
+        waiting, why = book.found
+        eviction = book.used("handoff")
+        assert set(eviction) <= set(why.blocked_by), "the eviction is named"
+        assert len(why.blocked_by) > len(eviction), "and so is the move"
+        assert why.used + why.reserved + why.needs > why.limit == 20
+        pd.stick(f"{DEMO}-tikv-3", 0)
+        await rig.until(lambda: waiting in book.promoted, limit_s=120, every_s=0.02)
+        left = set(why.blocked_by) - book.charged_at[waiting]
+        assert left, "not before one of those in front had ended there"
+        assert book.most <= 20, "no promotion ever took the store above its limit"
+        ahead = [i for i in why.blocked_by if i in book.arrived and i in book.promoted]
+        assert all(book.promoted.index(i) < book.promoted.index(waiting) for i in ahead), "nobody in front starts later"
+
+
+class Book:
+    """What the queue's story says of one store: who arrived, who was promoted, who ended, and how full it ever was."""
+
+    def __init__(self, engine, target):
+        self._engine, self._target = engine, target
+        self.arrived, self.promoted = [], []
+        #: Of each that was promoted: who was charged on the store in that moment. An eviction ends there when the
+        #: store is empty.
+        self.charged_at = {}
+        self.most = 0
+        self.found = None
+        engine.story.listeners.append(self._hear)
+
+    def _hear(self, entry):
+        if entry.verb == "queued":
+            self.arrived.append(entry.id)
+        elif entry.verb == "promoted":
+            self.promoted.append(entry.id)
+            self.charged_at[entry.id] = set(self.used())
+            running = self._engine.running.get(entry.id)
+            if running is not None and running.operator.cost.get(self._target):
+                self.most = max(self.most, self._engine.queue.used(self._target))
+
+    def used(self, source=""):
+        """Running operators (of this source) that count on the store."""
+        running = self._engine.running.values()
+        return [
+            r.operator.id
+            for r in running
+            if source in {"", r.operator.source} and r.operator.phases[r.phase].get(self._target)
+        ]
+
+    def look(self):
+        """A region move that waits for the store, behind the eviction and a move that runs there."""
+        queue, evictions = self._engine.queue, set(self.used("handoff"))
+        for one in queue.waiting:
+            why = queue.why(one)
+            if why is None or why.target != self._target or one not in self._engine.waiting:
+                continue
+            if evictions & set(why.blocked_by) and set(why.blocked_by) - evictions:
+                self.found = self.found or (one, why)
+        return self.found
 
 
 async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
