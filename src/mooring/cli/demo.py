@@ -21,8 +21,11 @@ app = App(name="demo", help="Play one day on a sandbox cluster of 24 nodes, insi
 PORT: Final = 8390
 TRIED: Final = 20
 INDENT: Final = " " * 11
-#: Virtual seconds per second while somebody plays.
+#: Virtual seconds per second while an act plays, and while somebody plays afterwards.
+SPEED: Final = 60.0
 KEPT_SPEED: Final = 5.0
+#: Acts that begin later than this are not paced any more: a day takes under a minute, also on a slow machine.
+WITHIN_S: Final = 30.0
 RESTART: Final = "tidb.pingcap.com/restart"
 
 
@@ -40,7 +43,10 @@ def demo(
     port: Annotated[int, Parameter(help="Where the page answers; not given: 8390, or the next free one. 0: any.")] = -1,
     open_: Annotated[bool, Parameter(name="--open", help="Open the page in a browser.")] = False,
     seed: Annotated[int, Parameter(help="The same seed plays the same day, on the sandbox.")] = 1,
-    speed: Annotated[float, Parameter(help="Virtual seconds per second while an act plays, on the sandbox.")] = 60.0,
+    speed: Annotated[
+        float | None,
+        Parameter(help="Virtual seconds per second while an act plays; not given: 60, or more to stay under a minute."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Play a scripted day and check every promise it shows.
@@ -55,7 +61,7 @@ def demo(
     from mooring.rehearse.day import Day
     from mooring.run import logs
 
-    if speed <= 0:
+    if speed is not None and speed <= 0:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
         raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
@@ -65,7 +71,8 @@ def demo(
         return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
     _opening(listener, keep=keep, asked=port >= 0)
     began = time.perf_counter()
-    day = Day(_narrate, seed=seed, speed=None if short else speed)
+    within_s = WITHIN_S if speed is None else None
+    day = Day(_narrate, seed=seed, speed=None if short else speed or SPEED, within_s=within_s)
     page = None if listener is None else _Page(day, listener, keep=keep, open_=open_)
     stopped = False
     try:

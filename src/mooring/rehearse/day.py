@@ -41,12 +41,14 @@ class Day:
         *,
         seed: int = 1,
         speed: float | None = None,
+        within_s: float | None = None,
         stage: Stage | None = None,
     ) -> None:
-        """Without a stage of another kind: the sandbox, `speed` times as fast as the wall clock, or as it goes."""
+        """Without a stage of another kind: the sandbox, `speed` times as fast as the wall clock, or as it goes, which
+        acts are too that begin later than `within_s`."""
         self._narrate = narrate
         self.acts: tuple[type[Act], ...] = ACTS
-        self.stage = stage or SandboxStage(seed, speed=speed)
+        self.stage = stage or SandboxStage(seed, speed=speed, within_s=within_s)
         self.stage.listen(lambda line: narrate(f"           {line}"))
         self.played: list[Played] = []
         self.tally = Tally()
