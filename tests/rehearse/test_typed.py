@@ -30,7 +30,7 @@ def test_kind_slash_name_and_a_merge_patch():
 )
 def test_what_is_not_understood_is_refused(command):
     """No command is silently taken for another: the words are named."""
-    with pytest.raises(ValueError, match="kubectl|helm"):
+    with pytest.raises(ValueError, match=r"kubectl|helm"):
         read(command)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mooring.model.kinds import Kind
-from mooring.ports import Json, KubeApi, NotFound, Refused
+from mooring.ports import Json, KubeApi, Refused
 
 KINDS: Final = {
     "pod": Kind.POD,
@@ -90,7 +90,7 @@ def _named(command: str, words: list[str]) -> tuple[Kind, tuple[str, ...], list[
         return KINDS[kind], (name,), rest
     names = [word for word in rest if not _is_pair(word)]
     if not names:
-        raise NotFound(f"{command!r}: nothing is named")
+        raise ValueError(f"{command!r}: nothing is named")
     return KINDS[kind], tuple(names), [word for word in rest if _is_pair(word)]
 
 
