@@ -130,6 +130,11 @@ class Ground:
             self.popen = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)
         self.metrics = f"http://127.0.0.1:{http}/metrics"
 
+    def apply(self, document):
+        path = self.directory / "apply.json"
+        path.write_text(json.dumps(document))
+        self.lab.kubectl("apply", "-f", str(path))
+
     async def close(self):
         if hasattr(self, "popen"):
             self.popen.kill()
@@ -237,6 +242,57 @@ async def test_a_machines_life_is_followed(ground, real_sabakan):
     actions = [e["action"] for e in json.loads(await ground.fleet("history", "-o", "json"))]
     assert actions[0] == "generate"
     assert {"increase-workers", "remove-non-existent"} <= set(actions)
+
+
+async def test_killed_while_a_machine_retires_the_next_one_ends_it(ground):
+    """O2, worked example 6: kill -9 once the node is marked; another process empties, stores and taints, marks gone."""
+    await ground.build(5, real=False)
+    await ground.set_up(planes=1, minimum=3)
+    await ground.run()
+
+    async def stored():
+        nodes = (await ground.get("nodes", "-l", f"for={ground.own},tier=gold"))["items"]
+        return len(nodes) == 3
+
+    await ground.until(stored, 90)
+    chosen = next(a for a, plane in (await ground.members()).items() if not plane)
+    serial = next(s for s, a in ground.addresses.items() if a == chosen)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "pay"}}}
+    meta = {"name": "pay", "namespace": ground.shop}
+    ground.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": budget})
+    pod = {
+        "metadata": {"labels": {"app": "pay"}},
+        "spec": {"nodeName": chosen, "containers": [{"name": "pay", "image": "example.org/pay:1"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "pay"}}, "template": pod}
+    ground.apply({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec})
+
+    async def standing():
+        return (await ground.get("replicaset", "pay", "-n", ground.shop))["status"].get("readyReplicas") == 1
+
+    await ground.until(standing, 90)
+    await ground.state(serial, "retiring")
+
+    async def marked():
+        return "mooring.dev/retiring" in (await ground.node(chosen))["metadata"]["annotations"]
+
+    await ground.until(marked, 90)
+    ground.popen.kill()
+    ground.popen.wait(10)
+    node = await ground.node(chosen)
+    assert node["spec"]["unschedulable"] is True
+    assert STATE not in taints(node), "its pod is held by a budget: no taint yet"
+    await ground.run()
+    ground.lab.kubectl("delete", "pdb", "pay", "-n", ground.shop)
+    ground.lab.kubectl("delete", "replicaset", "pay", "-n", ground.shop)
+
+    async def tainted():
+        return STATE in taints(await ground.node(chosen)) and not await marked()
+
+    await ground.until(tainted, 90)
+    assert taints(await ground.node(chosen))[STATE] == "retiring:NoExecute"
+    exported = json.loads(await ground.fleet("get-cluster", "-o", "json"))
+    assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
 
 
 async def test_healthy_again_and_a_registry_that_dies(ground):
