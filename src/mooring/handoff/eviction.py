@@ -209,6 +209,8 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
         return None
     if running.off:
         return End(Reason.FEATURE_OFF, "handoff was switched off")
+    if scene.wish is None and "expired" in running.notes:
+        return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")  # it was us who removed the annotation
     if scene.wish is None:
         return End(Reason.WITHDRAWN, "the annotation was removed")
     if scene.wish.expired(scene.now):
@@ -256,6 +258,7 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
     assert scene.marks is not None
     instructions: list[Instruction] = []
     if end.reason == Reason.EXPIRED and scene.pod is not None and scene.wish is not None:
+        running.notes["expired"] = 1.0
         instructions.append(_drop_annotations(scene.pod, scene.wish))
     if end.failed:
         memory = msgspec.structs.replace(scene.mark, step=GAVE_UP, detail=end.detail)
