@@ -9,13 +9,18 @@ are the sandbox's, over HTTP. The ground is the demo's (`rehearse/onlab`), on th
 import asyncio
 import contextlib
 import shlex
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
+
+sys.path.insert(0, str(Path(__file__).parent))
+import spine_ground
 
 import mooring.lab
 from mooring.engine.why import explain
@@ -42,7 +47,7 @@ from mooring.sandbox.pd.http import pd_app
 from mooring.sandbox.pd.requests import take_offline
 from mooring.sandbox.sabakan.http import sabakan_app
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
 FAIL = "lab.mooring.dev/fail"
@@ -50,6 +55,8 @@ TIDB, DEMO = "tidb", "demo"
 PD = PdSettings(store_heartbeat_s=1.0, reconnect_s=(0.5, 1.0), collect_every_s=0.5)
 #: Nothing moves for this long: then it does not move.
 STILL_S = 4.0
+#: Of a loaded machine: the end is promised, not the minute.
+PATIENCE_S = 180
 
 
 class Ground:
@@ -464,3 +471,33 @@ async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
 def _on(ground, name, nodes):
     pods = ground.cluster.pods(SHOP, name)
     return sum(podstate.ready(p) and podstate.active(p) and podstate.node_of(p) in nodes for p in pods)
+
+
+async def test_worked_example_7_a_paused_leader_wakes_up_while_another_leads(lab, tmp_path):
+    """Worked example 7, E7: SIGSTOP in the middle, another takes over, SIGCONT: never two members of TiKV away."""
+    async with spine_ground.Ground(lab, tmp_path) as ground:
+        old, new = await ground.start(), await ground.start()
+        await spine_ground.until(ground.leads, PATIENCE_S, tell=ground.logs)
+        if not await old.leads():
+            old, new = new, old
+        uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
+        await asyncio.to_thread(ground.annotate, "demo-tikv-0", "tidb.pingcap.com/restart=")
+        await asyncio.to_thread(ground.annotate, "demo-tikv-1", "tidb.pingcap.com/restart=")
+
+        async def begun():
+            return bool(await ground.placement.evicting())
+
+        await spine_ground.until(begun, PATIENCE_S, tell=ground.logs)
+        old.popen.send_signal(signal.SIGSTOP)
+        try:
+            await spine_ground.until(new.leads, PATIENCE_S, tell=ground.logs)
+        finally:
+            old.popen.send_signal(signal.SIGCONT)
+        for name, uid in uids.items():
+            await spine_ground.until(
+                lambda name=name, uid=uid: ground.handed_over(name, uid), PATIENCE_S, tell=ground.logs
+            )
+        assert ground.most_away <= 1
+        assert ground.placement.interrupted() == 0
+        assert await new.leads(), "the one that woke up did not take the lead back"
+        assert not await old.leads()
