@@ -86,6 +86,9 @@ def screen(
     from rich.text import Text
 
     head, tables, now = frame["head"], frame["tables"], frame["as_of"]
+    if silent := float(head.get("silent_s") or 0.0):
+        # The frame is new and what it shows is not.
+        age_s, trouble = age_s + silent, trouble or "Mooring does not hear the API server"
     parts: list[RenderableType] = [
         Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
     ]

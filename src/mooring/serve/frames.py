@@ -265,6 +265,15 @@ def _fullness(row: Any) -> tuple[float, str]:
     return (-(row.used / row.limit) if row.limit else float(-row.used), row.id)
 
 
+def silent_s(replica: Replica) -> float:
+    """For how long the API server has not been heard; 0.0 while it is. A frame may be new and what it shows old."""
+    informers = replica.informers.informers
+    # A quiet cluster says nothing for a minute and is well: only when every watch has failed are we cut off.
+    if not informers or not all(i.stats.last_error for i in informers):
+        return 0.0
+    return round(replica.clock.monotonic() - max(i.stats.heard_at for i in informers), 1)
+
+
 def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
@@ -281,6 +290,7 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
         "not_ready": replica.not_ready(),
         "features": sorted(engine.on),
         "backlog": replica.shell.backlog,
+        "silent_s": silent_s(replica),
         "needs": held,
         "needs_words": needs,
         "waits": queue.sums.get("waits", 0),

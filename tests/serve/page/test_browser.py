@@ -169,6 +169,16 @@ async def test_stale_data_looks_stale_and_a_restarted_server_is_found_again(site
     assert not await tab.ask("document.body.classList.contains('grey')")
 
 
+async def test_a_replica_that_is_cut_off_looks_stale(site, tab):
+    """Frames still come, and what they show is old: the API server does not answer, and the page says so."""
+    site.do(lambda: site.stage.cluster.api.faults.dead_for(3600.0))
+    await tab.until("document.body.classList.contains('grey')", limit_s=60)
+    seq = await tab.ask("mooring.page.shown.seq")
+    await tab.until(f"mooring.page.shown.seq > {seq}", limit_s=60)
+    assert "Mooring does not hear the API server" in await tab.ask("document.getElementById('pulse').innerText")
+    assert "demo-tikv-0" in await tab.ask("document.querySelector('#stores .body').innerText")
+
+
 def frame(number: int, rows: int = 12) -> Frame:
     """One moment of a busy day: every row changes."""
     tables = {

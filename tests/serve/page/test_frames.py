@@ -21,7 +21,7 @@ from mooring.model.kinds import Kind
 from mooring.model.machine import Machine, MachineState
 from mooring.sandbox.clock import run_virtual
 from mooring.serve import pagerows
-from mooring.serve.frames import Chronicle, Frame, Framer, Table, whole
+from mooring.serve.frames import Chronicle, Frame, Framer, Table, silent_s, whole
 from mooring.serve.page import POLICY
 from mooring.serve.status import status_app
 from mooring.serve.stream import Hub, difference, picture
@@ -232,3 +232,23 @@ async def test_on_loopback_only_this_machine_is_answered():
         assert (await client.get("/healthz", headers={"Host": "evil.example"})).status == 421
         assert (await client.get("/healthz", headers={"Host": "localhost:8390"})).status == 200
         assert (await client.get("/healthz", headers={"Host": "[::1]:8390"})).status == 200
+
+
+def test_cut_off_from_the_api_server_a_frame_says_how_old_its_data_is():
+    """A replica that no longer hears the cluster still builds frames: they carry the age of what they show."""
+
+    async def look(stage):
+        framer = Framer(stage.rig.any)
+        ages = [(await framer.build()).head["silent_s"]]
+        stage.cluster.api.faults.dead_for(60.0)
+        await stage.rig.sleep(30.0)
+        ages.append((await framer.build()).head["silent_s"])
+        await stage.rig.sleep(20.0)
+        ages.append((await framer.build()).head["silent_s"])
+        await stage.rig.until(lambda: silent_s(stage.rig.any()) == 0.0, limit_s=180)
+        return ages
+
+    well, early, late = on_stage(look)
+    assert well == 0.0
+    assert 29.0 <= early <= 95.0, "at least as old as the outage; a quiet watch may have been silent before it"
+    assert late == pytest.approx(early + 20.0, abs=0.5)

@@ -113,7 +113,10 @@ function drawHead() {
 }
 
 function drawPulse() {
-  const age = (performance.now() - page.heardAt) / 1000;
+  // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
+  const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
+  const age = (performance.now() - page.heardAt) / 1000 + silent;
+  const trouble = page.trouble || (silent ? "Mooring does not hear the API server" : "");
   const old = age < 10 ? age.toFixed(1) : Math.round(age);
   const at = clock(page.shown.asOf);
   const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : "";
@@ -121,8 +124,8 @@ function drawPulse() {
   let words = `LIVE ${at}, ${old} s old${leader}`;
   if (page.recording) { state = "recording"; words = `RECORDING ${page.file}, ${at}${page.ended ? ", its end" : ""}`; }
   else if (!page.heard) { state = "connecting"; words = page.trouble ? `not connected: ${page.trouble}` : "connecting …"; }
-  else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${page.trouble ? `: ${page.trouble}` : ""}`; }
-  else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old`; }
+  else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${trouble ? `: ${trouble}` : ""}`; }
+  else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old${silent ? `: ${trouble}` : ""}`; }
   if (page.paused) words = `PAUSED at ${at} · ${words}`;
   text($("pulse"), words);
   $("pulse").dataset.state = page.paused && state === "live" ? "paused" : state;
