@@ -363,9 +363,7 @@ class Ground:
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
         await self.placement.close()
-        for name in (self.namespace, self.own):
-            self.lab.kubectl("delete", "namespace", name, "--wait=false")
-        self.lab.kubectl("delete", "node", *self.nodes, "--wait=false")
+        self.lab.clear(self.namespace, self.own, nodes=f"for={self.namespace}")
         await self._api.__aexit__(None, None, None)
 
     async def _install(self):
