@@ -6,6 +6,7 @@ from engine_by_hand import CLUSTER, RESTART, Hand, pod, tidb_cluster, view
 from mooring.engine.events import Features, Led
 from mooring.engine.invariants import broken
 from mooring.handoff import Handoff
+from mooring.model.decision import Course, End
 from mooring.model.events import Gone, PdSeen, Seen
 from mooring.model.instructions import AddEvictLeader, Outcome, Patch
 from mooring.model.kinds import Kind
@@ -138,3 +139,32 @@ def test_an_answer_that_is_later_than_the_successor_does_not_hide_it(hand):
     later = pod(0, uid="uid-0-new", version="10", ready=False)
     hand.feed(Seen(Kind.POD, later))
     assert hand.engine.world.pod(old.key) == later
+
+
+class Contrary(Handoff):
+    """Proposes what it gives up as soon as it may begin: its look and its steering disagree."""
+
+    def __init__(self):
+        super().__init__()
+        self.looked = 0
+
+    def look(self, key, world, queue, now):
+        self.looked += 1
+        return super().look(key, world, queue, now)
+
+    def steer(self, running, world, queue, now):
+        return Course(step=0, end=End(reason=Reason.CANCELED, detail="not now"))
+
+
+def test_a_capability_that_contradicts_itself_turns_in_no_circle():
+    """An operator that ends as it began is looked at again a moment later: time goes on, and so does everybody else."""
+    capability = Contrary()
+    hand = Hand(capability)
+    hand.lead()
+    hand.annotate(0)
+    before = capability.looked
+    for _ in range(10):
+        hand.feed(Seen(Kind.POD, pod(2, version=str(10 + capability.looked))), at=hand.now + 1)
+    assert 10 <= capability.looked - before <= 30
+    assert hand.asked and not of(Patch, hand.asked)
+    assert broken(hand.engine) == []

@@ -21,8 +21,12 @@ class Agenda:
         self._wakes: dict[Slot, float] = {}
         self._count = 0
 
-    def look(self, slot: Slot, cause: str) -> None:
-        self.looks.setdefault(slot, cause)
+    def look(self, slot: Slot, cause: str, at: float | None = None) -> None:
+        """Now, or `at` a later time."""
+        if at is None:
+            self.looks.setdefault(slot, cause)
+        else:
+            self.wake_at(at, slot)
 
     def steer(self, operator_id: str) -> None:
         self.steers.setdefault(operator_id)

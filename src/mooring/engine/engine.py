@@ -27,7 +27,7 @@ from mooring.engine.concerns import Concerns
 from mooring.engine.events import Event, Features, Led, Retuned, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
-from mooring.engine.glances import Glances
+from mooring.engine.glances import MOMENT_S, Glances
 from mooring.engine.intake import Intake
 from mooring.engine.story import Story, cause_of, entry_of
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
@@ -413,15 +413,17 @@ class Engine:
         self._agenda.drop(event.id)
         self._flight.forget((OPERATOR, event.id))
         self._say(event.how, event.id, operator, reason=event.reason, text=self._last_words.pop(event.id, event.detail))
-        # Whoever proposed it looks again: the world may already want the next thing.
-        self._look_again(operator)
+        # Whoever proposed it looks again: the world may already want the next thing. If nothing was done, then a moment
+        # later: the same look would propose the same for ever.
+        idle = running is not None and not running.acted_at and self.now - running.promoted_at < MOMENT_S
+        self._look_again(operator, self.now + MOMENT_S if idle else None)
         self._make_room(operator.source)
 
-    def _look_again(self, operator: Operator) -> None:
+    def _look_again(self, operator: Operator, at: float | None = None) -> None:
         capability, ended = self._of_source[operator.source], OperatorEnded(operator)
         if capability.name in self.on:
             for key in capability.touched(ended, self.world):
-                self._agenda.look((capability.name, key), cause_of(ended))
+                self._agenda.look((capability.name, key), cause_of(ended), at)
 
     def _make_room(self, source: str) -> None:
         for slot in self._turned_away.pop(source, {}):
