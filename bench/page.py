@@ -49,6 +49,7 @@ async def _measure() -> None:
         identity="bench",
         shell=SimpleNamespace(now=time.time, backlog=0),
         elector=SimpleNamespace(holder="bench"),
+        informers=SimpleNamespace(informers=()),
         not_ready=list,
     )
     framer = Framer(lambda: replica)  # type: ignore[arg-type]
