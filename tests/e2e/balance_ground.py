@@ -168,6 +168,10 @@ class Ground:
         self.peak = self.peak_of_all = 0
         #: Ours that began where there was no room, and everybody else's.
         self.pushed, self.others = set(), {}
+        #: What each operator costs where, as of its beginning: its region may get another leader meanwhile.
+        self._prices = {}
+        #: What stood on a store that had more of ours than it may, for whoever reads a failure.
+        self.above = {}
 
     async def __aenter__(self):
         async with contextlib.AsyncExitStack() as stack:
@@ -297,18 +301,24 @@ class Ground:
 
     def _count(self, running):
         """Each operator that PD runs, priced by its own steps, on top of those that began before it."""
+        new = [(began, op) for began, op in running if (began, op.region_id) not in self._prices]
         summary, settings = Summary(BalancePolicy()), live_settings()
-        for region in self.stores.regions() if running else ():
+        for region in self.stores.regions() if new else ():
             summary.put(region)
+        for began, operator in new:
+            self._prices[began, operator.region_id] = foreign.costs(operator, settings, summary)
         load, ours = {}, {}
         for began, operator in running:
             mine = operator.desc in foreign.OURS
             if not mine and operator.desc != SPLIT:
                 self.others[began, operator.region_id] = operator.desc
-            for store, cost in foreign.costs(operator, settings, summary).items():
+            for store, cost in self._prices[began, operator.region_id].items():
                 load[store] = load.get(store, 0) + cost
                 ours[store] = ours.get(store, 0) + mine * cost
                 if mine and load[store] > LIMIT:
                     self.pushed.add((began, operator.region_id, operator.brief, load[store]))
+        for store in [store for store, cost in ours.items() if cost > LIMIT]:
+            on_it = [(b, op.desc, op.region_id, op.brief, self._prices[b, op.region_id]) for b, op in running]
+            self.above.setdefault(store, [entry for entry in on_it if store in entry[-1]])
         self.peak = max([self.peak, *ours.values()])
         self.peak_of_all = max([self.peak_of_all, *load.values()])

@@ -116,7 +116,7 @@ def test_a_store_is_added_and_fills_under_the_limit(told, befalls):
     restarted, a store lost), no store was ever above its limit by ours, and none of ours began where PD's own left no
     room."""
     ground = told(befalls)
-    assert 0 < ground.peak <= LIMIT
+    assert 0 < ground.peak <= LIMIT, ground.above
     assert ground.pushed == set()
 
 

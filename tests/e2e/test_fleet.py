@@ -139,9 +139,7 @@ class Ground:
         if hasattr(self, "popen"):
             self.popen.kill()
             self.popen.wait(10)
-        for name in (self.own, self.shop):
-            self.lab.kubectl("delete", "namespace", name, "--wait=false")
-        self.lab.kubectl("delete", "nodes", "-l", f"for={self.own}", "--wait=false")
+        self.lab.clear(self.own, self.shop, nodes=f"for={self.own}")
         await self._stack.aclose()
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -78,10 +78,13 @@ class Ground:
     def __init__(self, lab, directory):
         self.lab = lab
         self.own, self.namespace = lab.namespace("mooring"), lab.namespace("shop")
+        ours = {"for": self.namespace}
         self.safe = lab.add_nodes(
-            2, prefix=f"{self.namespace}-n", labels={CAPACITY: "on-demand"}, cpu="64", memory="256Gi"
+            2, prefix=f"{self.namespace}-n", labels=ours | {CAPACITY: "on-demand"}, cpu="64", memory="256Gi"
         )
-        self.spot = lab.add_nodes(3, prefix=f"{self.namespace}-s", labels={CAPACITY: "spot"}, cpu="64", memory="256Gi")
+        self.spot = lab.add_nodes(
+            3, prefix=f"{self.namespace}-s", labels=ours | {CAPACITY: "spot"}, cpu="64", memory="256Gi"
+        )
         self.config = directory / "config.json"
         self.config.write_text(json.dumps(SETTINGS))
         (self.port,) = free_ports(1)
@@ -178,8 +181,7 @@ class Ground:
         left = [name for name, urls in hooks(self.lab).items() if any(url.startswith(ours) for url in urls)]
         if left:
             self.lab.kubectl("delete", *left, "--ignore-not-found")
-        self.lab.kubectl("delete", "deployment", "--all", "-n", self.namespace, "--wait=false")
-        self.lab.kubectl("delete", "node", *self.safe, *self.spot, "--wait=false")
+        self.lab.clear(self.namespace, self.own, nodes=f"for={self.namespace}")
 
 
 def _is_ready(pod):
