@@ -161,7 +161,7 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
             tasks.append(asyncio.create_task(load_.shake()))
             try:
                 await load_.goes_on(tasks)
-                before, _ = await calls(lab)
+                before, counted = await calls(lab)
                 old = await served.bundle()
                 assert len(split_bundle(old)) == 1
                 await served.authority_ages(monkeypatch)
@@ -182,7 +182,11 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             assert failed == before
-            assert set(total) == {"200"} and total["200"] >= 120
+            # Others have used the same name on this API server: only what was added counts.
+            added = {
+                code: count - counted.get(code, 0) for code, count in total.items() if count > counted.get(code, 0)
+            }
+            assert set(added) == {"200"} and added["200"] >= 90
     finally:
         hooks = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
         lab.kubectl("delete", hooks, NAME, "--ignore-not-found")
