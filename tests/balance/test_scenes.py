@@ -74,6 +74,40 @@ def test_it_balances_whatever_happens_midway(befalls):
     assert scene.regions_left == {3}
 
 
+def heading_for(store, pd):
+    """Operators of ours that PD runs and that bring something to this store."""
+    running = pd.server.operators.running.values()
+    return [op.line() for op in running if op.desc in foreign.OURS and any(s.store == store for s in op.steps[:1])]
+
+
+def test_what_is_under_way_to_a_store_that_dies_is_canceled():
+    """T12: the new store dies while it is being filled: as soon as PD calls it Disconnected, what runs and waits for it
+    is taken back, in PD too; nothing waits for its ten minutes, and nothing is sent there any more."""
+    scene = ScaleOutScene(stores=3, regions=60)
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        pd = scene.pd(rig)
+        store = pd.store_of(f"{NAME}-tikv-3")
+        await rig.until(lambda: scene.watch(rig) or len(heading_for(store.id, pd)) > 1)
+        pd.pod_gone(f"{NAME}-tikv-3")
+        state = lambda: pd.server.state_of(pd.server.tikv.stores[store.id])
+        await rig.until(lambda: scene.watch(rig) or state() == "Disconnected")
+        assert heading_for(store.id, pd), "nothing was under way: this shows nothing"
+        await rig.until(lambda: scene.watch(rig) or not heading_for(store.id, pd), limit_s=5)
+        asked = len([w for w in rig.writes if "add_operator" in w])
+        await rig.until(lambda: scene.watch(rig) or not rig.unsettled(), limit_s=10)
+        await rig.sleep(60)
+        assert len([w for w in rig.writes if "add_operator" in w]) == asked and state() == "Disconnected"
+        assert [w for w in rig.writes if "cancel_operator" in w]
+
+    scene.rig().play(whole)
+    assert 0 < scene.peak <= LIMIT
+
+
 def cost_of(operator, scene, server):
     summary = Summary(scene.policy)
     summary.put(server.cache[operator.region_id])

@@ -4,7 +4,7 @@ import pytest
 
 from mooring.model.cluster import Key
 from mooring.model.events import Gone
-from mooring.model.instructions import AddEvictLeader, Create, DeletePod, Patch, RemoveEvictLeader
+from mooring.model.instructions import AddEvictLeader, CancelPdOperator, Create, DeletePod, Patch, RemoveEvictLeader
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
 from mooring.run.act import Act
@@ -173,3 +173,25 @@ def test_pd_that_does_not_answer_is_said_to_be_so(bench):
     pd.lighten()
     assert bench.do(RemoveEvictLeader(id="i9", cluster=cluster, store_id=1)).reason is None
     assert bench.do(RemoveEvictLeader(id="i10", cluster=cluster, store_id=1)).reason is None
+
+
+def test_only_the_operator_that_was_meant_is_canceled(bench):
+    """PD cancels by region alone: another operator there is left alone, and one that is gone counts as canceled."""
+    key = Key("tidb", "demo")
+    pd = bench.pds[key] = SandboxPd(bench.cluster.timeline, seed=1)
+    stores = [pd.attach(f"demo-tikv-{n}") for n in range(4)]
+    pd.load(regions=12)
+    region = run_virtual(pd.regions, bench.cluster.timeline)[0]
+    source, (target,) = region.peers[-1].store_id, set(stores) - {p.store_id for p in region.peers}
+    ask = {"name": "transfer-peer", "region_id": region.id, "from_store_id": source, "to_store_id": target}
+    run_virtual(lambda: pd.add_operator(ask), bench.cluster.timeline)
+    there = pd.server.operators.running[region.id]
+
+    def cancel(brief):
+        return bench.do(CancelPdOperator(cluster=key, region_id=region.id, desc=there.desc, brief=brief))
+
+    assert cancel("mv peer: store [7] to [8]").reason is None
+    assert region.id in pd.server.operators.running
+    assert cancel(there.brief).reason is None
+    assert region.id not in pd.server.operators.running and there.status == "CANCEL"
+    assert cancel(there.brief).reason is None

@@ -92,6 +92,7 @@ class Balance:
         more = book.advance()
         strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
         facts = tuple(foreign.facts(strangers, queue.settings, book.summary, cluster))
+        unfit = tuple(self._unfit(book, cluster, queue))
         reads: tuple[Instruction, ...] = (LookAtRegions(cluster=cluster),) if book.due(view, now) else ()
         doubt = book.doubt(view)
         busy = bool(view.operators) or bool(doubt)
@@ -99,15 +100,30 @@ class Balance:
         if doubt or not self._pauses.hold(cluster, view, seen_at, now):
             waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
             again_at = now + (0.0 if more else self.policy.recheck_s)
-            return Look(facts=facts, instructions=reads, glances=glances, verdict=waits, again_at=again_at)
+            return Look(
+                facts=facts,
+                withdrawals=unfit,
+                instructions=reads,
+                glances=glances,
+                verdict=waits,
+                again_at=again_at,
+            )
         proposals = tuple(self._propose(book, strangers, cluster, queue, now))
         return Look(
             proposals=proposals,
+            withdrawals=unfit,
             facts=facts,
             instructions=reads,
             glances=glances,
             again_at=now if more else now + (SOON_S if proposals else self.policy.idle_s),
         )
+
+    def _unfit(self, book: Book, cluster: Key, queue: Queue) -> Iterator[Withdrawal]:
+        """What waits for a store that no longer takes it: it would wait there for those that run to end first."""
+        for operator in _waiting_of(queue, cluster):
+            why = driving.unfit(operator, book.summary)
+            if why:
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, why)
 
     def _propose(
         self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, now: float
@@ -121,7 +137,8 @@ class Balance:
             operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[wish.move.regions[0]]
             args = {"cluster": str(cluster), "version": str(region.version)}
-            yield msgspec.structs.replace(operator, args=args)
+            # Its time is kept by `driving`: only PD's list says when its room is free.
+            yield msgspec.structs.replace(operator, args=args, timeout_s=None)
 
     def _rooms(self, queue: Queue) -> Mapping[str, int]:
         """How many more each scheduler may have waiting."""
@@ -169,7 +186,8 @@ class Balance:
         # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
         cost = foreign.costs(found, self._settings)
         phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
-        return msgspec.structs.replace(operator, phases=phases, args={"cluster": str(cluster), "resumed": "true"})
+        args = {"cluster": str(cluster), "resumed": "true"}
+        return msgspec.structs.replace(operator, phases=phases, args=args, timeout_s=None)
 
     def waits_for(self, world: WorldRead) -> Iterator[str]:
         for tc in world.tidb_clusters() if self._on else ():
@@ -185,8 +203,13 @@ def _foresee(influence: Influence, strangers: Iterable[PdOperator], cluster: Key
             influence.add((stranger.region_id,), foreign.steps_of(stranger))
 
 
-def _waiting(queue: Queue, cluster: Key, reason: Reason, detail: str) -> Iterator[Withdrawal]:
+def _waiting_of(queue: Queue, cluster: Key) -> Iterator[Operator]:
     for operator in list(queue.operators()):
         ours = operator.source in Balance.sources and operator.args.get("cluster") == str(cluster)
         if ours and not queue.is_running(operator.id):
-            yield Withdrawal(operator.id, reason, detail)
+            yield operator
+
+
+def _waiting(queue: Queue, cluster: Key, reason: Reason, detail: str) -> Iterator[Withdrawal]:
+    for operator in _waiting_of(queue, cluster):
+        yield Withdrawal(operator.id, reason, detail)

@@ -2,7 +2,7 @@
 
 balance-leader evens out how many regions each store leads, by weight; hot evens out what the leaders serve. Neither
 gives a leader to a store that is not Up or whose leaders are being taken off, nor takes one from there: that store's
-leaders are somebody else's business.
+leaders are somebody else's business. A store that has just lost leaders gets none before it has been heard of again.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,15 @@ from mooring.model.tidb import Region
 
 def balance_leader(picture: Picture) -> Iterator[Wish]:
     """From stores that lead many to those of their followers that lead few; then to stores that lead few."""
-    rows = [row for row in picture.summary.stores.values() if row.takes_leaders]
-    search = _Search(picture, {row.id: picture.leader_score(row) for row in rows}, _too_hot(picture, rows))
-    full, empty = fullest(iter(rows), picture.leader_score), emptiest(iter(rows), picture.leader_score)
+    rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
+    takers = [row for row in rows if row.takes_leaders]
+    search = _Search(
+        picture,
+        {row.id: picture.leader_score(row) for row in rows},
+        frozenset(row.id for row in takers),
+        _too_hot(picture, rows),
+    )
+    full, empty = fullest(iter(rows), picture.leader_score), emptiest(iter(takers), picture.leader_score)
     while (found := search.down(full, empty) or search.up(empty)) is not None:
         region, target = found
         source, scores = region.leader_store, search.scores
@@ -31,16 +37,17 @@ def balance_leader(picture: Picture) -> Iterator[Wish]:
 class _Search:
     """Looks for the next leader to hand on. Mostly in vain, so it works on plain scores, by store."""
 
-    def __init__(self, picture: Picture, scores: dict[int, float], hottest: float) -> None:
+    def __init__(self, picture: Picture, scores: dict[int, float], takers: frozenset[int], hottest: float) -> None:
         self._picture = picture
         self._stores = picture.summary.stores
-        #: Of the stores that take leaders, as it will be.
+        #: Of the stores whose leaders may be handed on, as it will be; and which of them take some.
         self.scores = scores
+        self._takers = takers
         self._hottest = hottest
 
     def down(self, full: list[StoreRow], empty: list[StoreRow]) -> tuple[Region, int] | None:
         """Off the stores that lead most, to the least laden of the region's other voters."""
-        picture, scores = self._picture, self.scores
+        picture, scores, takers = self._picture, self.scores, self._takers
         least = min((scores[row.id] for row in empty), default=0.0)
         for source in sorted(full, key=lambda row: (-scores[row.id], row.id)):
             if scores[source.id] - least <= picture.policy.leader_tolerance:
@@ -48,7 +55,7 @@ class _Search:
             for region_id in window(source.led, picture.turn):
                 region = picture.free(region_id)
                 if region is not None:
-                    target = min((s for s in voters(region) if s in scores), key=self._order, default=source.id)
+                    target = min((s for s in voters(region) if s in takers), key=self._order, default=source.id)
                     if self._worth_it(region, source.id, target):
                         return region, target
         return None
@@ -90,7 +97,7 @@ def hot(picture: Picture) -> Iterator[Wish]:
 
 
 def _next_hot(picture: Picture) -> Wish | None:
-    rows = [row for row in picture.summary.stores.values() if row.takes_leaders]
+    rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
     if len(rows) < 2:
         return None
     source = max(rows, key=lambda row: (picture.flow(row), -row.id))

@@ -17,7 +17,8 @@ from mooring.traffic import RegionMove
 def balance_region(picture: Picture) -> Iterator[Wish]:
     """From the fullest stores to the emptiest that may hold the region, followers only."""
     rows = [row for row in picture.summary.stores.values() if row.up]
-    full, empty = fullest(iter(rows), picture.region_score), emptiest(iter(rows), picture.region_score)
+    takers = (row for row in rows if row.takes_peers)
+    full, empty = fullest(iter(rows), picture.region_score), emptiest(takers, picture.region_score)
     while (found := _next(picture, full, empty)) is not None:
         move, source, target = found
         much = f"{picture.region_score(source):.0f} MiB there, {picture.region_score(target):.0f} here"
@@ -62,7 +63,7 @@ def _movable(region: Region, store_id: int) -> bool:
 
 
 def replica(picture: Picture) -> Iterator[Wish]:
-    rows = [row for row in picture.summary.stores.values() if row.up]
+    rows = [row for row in picture.summary.stores.values() if row.takes_peers]
     targets = emptiest(iter(rows), picture.region_score)
     for store_id in sorted(s for s, row in picture.summary.stores.items() if row.state in LEAVING and row.held):
         for region_id in window(picture.summary.stores[store_id].held, picture.turn):

@@ -29,6 +29,8 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: A store is hot when its leaders serve this many times the mean, and a region worth moving serves so much.
     hot_ratio: float = 1.5
     hot_region_bytes: int = 1 << 20
+    #: Stores send a heartbeat every 10 s, and PD waits for two. One this much later than another store's gets nothing.
+    silent_after_s: float = 15.0
     #: Labels that keep replicas apart, the widest first: no move makes two replicas share more of them than before.
     location_labels: tuple[str, ...] = ("zone", "rack", "host")
     #: PD's own schedulers are paused for so long at a time (60 at most), and again before that is over.

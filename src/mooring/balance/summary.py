@@ -15,6 +15,8 @@ from mooring.model.tidb import Region, Store
 
 #: States in which a store's regions have to go elsewhere.
 LEAVING: Final = frozenset({"Offline", "Down"})
+#: Two readings of one heartbeat may differ by the rounding of a clock.
+SAME_BEAT_S: Final = 0.01
 #: How many regions of one store are looked at before the next store is tried.
 WINDOW: Final = 96
 
@@ -23,8 +25,8 @@ class StoreRow:
     """A store and what is on it."""
 
     __slots__ = (
-        "apart", "flow", "held", "hot", "id", "labels", "leader_weight", "led", "refuses", "region_weight", "size_mib",
-        "state",
+        "apart", "bereft", "flow", "heard", "held", "hot", "id", "labels", "leader_weight", "led", "led_then",
+        "refuses", "region_weight", "silent", "size_mib", "state",
     )  # fmt: skip
 
     def __init__(self, store_id: int) -> None:
@@ -36,6 +38,11 @@ class StoreRow:
         self.refuses = False
         #: Not for balancing (TiFlash).
         self.apart = False
+        #: When PD last heard of it, and the most it led since then, as PD counts.
+        self.heard: float | None = None
+        self.led_then = 0
+        #: Late with its heartbeat; or not heard of since it lost leaders, which is how a death looks at first.
+        self.silent = self.bereft = False
         self.held: dict[int, None] = {}
         self.led: dict[int, None] = {}
         self.hot: dict[int, None] = {}
@@ -48,8 +55,16 @@ class StoreRow:
         return self.state == "Up" and not self.apart
 
     @property
-    def takes_leaders(self) -> bool:
+    def takes_peers(self) -> bool:
+        return self.up and not self.silent
+
+    @property
+    def gives_leaders(self) -> bool:
         return self.up and not self.refuses
+
+    @property
+    def takes_leaders(self) -> bool:
+        return self.gives_leaders and not self.silent and not self.bereft
 
 
 class Summary:
@@ -73,16 +88,31 @@ class Summary:
     def set_stores(self, stores: Iterable[Store], evicting: Iterable[int] = ()) -> None:
         """What PD says of its stores now. One that is no longer listed keeps its regions until they are seen gone."""
         listed, refusing = {s.id: s for s in stores}, set(evicting)
+        # PD's clock need not be ours: how late one is, its neighbours tell.
+        newest = max((s.last_heartbeat_at or 0.0 for s in listed.values()), default=0.0)
         for store in listed.values():
             row = self._row(store.id)
             row.state, row.labels = store.state, store.labels
             row.leader_weight, row.region_weight = max(store.leader_weight, 0.01), max(store.region_weight, 0.01)
             row.refuses = store.id in refusing
             row.apart = store.labels.get("engine", "").startswith("tiflash")
+            self._listen(row, store, newest)
         for store_id in [s for s in self.stores if s not in listed]:
             self.stores[store_id].state = "Tombstone"
             if not self.stores[store_id].held:
                 del self.stores[store_id]
+
+    def _listen(self, row: StoreRow, store: Store, newest: float) -> None:
+        """Whether it surely lives. PD says Disconnected only after two heartbeats are missing; its leaders are elected
+        elsewhere long before, and a store that leads nothing any more is where leaders would be sent to first."""
+        heard = store.last_heartbeat_at
+        if heard is None:
+            return
+        if row.heard is None or heard > row.heard + SAME_BEAT_S:
+            row.heard, row.led_then = heard, store.leader_count
+        row.led_then = max(row.led_then, store.leader_count)
+        row.silent = newest - heard > self.policy.silent_after_s
+        row.bereft = row.led_then - store.leader_count > self.policy.leader_tolerance
 
     def put(self, region: Region) -> None:
         known = self.regions.get(region.id)

@@ -92,6 +92,15 @@ class AddPdOperator(_Instruction, frozen=True, gc=False, kw_only=True):
     body: Mapping[str, Any]
 
 
+class CancelPdOperator(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Cancel what PD runs on a region, if it is still the one described here; gone already counts as done."""
+
+    cluster: Key
+    region_id: int
+    desc: str
+    brief: str
+
+
 class PausePdScheduler(_Instruction, frozen=True, gc=False, kw_only=True):
     cluster: Key
     name: str
@@ -137,6 +146,7 @@ Write = (
     | RemoveEvictLeader
     | TransferPdLeader
     | AddPdOperator
+    | CancelPdOperator
     | PausePdScheduler
 )
 Instruction = Write | LookAtPd | LookAtRegions | LookAtMachines | Tell

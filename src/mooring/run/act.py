@@ -19,6 +19,7 @@ from mooring.model.events import Gone
 from mooring.model.instructions import (
     AddEvictLeader,
     AddPdOperator,
+    CancelPdOperator,
     Create,
     DeleteObject,
     DeletePod,
@@ -107,6 +108,8 @@ class Act:
                 return await self._pd(write, cluster, lambda pd: pd.transfer_pd_leader(to))
             case PausePdScheduler(cluster=cluster, name=name, seconds=seconds):
                 return await self._pd(write, cluster, lambda pd: pd.pause_scheduler(name, seconds))
+            case CancelPdOperator(cluster=cluster):
+                return await self._pd(write, cluster, lambda pd: _cancel(pd, write))
             case AddPdOperator():
                 return await self._add_operator(write)
 
@@ -221,6 +224,13 @@ class Act:
         except Conflict as error:
             return _refused(write, Reason.REGION_BUSY, error)
         return Outcome(instruction=write.id, detail=write.why)
+
+
+async def _cancel(pd: PlacementDriver, write: CancelPdOperator) -> None:
+    """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
+    found = await pd.operator(write.region_id)
+    if found is not None and (found.status, found.desc, found.brief) == ("RUNNING", write.desc, write.brief):
+        await pd.cancel_operator(write.region_id)
 
 
 def _guarded(write: Patch) -> Json:
