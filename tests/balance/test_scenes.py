@@ -108,6 +108,43 @@ def test_what_is_under_way_to_a_store_that_dies_is_canceled():
     assert 0 < scene.peak <= LIMIT
 
 
+def lose_what_is_filled(kill=None):
+    """The new store dies while it is being filled; `kill`: so do we, at that write."""
+    scene = ScaleOutScene(stores=3, regions=24)
+    written = []
+
+    async def whole(rig):
+        await scene.build(rig)
+        rig.start()
+        if kill is not None:
+            rig.kill_at(*kill)
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        pd = scene.pd(rig)
+        store = pd.store_of(f"{NAME}-tikv-3").id
+        await rig.until(lambda: scene.watch(rig) or len(heading_for(store, pd)) > 1)
+        pd.pod_gone(f"{NAME}-tikv-3")
+        if kill is not None:
+            await rig.until(lambda: scene.watch(rig) or not rig.replicas, limit_s=120)
+            rig.start()
+        await rig.until(lambda: scene.balanced(rig), limit_s=6000)
+        written.extend(rig.writes)
+
+    scene.rig().play(whole)
+    assert 0 < scene.peak <= LIMIT
+    return written
+
+
+def test_killed_at_a_cancel_it_ends_the_same():
+    """T12: kill -9 right before and right after each cancel: what PD still runs is read back and followed, no store is
+    above its limit, and in the end everything is off the dead store."""
+    cancels = [number for number, what in enumerate(lose_what_is_filled(), 1) if "cancel_operator" in what]
+    assert cancels
+    for number in cancels:
+        for side in ("before", "after"):
+            lose_what_is_filled((number, side))
+
+
 def cost_of(operator, scene, server):
     summary = Summary(scene.policy)
     summary.put(server.cache[operator.region_id])
