@@ -49,7 +49,7 @@ def all_used(installation: Installation) -> None:
 def leave_hooks(installation: Installation) -> None:
     """Webhook configurations of an earlier life, with another address in them."""
     for found in configurations(Address(installation.own, "https://127.0.0.1:9"), b"").values():
-        installation.lab.kubectl("create", "-f", "-", input=json.dumps(found))
+        installation.lab.kubectl("apply", "-f", "-", input=json.dumps(found))
 
 
 @only()
