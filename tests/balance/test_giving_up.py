@@ -43,13 +43,13 @@ class House:
         self.balance = Balance(BalancePolicy(sources=("balance-leader",)))
         self.ids = 0
 
-    def sees(self, at, *operators, dead=(), state="Disconnected"):
+    def sees(self, at, *operators, dead=(), state="Disconnected", life=7, paused=PAUSED):
         led = {1: len(REGIONS), 2: 0, 3: 0}
         stores = tuple(
             Store(s, f"s{s}:1", state if s in dead else "Up", led[s], len(REGIONS), last_heartbeat_at=at - 1)
             for s in (1, 2, 3)
         )
-        view = PdView(stores, (), len(REGIONS), 7, operators=operators, schedulers=PAUSED, paused=PAUSED)
+        view = PdView(stores, (), len(REGIONS), life, operators=operators, schedulers=PAUSED, paused=paused)
         self.world.note_pd(DEMO, view, at)
         list(self.balance.touched(PdSeen(DEMO, view, at), self.world))
 
@@ -170,6 +170,32 @@ def test_asked_without_an_answer_it_is_ours_when_pd_lists_it(house):
     house.sees(103.0, listed(proposal))
     course = house.steer(running, 103.0)
     assert course.instructions == () and course.end is None and course.progress == listed(proposal).brief
+
+
+def test_nothing_begins_while_pd_balances_by_itself(house):
+    """T12: what waited while PD restarted ends before it begins: PD's own balancers have taken its room, unseen yet."""
+    first, second = house.look(101.0).proposals[:2]
+    house.sees(110.0, life=8, paused=())
+    end = house.steer(Running(operator=first, promoted_at=110.0), 110.0).end
+    assert end.reason == Reason.WITHDRAWN and "not paused" in end.detail
+    # PD stands aside again. What it began before is in this look, and charged once that has been looked at.
+    house.look(110.0)
+    house.knows_regions(110.5)
+    house.sees(111.0, life=8)
+    assert house.steer(Running(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
+    house.look(111.0)
+    again = house.steer(Running(operator=second, promoted_at=111.1), 111.1)
+    assert isinstance(again.instructions[0], AddPdOperator)
+
+
+def test_asked_in_vain_it_waits_for_a_look(house):
+    """T12: PD did not answer: it may have it, and it may be another life of PD by now."""
+    running = Running(operator=house.look(101.0).proposals[0], promoted_at=101.0)
+    house.steer(running, 101.0)
+    course = house.steer(running, 102.0)
+    assert course.instructions == () and course.end is None and course.glances[0].at == 102.0
+    house.sees(102.5)
+    assert isinstance(house.steer(running, 102.6).instructions[0], AddPdOperator)
 
 
 def test_waiting_ones_are_withdrawn_at_the_first_look_that_shows_it(house):

@@ -47,6 +47,8 @@ class Balance:
         self._on = on
         self._books: dict[Key, Book] = {}
         self._pauses = Pauses(self.policy)
+        #: In which life of PD it was last looked at, standing aside, and everything it ran by itself was charged.
+        self._aside: dict[Key, int] = {}
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,6 +100,7 @@ class Balance:
         busy = bool(view.operators) or bool(doubt)
         glances = (Glance(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
         if doubt or not self._pauses.hold(cluster, view, seen_at, now):
+            self._aside.pop(cluster, None)
             waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
             again_at = now + (0.0 if more else self.policy.recheck_s)
             return Look(
@@ -108,6 +111,7 @@ class Balance:
                 verdict=waits,
                 again_at=again_at,
             )
+        self._aside[cluster] = view.start_timestamp
         proposals = tuple(self._propose(book, strangers, cluster, queue, now))
         return Look(
             proposals=proposals,
@@ -157,14 +161,26 @@ class Balance:
     # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
 
     def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
-        book = self._book(driving.cluster_of(running.operator))
-        return driving.steer(running, world, book, self.policy, now)
+        cluster = driving.cluster_of(running.operator)
+        return driving.steer(running, world, self._book(cluster), self.policy, now, self._obstacle(cluster, world, now))
+
+    def _obstacle(self, cluster: Key, world: WorldRead, now: float) -> str:
+        """Why nothing may begin now, in words. What waited while PD restarted must not begin beside what PD has begun
+        by itself meanwhile: it is proposed again when that is charged."""
+        tc, view, seen_at = world.tidb_cluster(cluster), world.pd(cluster), world.pd_observed_at(cluster)
+        if tc is None or view is None or seen_at is None:
+            return "the TidbCluster is gone" if tc is None else "PD has not been looked at yet"
+        if is_released(tc):
+            return "released to PD"
+        aside = self._pauses.hold(cluster, view, seen_at, now) and self._aside.get(cluster) == view.start_timestamp
+        return "" if aside else "PD's own schedulers are not paused"
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
     def resume(self, world: WorldRead, now: float) -> Iterator[Resumed]:
         self._books.clear()
         self._pauses.forget()
+        self._aside.clear()
         if not self._on:
             return
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):

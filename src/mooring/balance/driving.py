@@ -2,7 +2,7 @@
 
     asked ──taken──► PD lists it ──no longer──► its region is looked at ──► as wanted: done · otherwise: failed
       │                 └─its store is not Up any more, or its time is over: canceled in PD ─┘
-      └─refused twice, or the region has changed meanwhile: ended, nothing was begun
+      └─refused twice, the region has changed meanwhile, or PD balances by itself: ended, nothing was begun
 
 PD alone knows when it is over, and only the region tells how: an operator that PD has forgotten in a restart may have
 been carried out or not. Its cost is held until that is seen, so the schedulers never decide on a picture that lacks it,
@@ -29,7 +29,10 @@ TRIES: Final = 2
 _RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
 
 
-def steer(running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float) -> Course:
+def steer(
+    running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
+) -> Course:
+    """`obstacle`: why nothing may begin now, in words; what has begun is followed all the same."""
     cluster = cluster_of(running.operator)
     lost = world.pd_lost(cluster)
     view, seen_at = (None, None) if lost else (world.pd(cluster), world.pd_observed_at(cluster))
@@ -44,8 +47,11 @@ def steer(running: Running, world: WorldRead, book: Book, policy: BalancePolicy,
         begun_at = running.notes["begun"] = running.promoted_at
     if not begun_at and _was_taken(running, seen_at, book):
         begun_at = running.notes["begun"] = running.notes["asked"]
+    if not begun_at and seen_at <= running.notes.get("asked", 0.0):
+        # PD said no, or nothing: only a look tells whether it has it.
+        return Course(step=0, glances=(Glance(cluster, now),))
     if not begun_at:
-        return _ask(running, book, cluster, now)
+        return Course(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else _ask(running, book, cluster, now)
     if seen_at <= begun_at or view.evicting is None:
         unsure = Verdict(State.WAITS, Reason.PD_UNSURE, "PD has just started") if view.evicting is None else None
         return Course(step=running.step, waits=unsure, glances=(Glance(cluster, now + policy.recheck_s),))
