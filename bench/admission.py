@@ -283,6 +283,10 @@ EVENT: dict[str, Any] = {
 }
 
 
+#: Created, bound, ready: how long after the admission, whether it has a node, and what its status says.
+STAGES = ((0.01, False, "Pending", "False"), (0.05, True, "Pending", "False"), (0.3, True, "Running", "True"))
+
+
 class Echo:
     """What the API server, the scheduler and a kubelet make of an admitted pod: three watch events, as bytes.
 
@@ -290,7 +294,8 @@ class Echo:
 
     def __init__(self, tell) -> None:
         self._tell = tell
-        self._stages: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        #: One queue per stage: within each, what comes first is due first.
+        self._stages = [asyncio.Queue() for _ in STAGES]
         self._template = json.dumps(EVENT)
         self.made = self.told = 0
 
@@ -314,24 +319,32 @@ class Echo:
             ("OF", owner.uid),
         ):
             raw = raw.replace(f"@{name}@", value)
-        for stage, (delay_s, where, phase, ready) in enumerate(
-            ((0.01, "", "Pending", "False"), (0.05, node, "Pending", "False"), (0.3, node, "Running", "True"))
-        ):
-            told = raw.replace("@NODE@", where).replace("@PHASE@", phase).replace("@READY@", ready)
-            told = told.replace("@VERSION@", str(self.made * 3 + stage))
-            self._stages.put_nowait((time.monotonic() + delay_s, told.encode()))
+        for number, (stage, (delay_s, bound, phase, ready)) in enumerate(zip(self._stages, STAGES, strict=True)):
+            told = raw.replace("@NODE@", node if bound else "").replace("@PHASE@", phase).replace("@READY@", ready)
+            told = told.replace("@VERSION@", str(self.made * 3 + number))
+            stage.put_nowait((time.monotonic() + delay_s, told.encode()))
 
     async def run(self) -> None:
+        await asyncio.gather(*map(self._tell_all, self._stages))
+
+    async def _tell_all(self, stage) -> None:
+        """As the informer does it: decoded, handed on, and a pause after so many lines in one go."""
+        from mooring.kube.api import LINES_PER_TURN
         from mooring.model.events import Seen
         from mooring.model.kinds import Kind
         from mooring.wire import kube
 
+        in_one_go = 0
         while True:
-            due, raw = await self._stages.get()
+            due, raw = await stage.get()
             if (ahead := due - time.monotonic()) > 0:
                 await asyncio.sleep(ahead)
+                in_one_go = 0
             self._tell(Seen(Kind.POD, kube.decode(Kind.POD, raw)))
             self.told += 1
+            in_one_go += 1
+            if in_one_go % LINES_PER_TURN == 0:
+                await asyncio.sleep(0)
 
 
 async def serve() -> None:

@@ -31,8 +31,8 @@ WRITE_TIMEOUT_S: Final = 2.5
 INITIAL_STALL_S: Final = 30.0
 #: The server ends a watch after `timeout_s`; this long later we no longer believe in it.
 WATCH_GRACE_S: Final = 30.0
-#: Lines handled in one go before others get their turn (about 2 ms).
-LINES_PER_TURN: Final = 50
+#: Lines handled in one go before others get their turn (under a millisecond).
+LINES_PER_TURN: Final = 16
 
 
 class Scope(msgspec.Struct, frozen=True):
