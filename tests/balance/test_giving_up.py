@@ -98,6 +98,16 @@ def test_one_whose_store_is_not_up_any_more_is_canceled_at_the_next_look(house, 
     assert "store 2 is not Up" in cancel.why
 
 
+def test_one_that_pd_leads_over_a_dead_store_is_canceled_too(house, running):
+    """T12: PD chose the steps, and in between its leader goes to a store that we never named."""
+    there = listed(running.operator)
+    house.sees(
+        103.0, msgspec.structs.replace(there, steps=("transfer leader from store 1 to store 3", *there.steps)), dead={3}
+    )
+    (cancel,) = house.steer(running, 103.0).instructions
+    assert isinstance(cancel, CancelPdOperator) and "store 3 is not Up" in cancel.why
+
+
 def test_its_room_is_free_only_when_pd_no_longer_lists_it(house, running):
     """T12: the cancel was answered, and still it is charged until a look that began later shows it gone."""
     house.sees(103.0, listed(running.operator), dead={2})
@@ -260,3 +270,16 @@ def test_no_leader_is_sent_to_a_store_that_may_be_dead(town):
     tell(town, now=107.0, s2=(0, 98.0))
     wishes = list(schedulers.look(town.picture(), "balance-leader", 10))
     assert wishes and {w.move.steps[0].to_store for w in wishes} == {3}
+
+
+def test_a_learner_left_behind_goes_before_the_dead_voter(town):
+    """T12: what a canceled move left behind must not count as the peer that the dead store's was."""
+    town = town(4)
+    town.region(1, 1, 2, 3)
+    town.region(2, 1, 2, 3)
+    peers = (Peer(31, 1), Peer(32, 2), Peer(33, 3), Peer(34, 4, "Learner"))
+    town.summary.put(Region(3, "00000003", "00000004", peers=peers, leader_store=1, size_mib=96))
+    town.state(2, "Down")
+    wishes = {w.move.regions[0]: w.move.steps for w in schedulers.look(town.picture(), "replica", 10)}
+    assert [(s.kind, s.store) for s in wishes[3]] == [("RemovePeer", 4)]
+    assert [s.store for s in wishes[1]] == [4, 4, 2]

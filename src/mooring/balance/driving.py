@@ -105,7 +105,9 @@ def _give_up(running: Running, listed: PdOperator, summary: Summary, now: float)
     answered: what it lists under this region afterwards is somebody else's."""
     operator, notes = running.operator, running.notes
     late = now - running.promoted_at >= timeout_s(operator.steps)
-    dead = next((store for store in _receivers(operator.steps) if not _is_up(summary, store)), None)
+    # PD chooses the steps: one that had to move a leader may hand it to a store that we never named.
+    involved = (*_receivers(operator.steps), *_receivers(foreign.steps_of(listed)))
+    dead = next((store for store in involved if not _is_up(summary, store)), None)
     answered = "canceled" in notes and running.acted_at >= notes["canceled"]
     if not (late or dead) or answered or "resumed" in operator.args or not is_it(operator, listed):
         return ()

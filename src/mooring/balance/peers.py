@@ -89,11 +89,15 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
         for heir in picture.heirs(region)[:1]:
             yield Wish(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
         return
-    if len(region.peers) > picture.summary.replicas:
+    if len(voters(region)) > picture.summary.replicas:
         yield Wish(REPLICA, remove_peer(region, store_id), Reason.REPAIR, f"{why}: one peer more than wanted")
         return
+    stray = list(_stray(picture, region)) if len(region.peers) > picture.summary.replicas else []
     target = _place(picture, region, store_id, targets)
-    if target is not None:
+    if stray:
+        # First: with the dead voter gone instead, it would stand in for one and nobody would miss that.
+        yield stray[0]
+    elif target is not None:
         yield Wish(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")
 
 
