@@ -26,6 +26,8 @@ from mooring.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Re
 API: Final = "/pd/api/v1"
 #: How long a PD without schedulers is asked to pause one, and how often.
 STARTING_S: Final = 8.0
+#: It adds them one after another: one that is missing may come so long after the first.
+ADDING_S: Final = 0.3
 AGAIN_S: Final = 0.03
 
 
@@ -180,10 +182,17 @@ class PdClient:
             answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
             if answer.ok:
                 return
-            if not _is_absent(answer) or await self.schedulers():
+            if not _is_absent(answer):
                 raise _error(answer, f"pause {name}")
+            others = await self.schedulers()
+            if others:
+                end = min(end, self._clock.monotonic() + ADDING_S)
             if self._clock.monotonic() >= end:
-                raise Unanswered("PD has no schedulers yet: nothing was paused")
+                raise (
+                    _error(answer, f"pause {name}")
+                    if others
+                    else Unanswered("PD has no schedulers yet: nothing paused")
+                )
             await self._clock.sleep(AGAIN_S)
 
     async def transfer_pd_leader(self, name: str) -> None:
