@@ -198,6 +198,16 @@ def test_nothing_begins_while_pd_balances_by_itself(house):
     assert isinstance(again.instructions[0], AddPdOperator)
 
 
+def test_one_whose_region_has_another_leader_by_now_does_not_begin(house):
+    """T12: the leader sends the data, and another one was charged for it; elected anew while the operator waited."""
+    operator = house.look(101.0).proposals[0]
+    region = next(r for r in REGIONS if operator.subject.endswith(f"/{r.id}"))
+    anew = RegionsSeen(DEMO, (msgspec.structs.replace(region, leader_store=3),), 101.5, (region.id,))
+    list(house.balance.touched(anew, house.world))
+    end = house.steer(Running(operator=operator, promoted_at=102.0), 102.0).end
+    assert end.reason == Reason.WITHDRAWN and "store 3 leads the region now" in end.detail
+
+
 def test_asked_in_vain_it_waits_for_a_look(house):
     """T12: PD did not answer: it may have it, and it may be another life of PD by now."""
     running = Running(operator=house.look(101.0).proposals[0], promoted_at=101.0)

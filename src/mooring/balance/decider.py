@@ -140,7 +140,7 @@ class Balance:
         for wish in look_at_all(picture, rooms):
             operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[wish.move.regions[0]]
-            args = {"cluster": str(cluster), "version": str(region.version)}
+            args = {"cluster": str(cluster), "version": str(region.version), "leader": str(region.leader_store)}
             # Its time is kept by `driving`: only PD's list says when its room is free.
             yield msgspec.structs.replace(operator, args=args, timeout_s=None)
 

@@ -198,6 +198,8 @@ def hindrance(operator: Operator, summary: Summary) -> str:
     region = summary.regions.get(region_of(operator))
     if region is None or not region.leader_store:
         return "the region is gone" if region is None else "the region has no leader now"
+    if operator.args.get("leader", str(region.leader_store)) != str(region.leader_store):
+        return f"store {region.leader_store} leads the region now: it would cost another store than was charged"
     away = unfit(operator, summary)
     if away:
         return away
