@@ -49,7 +49,9 @@ def all_used(installation: Installation) -> None:
 def leave_hooks(installation: Installation) -> None:
     """Webhook configurations of an earlier life, with another address in them."""
     for found in configurations(Address(installation.own, "https://127.0.0.1:9"), b"").values():
-        installation.lab.kubectl("apply", "-f", "-", input=json.dumps(found))
+        installation.lab.kubectl("delete", found["kind"], found["metadata"]["name"], "--ignore-not-found")
+        # Created, not applied: an applied one would carry the other address along in an annotation.
+        installation.lab.kubectl("create", "-f", "-", input=json.dumps(found))
 
 
 @only()
