@@ -156,6 +156,9 @@ class Cluster(RuleBasedStateMachine):
         for _ in self.world.relist(Listed(kind, tuple(listed.values())), step):
             assert self.world.check() == []
         self.truth[kind] = {row.uid: row for row in listed.values()}
+        # What is newer than a restored list never happened: its versions will be given to others.
+        at = {row.uid: int(row.resource_version) for row in listed.values()}
+        self.past = [(k, o) for k, o in self.past if k is not kind or int(o.resource_version) <= at.get(o.uid, 10**9)]
         self.past.extend((kind, row) for row in listed.values())
         self.ended[kind].clear()
 
