@@ -22,10 +22,10 @@ PORT: Final = 8390
 TRIED: Final = 20
 INDENT: Final = " " * 11
 #: Virtual seconds per second while an act plays, and while somebody plays afterwards.
-SPEED: Final = 60.0
+SPEED: Final = 80.0
 KEPT_SPEED: Final = 5.0
 #: Acts that begin later than this are not paced any more: a day takes under a minute, also on a slow machine.
-WITHIN_S: Final = 30.0
+WITHIN_S: Final = 25.0
 RESTART: Final = "tidb.pingcap.com/restart"
 
 
@@ -45,7 +45,7 @@ def demo(
     seed: Annotated[int, Parameter(help="The same seed plays the same day, on the sandbox.")] = 1,
     speed: Annotated[
         float | None,
-        Parameter(help="Virtual seconds per second while an act plays; not given: 60, or more to stay under a minute."),
+        Parameter(help="Virtual seconds per second while an act plays; not given: 80, or more to stay under a minute."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> int:
