@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 import yaml
-from aiohttp import web
-from spine_ground import until
+from spine_ground import ServedPd, until
 from yarl import URL
 
 from mooring.balance import BalancePolicy, Summary, foreign
@@ -27,9 +26,8 @@ from mooring.model.tidb import Peer, Region
 from mooring.pd import PdClient, answers
 from mooring.ports import AlreadyExists, PortError
 from mooring.run.wall import SystemChance, WallClock
-from mooring.sandbox.clock import Timeline, WallDriver
+from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.sandbox.pd.http import pd_app
 from mooring.traffic import live_settings
 
 STORES, REGIONS, LIMIT = 5, 300, 20
@@ -46,7 +44,7 @@ SPLIT = "labeler-split-region"
 _CREATED = re.compile(r"createAt:(\S+ \S+)")
 
 
-class SandboxStores:
+class SandboxStores(ServedPd):
     async def start(self, _):
         timeline = Timeline(epoch=time.time())
         settings = PdSettings(
@@ -61,17 +59,11 @@ class SandboxStores:
             disconnected_after_s=DOWN_AFTER_S / 2,
             down_after_s=DOWN_AFTER_S,
         )
-        self.pd = SandboxPd(timeline, seed=3, settings=settings)
+        pd = SandboxPd(timeline, seed=3, settings=settings)
         for number in range(STORES):
-            self.pd.attach(f"demo-tikv-{number}")
-        self.pd.load(regions=REGIONS)
-        self._driving = asyncio.ensure_future(WallDriver(timeline).run())
-        self._runner = web.AppRunner(pd_app(self.pd), access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.pd.urls = dict.fromkeys(self.pd.urls, site.name)
-        return site.name
+            pd.attach(f"demo-tikv-{number}")
+        pd.load(regions=REGIONS)
+        return await self.serve(pd, timeline)
 
     def add_store(self):
         self.pd.attach("demo-tikv-9")
@@ -91,11 +83,6 @@ class SandboxStores:
 
     def regions(self):
         return [group.region() for group in self.pd.server.tikv.groups.values()]
-
-    async def close(self):
-        self._driving.cancel()
-        await asyncio.gather(self._driving, return_exceptions=True)
-        await self._runner.cleanup()
 
 
 class RealStores:

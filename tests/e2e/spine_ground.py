@@ -148,8 +148,27 @@ def _cut(request):
     return web.Response()
 
 
-class SandboxPlacement:
+class ServedPd:
     """The sandbox's PD over HTTP, on the wall clock."""
+
+    async def serve(self, pd, timeline):
+        self.pd = pd
+        self._driving = asyncio.ensure_future(WallDriver(timeline).run())
+        self._runner = web.AppRunner(pd_app(pd), access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        pd.urls = dict.fromkeys(pd.urls, site.name)
+        return site.name
+
+    async def close(self):
+        self._driving.cancel()
+        await asyncio.gather(self._driving, return_exceptions=True)
+        await self._runner.cleanup()
+
+
+class SandboxPlacement(ServedPd):
+    """A hand-over's stores, on the sandbox's PD."""
 
     def __init__(self, namespace, members=("pd-0",)):
         self._namespace = namespace
@@ -158,17 +177,11 @@ class SandboxPlacement:
     async def start(self, names):
         # Its clock must be everybody's: a heartbeat older than the pod says nothing about the pod.
         timeline = Timeline(epoch=time.time())
-        self.pd = SandboxPd(timeline, seed=3, cluster="demo", namespace=self._namespace, settings=self._settings)
+        pd = SandboxPd(timeline, seed=3, cluster="demo", namespace=self._namespace, settings=self._settings)
         for name in names:
-            self.pd.attach(name)
-        self.pd.load(regions=REGIONS)
-        self._driving = asyncio.ensure_future(WallDriver(timeline).run())
-        self._runner = web.AppRunner(pd_app(self.pd), access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.pd.urls = dict.fromkeys(self.pd.urls, site.name)
-        return site.name
+            pd.attach(name)
+        pd.load(regions=REGIONS)
+        return await self.serve(pd, timeline)
 
     def runs(self, name):
         self.pd.pod_ready(name)
@@ -188,11 +201,6 @@ class SandboxPlacement:
     async def restart(self):
         """PD restarts; for a moment it shows no leaders anywhere."""
         self.pd.restart(down_s=1.0)
-
-    async def close(self):
-        self._driving.cancel()
-        await asyncio.gather(self._driving, return_exceptions=True)
-        await self._runner.cleanup()
 
 
 class RealPlacement:

@@ -58,6 +58,10 @@ def view(leaders=(10, 10, 10), evicting=(), *, started=7, regions=None):
     )
 
 
+def of(kind, asked):
+    return [i for i in asked if isinstance(i, kind)]
+
+
 class Hand:
     """Feeds an engine and keeps what it asks for."""
 

@@ -1,7 +1,6 @@
 """The loop by hand when the outside is late, silent or somebody else's."""
 
-import pytest
-from engine_by_hand import CLUSTER, RESTART, Hand, pod, tidb_cluster, view
+from engine_by_hand import CLUSTER, RESTART, Hand, of, pod, tidb_cluster, view
 
 from mooring.engine.events import Features, Led
 from mooring.engine.invariants import broken
@@ -12,17 +11,6 @@ from mooring.model.instructions import AddEvictLeader, Outcome, Patch
 from mooring.model.kinds import Kind
 from mooring.model.marks import HANDOFF
 from mooring.model.reasons import Reason
-
-
-@pytest.fixture
-def hand():
-    hand = Hand()
-    yield hand
-    assert broken(hand.engine) == []
-
-
-def of(kind, asked):
-    return [i for i in asked if isinstance(i, kind)]
 
 
 class Listening(Handoff):

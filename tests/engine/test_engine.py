@@ -1,7 +1,6 @@
 """The loop by hand: events in, instructions out."""
 
-import pytest
-from engine_by_hand import CLUSTER, Hand, pod, tidb_cluster, view
+from engine_by_hand import CLUSTER, Hand, of, pod, tidb_cluster, view
 
 from mooring.engine.events import Features, Led, Synced
 from mooring.engine.invariants import broken
@@ -11,17 +10,6 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import HANDOFF, read_marks
 from mooring.model.reasons import Reason
 from mooring.run.replica import KINDS
-
-
-@pytest.fixture
-def hand():
-    hand = Hand()
-    yield hand
-    assert broken(hand.engine) == []
-
-
-def of(kind, asked):
-    return [i for i in asked if isinstance(i, kind)]
 
 
 def test_nothing_is_decided_before_every_kind_is_listed_and_the_lease_is_won(hand):

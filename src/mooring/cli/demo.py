@@ -65,6 +65,8 @@ def demo(
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
         raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
+    if short and (keep or open_):
+        raise CommandError("--short plays the day without a page: leave it out, or --keep and --open")
     listener = None if short else _listen(port)
     logs.configure("error", "auto")
     if on == "lab" and listener is not None:

@@ -22,10 +22,10 @@ from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.daemonset import DaemonSets
 from mooring.sandbox.controllers.deployment import Deployments
 from mooring.sandbox.controllers.disruption import Disruption
-from mooring.sandbox.controllers.endpoints import Endpoints, ready_nodes
+from mooring.sandbox.controllers.endpoints import Endpoints
 from mooring.sandbox.controllers.eventlog import EventLog
 from mooring.sandbox.controllers.node_lifecycle import NodeLifecycle
-from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, controller_of
+from mooring.sandbox.controllers.ownership import Orphans, OwnedPods
 from mooring.sandbox.controllers.pod_gc import PodGc
 from mooring.sandbox.controllers.replicaset import ReplicaSets
 from mooring.sandbox.controllers.statefulset import StatefulSets
@@ -37,16 +37,16 @@ from mooring.sandbox.controllers.volumes import Volumes
 from mooring.sandbox.kubelet import Kubelets, Pace
 from mooring.sandbox.nodes import node_object
 from mooring.sandbox.pd.driver import SandboxPd
+from mooring.sandbox.reading import Reading
 from mooring.sandbox.scheduler.scheduler import Scheduler
 from mooring.sandbox.scheduler.selection import Profile
 from mooring.sandbox.store import ObjectStore
 
-WORKLOADS = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET, Kind.DAEMON_SET)
 #: How often `run_until_stable` looks.
 LOOK_S = 0.25
 
 
-class Cluster:
+class Cluster(Reading):
     def __init__(
         self,
         seed: int = 0,
@@ -199,42 +199,6 @@ class Cluster:
             podstate.terminating(pod) or (podstate.active(pod) and not podstate.ready(pod))
             for pod in self.store.list(Kind.POD)
         )
-
-    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def workload(self, namespace: str, name: str) -> Json:
-        for kind in WORKLOADS:
-            obj = self.store.find(kind, namespace, name)
-            if obj is not None:
-                return obj
-        raise LookupError(f"no workload {namespace}/{name}")
-
-    def pods(self, namespace: str, workload: str) -> list[Json]:
-        """Pods of a workload, those of a Deployment through its ReplicaSets, by name."""
-        owner = self.workload(namespace, workload)
-        if owner["kind"] != "Deployment":
-            return self.store.pods_of(owner["metadata"]["uid"])
-        found: list[Json] = []
-        for one in self.store.list(Kind.REPLICA_SET, namespace):
-            reference = controller_of(one)
-            if reference is not None and reference["uid"] == owner["metadata"]["uid"]:
-                found.extend(self.store.pods_of(one["metadata"]["uid"]))
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
-
-    def nodes_of(self, namespace: str, workload: str) -> dict[str, str]:
-        """Pod → node, of active pods."""
-        return {
-            pod["metadata"]["name"]: podstate.node_of(pod)
-            for pod in self.pods(namespace, workload)
-            if podstate.active(pod)
-        }
-
-    def ready(self, namespace: str, workload: str) -> int:
-        return sum(podstate.ready(pod) and podstate.active(pod) for pod in self.pods(namespace, workload))
-
-    def ready_nodes(self, namespace: str, service: str) -> set[str]:
-        """Nodes with a ready endpoint: with externalTrafficPolicy Local, what a load balancer points at."""
-        return ready_nodes(self.store, namespace, service)
 
 
 def _settled(kind: Kind, obj: Json) -> bool:
