@@ -179,6 +179,15 @@ def test_time_outs_come_first(play):
     ]
 
 
+def test_an_id_that_comes_again_at_the_same_moment(play):
+    """T7: an id is free once its operator ended, in the same moment too; only the one that runs is timed."""
+    play("submit", operator=transfer("a", 1, 1, 2, timeout=5))
+    play("cancel", id="a")
+    assert play("submit", operator=transfer("a", 1, 1, 2, timeout=5)) == [("accepted", "a"), ("promoted", "a")]
+    assert play("tick", at=5.0) == [("timeout", "a")]
+    assert play("tick", at=6.0) == []
+
+
 @pytest.mark.parametrize(
     ("steps", "seconds"), [(MOVE, 780), ([{"kind": "MergeRegion"}], 600), ([{"kind": "SplitRegion"}], 60)]
 )

@@ -183,9 +183,9 @@ class Flow(State):
         if op.timeout_s is not None:
             timers = self._timers
             if len(timers) > 64 and len(timers) > 2 * len(self._running):
-                timers[:] = [timer for timer in timers if timer[2].state == RUNNING]
+                timers[:] = [timer for timer in timers if timer[3].state == RUNNING]
                 heapify(timers)
-            heappush(timers, (now + op.timeout_s, op.id, entry))
+            heappush(timers, (now + op.timeout_s, op.id, entry.key[1], entry))
         events.append(Promoted(op.id, now, reason))
 
     def _end_running(self, op_id: str, how: How, reason: Reason, detail: str) -> list[Event]:

@@ -115,7 +115,7 @@ class Queue(Flow):
                 lane.give(need, self._ready)
         timers = self._timers
         while timers and timers[0][0] <= now:
-            entry = heappop(timers)[2]
+            entry = heappop(timers)[3]
             if entry.state == RUNNING:
                 self._end(entry, How.TIMEOUT, Reason.TIMEOUT, f"ran for {entry.op.timeout_s:g} s", events)
         return self._pass(events) if events or self._ready or self._book.dirty else events

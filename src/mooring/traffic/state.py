@@ -58,7 +58,8 @@ class State:
         self._running: dict[str, Entry] = {}
         self._arrivals = 0
         self._ready: list[Entry] = []
-        self._timers: list[tuple[float, str, Entry]] = []
+        #: By due time, then id; the arrival tells apart two of one id, since entries have no order.
+        self._timers: list[tuple[float, str, int, Entry]] = []
         self._cooling: list[tuple[float, int, Mapping[str, int]]] = []
 
     def __contains__(self, op_id: object) -> bool:
@@ -131,7 +132,7 @@ class State:
     def next_due(self) -> float | None:
         """When `tick` next has something to do by itself."""
         timers = self._timers
-        while timers and timers[0][2].state != RUNNING:
+        while timers and timers[0][3].state != RUNNING:
             heappop(timers)
         dues = [heap[0][0] for heap in (timers, self._cooling) if heap]
         return min(dues) if dues else None
