@@ -1,8 +1,10 @@
 """Who installs the webhook configurations and certificates, and who takes them away: on the sandbox's API server."""
 
+import asyncio
 import base64
 
 import pytest
+from cryptography import x509
 
 from mooring.model.kinds import Kind
 from mooring.ports import NotFound
@@ -206,6 +208,120 @@ def test_a_rotation_as_it_is_lived():
         await pass_days(2 * SETTLED_S / 86_400)
         assert len(bundle(rig)) == 1
         assert bundle(rig)[0] != old
+
+    rig().play(scene)
+
+
+class Pair:
+    """Two keepers that look by hand, a calendar, and an API server that follows the configurations at once."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig, self.calendar = rig, Calendar()
+        self.fronts = Front(), Front()
+        self.leads = 0
+        self.keepers = [
+            Keeper(rig.api, self.calendar, front, Address(OWN), leads=lambda number=number: self.leads == number)
+            for number, front in enumerate(self.fronts)
+        ]
+
+    async def look(self, after_s: float = 0.0) -> None:
+        """Time passes, then the leader looks, then the other one. Whoever is called is trusted, at each moment."""
+        self.calendar.date += after_s
+        for number in (self.leads, 1 - self.leads):
+            await self.keepers[number].turn()
+            self.all_trusted()
+
+    def all_trusted(self) -> None:
+        """By the API server, and by each other, to pass requests on."""
+        shown = [front.material for front in self.fronts if front.material is not None]
+        for material in shown:
+            leaf = x509.load_pem_x509_certificate(material.certificate)
+            for trusted in (bundle(self.rig), *(other.authorities for other in shown)):
+                assert leaf.issuer in [x509.load_pem_x509_certificate(one).subject for one in trusted]
+
+    def leaf(self) -> bytes:
+        return self.fronts[self.leads].material.certificate
+
+
+def test_a_deleted_secret_is_a_rotation_by_hand():
+    """Somebody deletes the Secret (a key may be known): a new authority comes beside the old one, the leaf follows,
+    the old one goes; all along both replicas are trusted, by the API server and by each other."""
+
+    async def scene(rig: Rig) -> None:
+        pair = Pair(rig)
+        await pair.look()
+        (old,), leaf = bundle(rig), pair.leaf()
+        await rig.api.delete(Kind.SECRET, OWN, SECRET)
+        await pair.look()
+        assert bundle(rig)[1] == old and pair.leaf() == leaf
+        await pair.look(SETTLED_S)
+        assert len(bundle(rig)) == 2 and pair.leaf() != leaf
+        await pair.look(SETTLED_S)
+        assert len(bundle(rig)) == 1 and old not in bundle(rig)
+
+    rig().play(scene)
+
+
+def test_killed_before_the_api_servers_were_told_the_next_leader_waits_from_its_own_telling():
+    """The new authority is in the Secret, the configurations do not know it, and nobody leads for an hour: no leaf of
+    it is shown before the API servers have had their time."""
+
+    class Dying:
+        """Dies before it writes a webhook configuration."""
+
+        def __init__(self, api) -> None:
+            self.api = api
+
+        async def replace(self, kind, body):
+            if kind in KINDS:
+                raise asyncio.CancelledError
+            return await self.api.replace(kind, body)
+
+        def __getattr__(self, name):
+            return getattr(self.api, name)
+
+    async def scene(rig: Rig) -> None:
+        pair = Pair(rig)
+        await pair.look()
+        # Leaves are renewed as days go by; then the authority is old, and its follower is written down.
+        await pair.look(0.66 * AUTHORITY_DAYS * 86_400)
+        leaf = pair.leaf()
+        pair.keepers[0]._api = Dying(rig.api)
+        pair.calendar.date += 0.02 * AUTHORITY_DAYS * 86_400
+        with pytest.raises(asyncio.CancelledError):
+            await pair.keepers[0].turn()
+        assert len(bundle(rig)) == 1
+        pair.keepers[0]._api = rig.api
+        pair.leads = 1
+        await pair.look(3600)
+        assert len(bundle(rig)) == 2 and pair.leaf() == leaf, "told now, so nothing is signed by it now"
+        await pair.look(SETTLED_S / 2)
+        assert pair.leaf() == leaf
+        await pair.look(SETTLED_S / 2)
+        assert pair.leaf() != leaf
+        await pair.look(SETTLED_S)
+        assert len(bundle(rig)) == 1
+
+    rig().play(scene)
+
+
+def test_a_bundle_that_somebody_put_back_starts_the_wait_again():
+    """In the middle of a rotation a deployment tool writes an older caBundle: mended at once, and the next step waits."""
+
+    async def scene(rig: Rig) -> None:
+        pair = Pair(rig)
+        await pair.look()
+        before = {kind: rig.cluster.store.find(kind, "", NAME) for kind in KINDS}
+        leaf = pair.leaf()
+        await rig.api.delete(Kind.SECRET, OWN, SECRET)
+        await pair.look()
+        for kind, one in before.items():
+            now = await rig.api.get(kind, "", NAME)
+            await rig.api.replace(kind, now | {"webhooks": one["webhooks"]})
+        await pair.look(SETTLED_S)
+        assert len(bundle(rig)) == 2 and pair.leaf() == leaf
+        await pair.look(SETTLED_S)
+        assert pair.leaf() != leaf
 
     rig().play(scene)
 

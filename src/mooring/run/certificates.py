@@ -5,8 +5,9 @@ replica shows another when it passes a request on. The API server trusts the aut
 caBundle, so a new authority has to be known before anything is signed by it:
 
     steady ──authority is old──► two authorities, old leaf ──settled──► two authorities, new leaf ──settled──► steady
-      │ ▲
-      └─┘ leaf is old, or a name is missing in it: a new leaf
+      │ ▲                               ▲
+      └─┘ leaf is old, or a name        └── the Secret is gone or damaged: what still serves is trusted on
+          is missing: a new leaf
 
 `advance` is that picture: a pure function from what is there to what should be there next. Old means two thirds of its
 life; settled means that every API server and replica has had time to see the step before.
@@ -53,31 +54,32 @@ class Material(msgspec.Struct, frozen=True):
         return b"".join(self.authorities)
 
 
-def advance(material: Material | None, names: Iterable[str], now: float) -> Material:
-    """The next state; the same object when there is nothing to do. What cannot be read is made anew."""
+def advance(material: Material | None, names: Iterable[str], now: float, serving: Material | None = None) -> Material:
+    """The next state; the same object when there is nothing to do. What is gone or cannot be used is made anew.
+
+    `serving`: what replicas show right now. An authority that is made anew is a rotation like any other then: a person
+    who deletes the Secret changes the authority, and no call fails.
+    """
     wanted = tuple(dict.fromkeys((PEER_NAME, *names)))
     now = float(int(now))
     if material is None:
-        return _fresh(wanted, now)
+        return _anew(serving, wanted, now)
     try:
         authorities = [x509.load_pem_x509_certificate(pem) for pem in material.authorities]
         leaf = x509.load_pem_x509_certificate(material.certificate)
         _check_pair(material)
     except ValueError:
-        return _fresh(wanted, now)
+        return _anew(serving, wanted, now)
     at = dt.datetime.fromtimestamp(now, dt.UTC)
     if not authorities or authorities[0].not_valid_after_utc <= at or not _issued_by_any(leaf, authorities):
-        return _fresh(wanted, now)
+        return _anew(serving, wanted, now)
     newest, settled = authorities[0], now - material.since >= SETTLED_S
     # First a leaf that can be used: after a long time away it may have run out, and a rotation takes minutes.
     if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
         return _with_leaf(material, wanted, now)
     if len(authorities) == 1:
         if _old(newest, at):
-            authority, key = _authority(now)
-            return msgspec.structs.replace(
-                material, authorities=(authority, *material.authorities), authority_key=key, since=now
-            )
+            return _beside(material, now)
     elif not _issued_by(leaf, newest):
         return _with_leaf(material, wanted, now) if settled else material
     elif settled:
@@ -87,7 +89,7 @@ def advance(material: Material | None, names: Iterable[str], now: float) -> Mate
 
 def expires_at(material: Material) -> float:
     """When the leaf runs out."""
-    return x509.load_pem_x509_certificate(material.certificate).not_valid_after_utc.timestamp()
+    return _ends(material.certificate)
 
 
 def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
@@ -100,6 +102,20 @@ def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
 
 
 # ── Making ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _anew(serving: Material | None, names: tuple[str, ...], now: float) -> Material:
+    if serving is not None and all(_ends(one) > now for one in (serving.certificate, *serving.authorities)):
+        return _beside(serving, now)
+    return _fresh(names, now)
+
+
+def _beside(material: Material, now: float) -> Material:
+    """A new authority, trusted beside those before it; nothing is signed by it yet."""
+    authority, key = _authority(now)
+    return msgspec.structs.replace(
+        material, authorities=(authority, *material.authorities), authority_key=key, since=now
+    )
 
 
 def _fresh(names: tuple[str, ...], now: float) -> Material:
@@ -136,6 +152,10 @@ def _with_leaf(material: Material, names: tuple[str, ...], now: float) -> Materi
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ends(certificate: bytes) -> float:
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 def _old(certificate: x509.Certificate, at: dt.datetime) -> bool:

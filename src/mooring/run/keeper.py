@@ -1,4 +1,4 @@
-"""Keeps the webhook's certificates and configurations as they should be: looks every ten seconds, compares, swaps.
+"""Keeps the webhook's certificates and configurations as they should be: looks every half minute, compares, swaps.
 
 Every replica reads the Secret and uses what is in it; the leader also writes the next step of a rotation and installs
 the webhook configurations with all authorities that count. Certificates given as files (cert-manager) are only read.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from mooring.model.kinds import Kind
@@ -20,7 +21,7 @@ from mooring.ports import AlreadyExists, Clock, Conflict, Json, KubeApi, NotFoun
 from mooring.run.certificates import BadCertificates, Material, advance, split_bundle
 from mooring.run.reviewer import first_of
 from mooring.run.tls import Front
-from mooring.run.webhooks import LABELS, Address, configurations, install, uninstall
+from mooring.run.webhooks import LABELS, Address, configurations, install, stand, uninstall
 
 log = structlog.get_logger()
 
@@ -28,6 +29,8 @@ SECRET: Final = "mooring-webhook-tls"  # noqa: S105
 SINCE: Final = "mooring.dev/rotated-at"
 EVERY_S: Final = 30.0
 AT_FIRST_S: Final = 0.5
+#: After a look that failed: a replica must not miss a whole step of a rotation over a few of them.
+AGAIN_S: Final = 5.0
 #: Certificates at rest are checked this often: their steps take days.
 AT_REST_S: Final = 3600.0
 
@@ -53,8 +56,8 @@ class Keeper:
         self._serves = serves
         self._directory = Path(directory) if directory else None
         self._bad: Material | None = None
-        #: The Secret's resourceVersion, what it holds, and until when that needs no checking.
-        self._checked: tuple[str, Material, float] | None = None
+        #: The Secret's resourceVersion, and until when what it holds needs no checking.
+        self._checked: tuple[str, float] | None = None
         self._installed = False
         self._nudge = asyncio.Event()
 
@@ -76,11 +79,12 @@ class Keeper:
 
     async def run(self) -> None:
         while True:
+            pause: float | None = EVERY_S
             try:
                 await self.turn()
             except PortError as error:
                 log.warning("webhook.keep", error=str(error))
-            pause: float | None = EVERY_S
+                pause = AGAIN_S
             if not self._serves:
                 pause = None  # until we lead (again)
             elif not self._front.loaded or (self._leads() and not self._installed):
@@ -95,14 +99,16 @@ class Keeper:
                 for what in await uninstall(self._api):
                     log.info("webhook.removed", what=what)
             return
-        material = self._from_files() if self._directory else await self._from_secret()
-        if material is not None and material not in (self._front.material, self._bad):
-            self._swap(material)
-        current = self._front.material
-        if self._leads() and current is not None:
-            for what in await install(self._api, configurations(self._address, current.bundle)):
-                log.info("webhook.installed", what=what)
-            self._installed = True
+        if self._directory is not None:
+            self._use(self._from_files())
+            if self._leads() and self._front.material is not None:
+                await self._install(self._front.material)
+            return
+        secret = await self._secret()
+        material = _material(secret) if secret is not None else None
+        self._use(material)
+        if self._leads():
+            await self._keep(secret, material)
 
     async def leave(self) -> None:
         """We led and stop. Outside a cluster nobody else serves the URL: no API server shall wait for us."""
@@ -110,7 +116,9 @@ class Keeper:
             with contextlib.suppress(PortError):
                 await uninstall(self._api, self._address)
 
-    def _swap(self, material: Material) -> None:
+    def _use(self, material: Material | None) -> None:
+        if material is None or material in (self._front.material, self._bad):
+            return
         try:
             self._front.swap(material)
         except BadCertificates as error:
@@ -119,34 +127,61 @@ class Keeper:
         else:
             log.info("webhook.certificates", loaded=True, authorities=len(material.authorities))
 
+    async def _install(self, material: Material) -> None:
+        for what in await install(self._api, configurations(self._address, material.bundle)):
+            log.info("webhook.installed", what=what)
+        self._installed = True
+
     # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _from_secret(self) -> Material | None:
+    async def _secret(self) -> Json | None:
         try:
-            secret: Json | None = await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
+            return await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
         except NotFound:
-            secret = None
-        if secret is not None and self._checked is not None:
-            version, checked, until = self._checked
-            if version == secret["metadata"]["resourceVersion"] and self._clock.now() < until:
-                return checked
-        self._checked = None
-        material = _material(secret) if secret is not None else None
-        if not self._leads():
-            return material
-        following = advance(material, self._address.names(), self._clock.now())
-        if following is material:
-            if secret is not None and material is not None and len(material.authorities) == 1:
-                # At rest: verifying signatures anew at every look would cost more than everything else here.
-                self._checked = (secret["metadata"]["resourceVersion"], material, self._clock.now() + AT_REST_S)
-            return material
-        try:
-            await self._write(secret, following)
-        except (Conflict, AlreadyExists, NotFound):
-            return material  # somebody was faster; the next look sees it
-        return following
+            return None
 
-    async def _write(self, secret: Json | None, material: Material) -> None:
+    async def _keep(self, secret: Json | None, material: Material | None) -> None:
+        """First the configurations trust what is served, then the next step is taken, then they trust that too."""
+        serving = self._front.material
+        try:
+            if serving is not None and not await stand(self._api, configurations(self._address, serving.bundle)):
+                self._installed = False
+                if secret is not None and material == serving:
+                    secret, material = await self._counted_anew(secret, serving)
+                await self._install(serving)
+            if secret is not None and self._at_rest(secret):
+                self._installed = True
+                return
+            now = self._clock.now()
+            following = advance(material, self._address.names(), now, serving)
+            if following is not material:
+                await self._write(secret, following)
+                self._use(following)
+                await self._install(following)
+            elif secret is not None and len(following.authorities) == 1:
+                # At rest: verifying signatures anew at every look would cost more than everything else here.
+                self._checked = (secret["metadata"]["resourceVersion"], now + AT_REST_S)
+            self._installed = True
+        except (Conflict, AlreadyExists, NotFound):
+            return  # somebody was faster; the next look sees it
+
+    def _at_rest(self, secret: Json) -> bool:
+        if self._checked is None:
+            return False
+        version, until = self._checked
+        return bool(version == secret["metadata"]["resourceVersion"] and self._clock.now() < until)
+
+    async def _counted_anew(self, secret: Json, material: Material) -> tuple[Json, Material]:
+        """In the middle of a rotation the API servers hear only now whom to trust (the one who led was killed, or could
+        not write): what follows waits from now on. Written before they hear of it, so that being killed again here
+        costs time and not trust."""
+        now = float(int(self._clock.now()))
+        if len(material.authorities) == 1 or now - material.since < EVERY_S:
+            return secret, material
+        material = msgspec.structs.replace(material, since=now)
+        return await self._write(secret, material), material
+
+    async def _write(self, secret: Json | None, material: Material) -> Json:
         body = secret or {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -161,9 +196,8 @@ class Keeper:
         }
         body["metadata"].setdefault("annotations", {})[SINCE] = f"{material.since:.0f}"
         if secret is None:
-            await self._api.create(Kind.SECRET, body)
-        else:
-            await self._api.replace(Kind.SECRET, body)
+            return await self._api.create(Kind.SECRET, body)
+        return await self._api.replace(Kind.SECRET, body)
 
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -109,6 +109,18 @@ def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
     }
 
 
+async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
+    """Are they there, just so?"""
+    for kind, configuration in wanted.items():
+        try:
+            current = await api.get(kind, "", NAME)
+        except NotFound:
+            return False
+        if current.get("webhooks") != _as_it_should_be(configuration, current):
+            return False
+    return True
+
+
 async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:
     """Make them so; returns what was written. Written only when different: this is called over and over."""
     return [what for kind, configuration in wanted.items() if (what := await _install(api, kind, configuration))]
@@ -124,7 +136,7 @@ async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
                 await api.create(kind, configuration)
                 return f"create {kind}"
             continue
-        webhooks = [_keep_bundle(w, current) for w in configuration["webhooks"]]
+        webhooks = _as_it_should_be(configuration, current)
         if current.get("webhooks") == webhooks:
             return ""
         with contextlib.suppress(Conflict, NotFound):
@@ -155,6 +167,10 @@ async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
 def _leads_to(configuration: Json, address: Address) -> bool:
     base = address.url.rstrip("/") + "/"
     return any(w.get("clientConfig", {}).get("url", "").startswith(base) for w in configuration.get("webhooks") or ())
+
+
+def _as_it_should_be(configuration: Json, current: Json) -> list[Json]:
+    return [_keep_bundle(webhook, current) for webhook in configuration["webhooks"]]
 
 
 def _keep_bundle(webhook: Json, current: Json) -> Json:
