@@ -5,11 +5,16 @@ Insertion-ordered throughout, so that equal inputs give equal outputs. A wake-up
 
 import heapq
 from collections.abc import Iterator
+from typing import Final
+
+from mooring.model.decision import Later
 
 #: (capability, key)
 Slot = tuple[str, str]
 #: The capability name under which operators stand here.
 OPERATOR = "op"
+#: How long a look may wait for which nothing but words is due.
+LATER_S: Final = 2.0
 
 
 class Agenda:
@@ -17,16 +22,23 @@ class Agenda:
         #: Slot → what made it dirty.
         self.looks: dict[Slot, str] = {}
         self.steers: dict[str, None] = {}
+        #: Slot → when its look is due, and what touched it. All wait equally long: the first here is due first.
+        self._later: dict[Slot, tuple[float, str]] = {}
         self._heap: list[tuple[float, int, Slot]] = []
         self._wakes: dict[Slot, float] = {}
         self._count = 0
 
-    def look(self, slot: Slot, cause: str, at: float | None = None) -> None:
-        """Now, or `at` a later time."""
-        if at is None:
-            self.looks.setdefault(slot, cause)
+    def look(self, slot: Slot, cause: str) -> None:
+        self.looks.setdefault(slot, cause)
+
+    def touch(self, capability: str, touched: str | Later, cause: str, now: float, at: float | None = None) -> None:
+        """Look now, or `at` a later time, or a little later if no look comes by before."""
+        if isinstance(touched, Later):
+            self._later.setdefault((capability, touched.key), (now + LATER_S, cause))
+        elif at is None:
+            self.look((capability, touched), cause)
         else:
-            self.wake_at(at, slot)
+            self.wake_at(at, (capability, touched))
 
     def steer(self, operator_id: str) -> None:
         self.steers.setdefault(operator_id)
@@ -42,7 +54,10 @@ class Agenda:
 
     def next_look(self) -> tuple[Slot, str] | None:
         slot = next(iter(self.looks), None)
-        return None if slot is None else (slot, self.looks.pop(slot))
+        if slot is None:
+            return None
+        self._later.pop(slot, None)
+        return slot, self.looks.pop(slot)
 
     @property
     def pending(self) -> bool:
@@ -55,6 +70,15 @@ class Agenda:
             self._count += 1
             heapq.heappush(self._heap, (at, self._count, slot))
 
+    def ripen(self, now: float) -> None:
+        """No look has come by: now it is due."""
+        while self._later:
+            slot, (due, cause) = next(iter(self._later.items()))
+            if due > now:
+                return
+            del self._later[slot]
+            self.look(slot, cause)
+
     def due(self, now: float) -> Iterator[Slot]:
         while self._heap and self._heap[0][0] <= now:
             at, _, slot = heapq.heappop(self._heap)
@@ -65,4 +89,6 @@ class Agenda:
     def next_wake(self) -> float | None:
         while self._heap and self._wakes.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        later = next(iter(self._later.values()), None)
+        times = [*(at for at, _, _ in self._heap[:1]), *([] if later is None else [later[0]])]
+        return min(times, default=None)

@@ -8,7 +8,7 @@ prefixes them with the capability's name.
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from mooring.model.decision import Course, Line, Look, Resumed, Running
+from mooring.model.decision import Course, Later, Line, Look, Resumed, Running
 from mooring.model.events import Happening
 from mooring.traffic import Queue
 from mooring.world.read import WorldRead
@@ -20,8 +20,8 @@ class Capability(Protocol):
     #: The sources its operators carry; an operator is steered by the capability that owns its source.
     sources: frozenset[str]
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
-        """The keys to look at again after this. Cheap: called for every event."""
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
+        """The keys to look at again after this, now or a little later. Cheap: called for every event."""
         ...
 
     def keys(self, world: WorldRead) -> Iterable[str]:

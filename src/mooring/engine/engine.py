@@ -200,8 +200,8 @@ class Engine:
         # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
         asked = self.capabilities if isinstance(happening, RegionsSeen) else self._listening
         for name, capability in asked.items():
-            for key in capability.touched(happening, self.world):
-                self._agenda.look((name, key), cause_of(happening))
+            for touched in capability.touched(happening, self.world):
+                self._agenda.touch(name, touched, cause_of(happening), self.now)
         for operator_id in self._concerns.of(happening):
             self._agenda.steer(operator_id)
 
@@ -403,8 +403,6 @@ class Engine:
                     self._make_room(operator.source)
                 case Ended():
                     self._ended(event)
-                case _:
-                    pass
 
     def _ended(self, event: Ended) -> None:
         running = self.running.pop(event.id, None)
@@ -422,8 +420,8 @@ class Engine:
     def _look_again(self, operator: Operator, at: float | None = None) -> None:
         capability, ended = self._of_source[operator.source], OperatorEnded(operator)
         if capability.name in self.on:
-            for key in capability.touched(ended, self.world):
-                self._agenda.look((capability.name, key), cause_of(ended), at)
+            for touched in capability.touched(ended, self.world):
+                self._agenda.touch(capability.name, touched, cause_of(ended), self.now, at)
 
     def _make_room(self, source: str) -> None:
         for slot in self._turned_away.pop(source, {}):
@@ -439,6 +437,7 @@ class Engine:
         self._out.append(stamped)
 
     def _wake(self) -> None:
+        self._agenda.ripen(self.now)
         for slot in self._agenda.due(self.now):
             name, key = slot
             if name != OPERATOR:

@@ -9,6 +9,8 @@ the world whenever this replica begins to decide, so nothing but time depends on
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from mooring.mix import memory as remembering
 from mooring.mix.admission import Admission
 from mooring.mix.detach import SOURCES, is_detached, mark_on
@@ -26,7 +28,7 @@ from mooring.mix.policy import MixPolicy
 from mooring.mix.room import Room
 from mooring.mix.workload import Rebalance
 from mooring.model.cluster import ConfigMap, Key, Node, Pod, Workload
-from mooring.model.decision import Course, Line, Look, Resumed, Running
+from mooring.model.decision import Course, Later, Line, Look, Resumed, Running
 from mooring.model.events import Change, Happening, OperatorEnded
 from mooring.model.instructions import DeletePod, Instruction, Tell
 from mooring.model.kinds import Kind
@@ -62,7 +64,7 @@ class Mix:
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
         match happening:
             case Change(kind=Kind.POD, old=old, new=new):
                 assert old is None or isinstance(old, Pod)
@@ -72,22 +74,23 @@ class Mix:
                 assert new is None or isinstance(new, Node)
                 return self._node_touched(key.name, new, world)
             case Change(kind=Kind.DEPLOYMENT | Kind.STATEFUL_SET, old=old, new=new):
-                rows = [row for row in (old, new) if isinstance(row, Workload)]
-                return [workload_key(row) for row in rows[-1:] if any(ENABLED in r.labels for r in rows)]
+                assert old is None or isinstance(old, Workload)
+                assert new is None or isinstance(new, Workload)
+                return _workload_touched(old, new)
             case OperatorEnded(operator=operator):
                 return self._ended(operator)
             case _:
                 return ()
 
-    def _pod_touched(self, old: Pod | None, new: Pod | None, world: WorldRead) -> Iterator[str]:
+    def _pod_touched(self, old: Pod | None, new: Pod | None, world: WorldRead) -> Iterator[str | Later]:
         pod = new or old
         assert pod is not None
         self._index(old, new)
-        if old is None and not pod.node and RESERVATION in pod.annotations:
-            return  # admitted by us and only just created: its binding, or its failure to be bound, tells more
         workload = world.workload_of(pod) or (world.workload_of(old) if old is not None else None)
         if workload is not None and (ENABLED in workload.labels or AFFINITY in pod.labels):
-            yield workload_key(workload)
+            key = workload_key(workload)
+            may_wait = _is_on_its_way(old, new) and pod.node not in self.watchlist.doomed
+            yield Later(key) if may_wait else key
         mark = mark_on(pod)
         if mark is not None and "workload" in mark.before:
             yield f"workload/{mark.before['workload']}"
@@ -265,6 +268,36 @@ class Mix:
             phase = len(operator.phases) - 1 if is_detached(pod) else 0
             self.moves.note((operator,))
             yield Resumed(operator, 0, phase, mark.since)
+
+
+def _workload_touched(old: Workload | None, new: Workload | None) -> list[str]:
+    """Its counts change with every pod of it, and its pods have told us by then."""
+    rows = [row for row in (old, new) if row is not None]
+    if old is not None and new is not None and _without_counts(old) == _without_counts(new):
+        return []
+    return [workload_key(row) for row in rows[-1:] if any(ENABLED in r.labels for r in rows)]
+
+
+def _without_counts(workload: Workload) -> Workload:
+    return msgspec.structs.replace(
+        workload,
+        resource_version="",
+        ready_replicas=0,
+        available_replicas=0,
+        updated_replicas=0,
+        status_replicas=0,
+    )
+
+
+def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
+    """Admitted by us, and still to become Ready: created, bound, started. Until then it is missing all the same."""
+    if new is None or RESERVATION not in new.annotations or not _is_coming(new):
+        return False
+    return old is None or (_is_coming(old) and old.annotations == new.annotations and old.labels == new.labels)
+
+
+def _is_coming(pod: Pod) -> bool:
+    return not pod.ready and pod.schedulable and pod.active
 
 
 def _is_lost(node: Node | None) -> bool:

@@ -60,6 +60,12 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
+class Later(msgspec.Struct, frozen=True, gc=False):
+    """A key that was touched by something that changes little: look at it soon, unless a look comes by before."""
+
+    key: str
+
+
 class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to `look`: all of it replaces what the same key answered before."""
 

@@ -13,7 +13,7 @@ import msgspec
 from mooring.engine.capability import Capability
 from mooring.engine.engine import Engine
 from mooring.engine.why.subject import Subject, belongs, happening_of, names_on
-from mooring.model.decision import Verdict
+from mooring.model.decision import Later, Verdict
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason
 
@@ -41,7 +41,8 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
     own = subject.rest if subject.kind != "workload" else str(getattr(subject.workload, "key", subject.rest))
     for name in sorted(engine.capabilities):
         shadow = _shadow(engine.capabilities[name])
-        keys = tuple(dict.fromkeys(shadow.touched(happening, engine.world)))
+        touched = shadow.touched(happening, engine.world)
+        keys = tuple(dict.fromkeys(one.key if isinstance(one, Later) else one for one in touched))
         proposals: list[Operator] = []
         verdicts: list[Verdict] = []
         because: list[str] = []
