@@ -30,6 +30,8 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("lease-s: 5\nrenew-s: 7\n", "must hold"),
         ("- a\n", "mapping"),
         ("a: [\n", "not YAML"),
+        ("a: 2026-02-30\n", "not YAML"),
+        ("a: " + "9" * 5000, "not YAML"),
         ("listen-http: nowhere\n", "HOST:PORT"),
         ("log-level: loud\n", "one of debug"),
         ("features: {mix: perhaps}\n", "no boolean"),
@@ -40,6 +42,15 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
     file = tmp_path / "mooring.yml"
     file.write_text(text)
     with pytest.raises(BadConfig, match=says):
+        resolve({}, {}, str(file))
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe\xfa", b"[" * 100_000])
+def test_a_file_that_is_no_text_is_a_sentence(tmp_path, raw):
+    """Bytes of another kind, and brackets without end, are named as what they are."""
+    file = tmp_path / "mooring.yml"
+    file.write_bytes(raw)
+    with pytest.raises(BadConfig, match="not YAML"):
         resolve({}, {}, str(file))
 
 

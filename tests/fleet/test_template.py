@@ -48,6 +48,7 @@ BAD_TEMPLATES = [
     (template_document({"user": "x", "taints": [{"key": "cke.cybozu.com/state", "effect": "NoExecute"}]}), "follows the machine's state"),
     (template_document(node(role="a"), node()), "nodes[2].labels: cke.cybozu.com/role is missing"),
     (template_document(node(role="a"), node(role="a")), "role 'a' is that of nodes[1] already"),
+    *[(template_document(node(role="a"), node(role=r)), "nodes[2].labels['cke.cybozu.com/role']: text is wanted") for r in (["a"], {"a": "b"}, 5)],
     *[(template_document(node(weight=w)), "a number above 0 in quotes is wanted") for w in ("0", "-1", "nan", "inf", "1e999", "three", "1_0")],
     (template_document(control_plane_tolerations=["a b"]), "control_plane_tolerations[0]: 'a b'"),
     (template_document(control_plane_tolerations="a"), "control_plane_tolerations: a list is wanted"),
@@ -292,7 +293,19 @@ def test_yaml_reads_what_is_written_not_what_yaml_1_1_makes_of_it():
     assert read == {"a": "2024-01-10", "b": "1:30", "c": 12, "d": 1.5, "e": True, "f": 16, "g": 1000.0}
 
 
-@pytest.mark.parametrize("raw", [b"a: 1\na: 2\n", b"{a: [", b'{"a": 1,', b"a:\n\t- b", b"\xff\xfe\x00"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"a: 1\na: 2\n",
+        b"{a: [",
+        b'{"a": 1,',
+        b"a:\n\t- b",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"a: " + b"[" * 100_000,
+        b"- " * 100_000,
+    ],
+)
 def test_unreadable_documents_are_errors_that_name_the_file(raw):
     """F2: a key given twice is one of them."""
     made = decode_document(raw, "t.yml", ErrorCode.INVALID_TEMPLATE)

@@ -66,7 +66,9 @@ def test_replay_for_people(tmp_path, capfdbinary):
     ]
 
 
-@pytest.mark.parametrize("config", ["MaxScheduleCost: -3", "Colour: red", "[", "- 1", "{"])
+@pytest.mark.parametrize(
+    "config", ["MaxScheduleCost: -3", "Colour: red", "[", "- 1", "{", "[" * 100_000, "a: " + "9" * 5000]
+)
 def test_a_bad_config_file_is_refused(tmp_path, config):
     """Exit 2, naming the file and what would be right."""
     path = tmp_path / "limits.yml"

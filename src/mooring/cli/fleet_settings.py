@@ -96,7 +96,7 @@ def set_variables(file: Path, /, *, where: Where = HERE) -> None:
     """
     try:
         check_variables(msgspec.json.decode(_read(file)))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CommandError(f"{file}: not JSON: {error}") from None
     except InvalidVariables as error:
         raise CommandError(f"{file}: {error}") from None
@@ -419,9 +419,11 @@ def _print(where: Where, key: str) -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text("utf-8")
     except OSError as error:
         raise CommandError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file}: not UTF-8 text: {error}") from None
 
 
 def _good(value: Any) -> Any:

@@ -128,11 +128,13 @@ def _load(path: Path) -> Any:
         raw = file.read()
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         pass
+    except RecursionError:
+        raise CommandError(f"{path}: neither JSON nor YAML: it is nested too deep") from None
     try:
         return yaml.safe_load(raw)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CommandError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
 
 

@@ -23,6 +23,11 @@ _PLAIN_FLOAT: Final = re.compile(
 #: What YAML 1.1 or 1.2 readers take for something other than a string, beyond what PyYAML itself knows of.
 _AMBIGUOUS: Final = re.compile(r"(?:[-+.]?[0-9][-+.0-9_a-fA-FoxeE:]*|[yYnN]|[-+]?\.?(?:inf|nan))\Z", re.IGNORECASE)
 
+#: Deeper than anybody writes. Far deeper, the parser runs out of stack and takes the process with it.
+_DEEPEST: Final = 500
+_BRACKETS: Final = re.compile(rb"[\[{\]}]")
+_DASHES: Final = re.compile(rb"(?:[-?:][ \t]+){%d}" % _DEEPEST)
+
 
 class _Loader(yaml.CSafeLoader):
     """The safe loader without dates and base-60 numbers, refusing a key given twice."""
@@ -75,8 +80,12 @@ def decode_document(raw: bytes, where: str, code: ErrorCode) -> Any | PlanError:
             return msgspec.json.decode(raw)
         except msgspec.DecodeError as error:
             json_error = str(error)
+        except RecursionError:
+            return PlanError(code, f"{where}: not readable: it is nested too deep")
     else:
         json_error = ""
+    if _too_deep(raw):
+        return PlanError(code, f"{where}: not readable: it is nested too deep")
     try:
         return yaml.load(raw, _Loader)  # noqa: S506  (a safe loader, narrowed further)
     except yaml.YAMLError as error:
@@ -85,6 +94,15 @@ def decode_document(raw: bytes, where: str, code: ErrorCode) -> Any | PlanError:
         return PlanError(code, f"{where}: {reason}")
     except (ValueError, UnicodeDecodeError) as error:
         return PlanError(code, f"{where}: not readable: {error}")
+
+
+def _too_deep(raw: bytes) -> bool:
+    depth = 0
+    for found in _BRACKETS.finditer(raw):
+        depth = depth + 1 if found[0] in b"[{" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            return True
+    return _DASHES.search(raw) is not None
 
 
 def encode_yaml(document: Any) -> str:

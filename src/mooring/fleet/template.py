@@ -114,9 +114,11 @@ def _role_problems(workers: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
         role = labels.get(keys.ROLE) if isinstance(labels, dict) else None
         if not role:
             yield f"nodes[{index}].labels: {keys.ROLE} is missing; with several worker nodes each needs its role"
+        elif not isinstance(role, str):
+            continue  # told as a label that is no text
         elif role in seen:
             yield f"nodes[{index}].labels[{keys.ROLE!r}]: role {role!r} is that of nodes[{seen[role]}] already"
-        elif isinstance(role, str):
+        else:
             seen[role] = index
 
 
