@@ -18,6 +18,10 @@ KEYS = {
     "ArrowDown": ("ArrowDown", 40, ""),
     "ArrowUp": ("ArrowUp", 38, ""),
     "End": ("End", 35, ""),
+    "Home": ("Home", 36, ""),
+    "PageDown": ("PageDown", 34, ""),
+    "PageUp": ("PageUp", 33, ""),
+    "Tab": ("Tab", 9, ""),
 }
 
 
@@ -91,6 +95,11 @@ class Chromium:
         assert "error" not in answer, answer["error"]
         return answer["result"]
 
+    async def renderer_bytes(self) -> int:
+        """Memory of the largest renderer, its share of what several processes hold included: a tab as the system sees it."""
+        found = (await self.call("SystemInfo.getProcessInfo"))["processInfo"]
+        return max(_share(process["id"]) for process in found if process["type"] == "renderer")
+
     async def tab(self, url: str) -> "Tab":
         # In a window of its own: a tab behind another is hidden, and a hidden page rests.
         target = await self.call("Target.createTarget", url="about:blank", newWindow=True)
@@ -101,6 +110,13 @@ class Chromium:
         await tab.call("Page.navigate", url=url)
         await tab.until("document.readyState === 'complete' && Boolean(window.mooring)")
         return tab
+
+
+def _share(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"no Pss of process {pid}")
 
 
 class Tab:

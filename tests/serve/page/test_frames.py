@@ -220,10 +220,10 @@ async def test_the_files_are_open_and_what_they_fetch_is_not():
         assert index.status == 200 and index.headers["Content-Security-Policy"] == POLICY
         assert (await client.get("/static/main.js")).status == 200
         assert (await client.get("/static/%2e%2e%2fstatus.py")).status in {401, 404}
-        for path in ("/api/v1/stream", "/api/v1/nodes", "/api/v1/find?q=a", "/api/v1/say/node/a", "/metrics"):
+        for path in ("/api/v1/stream", "/api/v1/rows/nodes", "/api/v1/find?q=a", "/api/v1/say/node/a", "/metrics"):
             assert (await client.get(path)).status == 401, path
         # With the token the guard lets it through; here no replica runs behind it.
-        assert (await client.get("/api/v1/nodes", headers={"Authorization": "Bearer hush"})).status == 503
+        assert (await client.get("/api/v1/rows/nodes", headers={"Authorization": "Bearer hush"})).status == 503
 
 
 async def test_on_loopback_only_this_machine_is_answered():
