@@ -25,6 +25,7 @@ CODES: Final[dict[str, str]] = {
     "MO602": "An evict-leader scheduler without a cause",
     "MO701": "A mark cannot be read",
     "MO702": "A mark of something that no longer runs",
+    "MO703": "What a switched-off feature began still stands",
     "MO801": "The settings are not valid",
     "MO802": "Readers have no token",
     "MO901": "CKE generates clusters beside fleet",

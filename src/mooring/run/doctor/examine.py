@@ -10,9 +10,11 @@ import msgspec
 from mooring.kube.api import HttpKubeApi
 from mooring.model.cluster import Node, Pod
 from mooring.model.kinds import Kind
+from mooring.model.marks import LEAVING
 from mooring.model.tidb import PdView, TidbCluster
 from mooring.ports import Chance, Clock, NotFound, PortError
 from mooring.run.assemble import make_pd
+from mooring.run.begun import begun
 from mooring.run.config import Config, host_port
 from mooring.run.doctor import cluster, fleet, living
 from mooring.run.doctor.finding import Finding, Level, ill, skipped, well
@@ -122,14 +124,33 @@ async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]
 
     found = await living.placement_drivers([t for t in clusters if isinstance(t, TidbCluster)], look)
     running: frozenset[str] | None = None
+    on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
             queue = await _ask(session, patient, "/api/v1/queue")
+            on = await _features(patient, session)
         if isinstance(queue, dict):
             running = frozenset(op["id"] for op in queue["running"])
-    some_pods = [p for p in pods if isinstance(p, Pod)]
-    some_nodes = [n for n in nodes if isinstance(n, Node)]
-    return [*found, *living.marks(some_pods, some_nodes, [t for t in clusters if isinstance(t, TidbCluster)], running)]
+    marked = (
+        [p for p in pods if isinstance(p, Pod)],
+        [n for n in nodes if isinstance(n, Node)],
+        [t for t in clusters if isinstance(t, TidbCluster)],
+    )
+    if on is None:  # nobody answers, and nobody said what should be on
+        return [*found, *living.marks(*marked, running)]
+    remains = living.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
+    rest = living.marks(*marked, running, on)
+    return [*found, *remains, *(f for f in rest if f.code or not remains)]
+
+
+async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
+    """Those that exist, when a detached pod asks for one."""
+    if not any(LEAVING in pod.annotations for pod in pods):
+        return set()
+    try:
+        return {one.uid for one in await _all(api, Kind.REPLICA_SET)}
+    except PortError:
+        return set()
 
 
 async def _account(patient: Patient) -> str:

@@ -11,12 +11,16 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.model.tidb import PdView, TidbCluster
 from mooring.ports import NotFound, PortError, Refused
+from mooring.run.begun import Begun, feature_of
 from mooring.run.doctor.finding import Finding, ill, skipped, well
+from mooring.run.features import FEATURES
 from mooring.run.webhooks import NAME as HOOKS
 
 #: Asks a path of the running Mooring: JSON, or None when nobody answers.
 Ask = Callable[[str], Awaitable[Any]]
 
+#: How much of a long list a finding shows.
+SHOWN: Final = 3
 BAD_MODE: Final = "mooring-doctor-asks"
 #: A workload that our validation must refuse: proof that the API server reached us.
 PROBE: Final[Mapping[str, Any]] = {
@@ -88,7 +92,7 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
             return [skipped("webhooks", "webhook configurations", str(error))]
     if not on:
         if there:
-            fix = "mooring cleanup --yes"
+            fix = "mooring cleanup --feature mix --yes   (a leader does it by itself)"
             return [
                 ill(
                     "webhooks",
@@ -159,9 +163,14 @@ def _wanted(tc: TidbCluster, view: PdView) -> set[int]:
 
 
 def marks(
-    pods: list[Pod], nodes: list[Node], clusters: list[TidbCluster], running: frozenset[str] | None
+    pods: list[Pod],
+    nodes: list[Node],
+    clusters: list[TidbCluster],
+    running: frozenset[str] | None,
+    on: frozenset[str] = frozenset(FEATURES),
 ) -> list[Finding]:
-    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered."""
+    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered. Those of
+    features that are not on are for `remains`."""
     found: list[Finding] = []
     count = 0
     for where, text, many in _marked(pods, nodes, clusters):
@@ -170,6 +179,7 @@ def marks(
             fix = f"kubectl annotate {where}-   (nothing of ours will touch it)"
             found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
             continue
+        read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
         count += len(read)
         for mark in read.values():
             if (
@@ -185,6 +195,18 @@ def marks(
     return found or [
         well("marks", f"{count} marks, each of something that runs" if count else "no marks are left behind")
     ]
+
+
+def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
+    """What features that are off have begun: their rights went with them, so nobody ends it but a person."""
+    found = []
+    for feature in sorted({b.feature for b in standing if b.writes} - on):
+        whats = [b.what for b in standing if b.feature == feature and b.writes]
+        more = f" and {len(whats) - SHOWN} more" if len(whats) > SHOWN else ""
+        seen = f"{feature} is off, and this is still to be ended: {'; '.join(whats[:SHOWN])}{more}"
+        fix = f"mooring cleanup --feature {feature} --yes   (or switch {feature} on until it has ended)"
+        found.append(ill("marks", "MO703", f"what {feature} began", seen, fix))
+    return found
 
 
 def _alone(text: str) -> dict[str, Mark] | None:
