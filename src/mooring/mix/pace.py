@@ -53,14 +53,29 @@ class Sign(StrEnum):
     CORDON = "cordon"
 
 
+_BY_KEY: Final = frozenset({Sign.ANNOTATION, Sign.TAINT, Sign.CONDITION, Sign.LABEL})
+#: All other annotations of a node are dropped at the edge.
+_READ: Final = ("vacant.io/", "mooring.dev/")
+INTERRUPT_AT: Final = "vacant.io/interrupt-at"
+
+
 class Detector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     sign: Sign
     key: str = ""
     #: From the moment it is seen to the moment the node goes. An annotation tells the moment itself.
     notice_s: float = 120.0
 
+    def __post_init__(self) -> None:
+        if self.sign in _BY_KEY and not self.key:
+            raise ValueError(f"a detector of sign {self.sign} has no key: name the {self.sign} that it looks for")
+        if self.sign is Sign.ANNOTATION and not self.key.startswith(_READ):
+            raise ValueError(
+                f"a detector of sign annotation has the key {self.key!r}; annotations of nodes are read only under "
+                f"{' and '.join(_READ)}, e.g. {INTERRUPT_AT}"
+            )
+        if not self.notice_s >= 0:
+            raise ValueError(f"a detector has notice-s {self.notice_s}; it must be 0 or more seconds")
 
-INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 
 DETECTORS: Final = (
     Detector(sign=Sign.ANNOTATION, key=INTERRUPT_AT),

@@ -22,7 +22,7 @@ from mooring.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.mix.memory import Note
 from mooring.mix.move import ALL_MOVES, operator, read_back
 from mooring.mix.policy import OnDisable, OnShortage
-from mooring.mix.rebalance import Candidate, Plan, carries_ours, mend, plan, stuck, unmark
+from mooring.mix.rebalance import Candidate, Plan, carries_ours, immovable, mend, plan, stuck, unmark
 from mooring.mix.targets import Target
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Pod, Workload
@@ -172,8 +172,12 @@ class Rebalance:
         paused = self._paused()
         if paused is not None:
             return paused
-        if self._standing():
+        if candidates and self._standing():
             return Case(candidates, off_by, Verdict(State.MOVING, candidates[0].reason, words))
+        if not candidates:
+            reason, cause, remedy = immovable(self.health, self.world)
+            state = State.HELD if remedy else State.WAITS
+            return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
         settled_at = self.health.last_change + self.pace.settle_s
         if self.now < settled_at:
             return self._waits(Reason.SETTLING, f"{words}; it has just changed", settled_at)
@@ -256,7 +260,7 @@ class Rebalance:
 
     def _proposal(self, candidate: Candidate) -> Operator:
         pod = candidate.pod
-        fast = is_fast(self.workload) and can_detach(pod) and is_ready(pod, self.workload, self.now)
+        fast = is_fast(self.workload) and can_detach(pod, self.workload) and is_ready(pod, self.workload, self.now)
         return operator(
             pod,
             self.workload,

@@ -104,7 +104,7 @@ def applied(spec, operations):
     return jsonpatch.apply_patch({"spec": json.loads(json.dumps(spec))}, json.loads(json.dumps(operations)))["spec"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(spec=specs())
 def test_on_demand_never_widens_and_always_binds(spec):
     """M3: a node that matches afterwards matched before and says on-demand; nothing satisfiable becomes impossible."""
@@ -118,7 +118,7 @@ def test_on_demand_never_widens_and_always_binds(spec):
     assert require(rules_of(after), RULES) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(spec=specs())
 def test_spot_changes_no_requirement(spec):
     """M3: prefer-spot leaves what is required as it was, keeps the user's preferences in order, and is added once."""
@@ -192,6 +192,7 @@ def test_tolerations_are_appended_once():
         assert tolerate(rules_of(after), wanted) == []
 
 
+@settings(deadline=None)
 @given(
     have=st.one_of(st.none(), st.dictionaries(st.sampled_from(["a/b", "c~d", "~1", "x"]), st.text(max_size=3))),
     want=st.dictionaries(st.sampled_from(["a/b", "c~d", "e~/f"]), st.text(max_size=3)),

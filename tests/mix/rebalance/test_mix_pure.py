@@ -93,7 +93,7 @@ def pod(index: int, capacity: str, slot: int | None = None, *, marked: bool = Tr
     ),
     TARGETS,
 )
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_mending_gives_every_pod_a_slot_of_its_own_and_then_rests(drawn, target):
     """M5: whatever slots and marks pods had, one round of patches leaves unique slots 0…R−1; a second finds nothing to
     do; and where the count is right, every slot has the class of its sequence."""
@@ -146,7 +146,7 @@ def test_a_deletion_cost_that_somebody_set_himself_stays():
 
 
 @given(st.integers(1, 9), st.integers(0, 9), TARGETS)
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_the_plan_moves_exactly_the_difference(replicas, have, target):
     """M5: |T(R) − a| pods, all of the class that there is too much of."""
     have = min(have, replicas)
