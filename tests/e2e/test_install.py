@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from mooring.kube import HttpKubeApi, load
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from mooring.lab.tools import find_tools
 from mooring.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.run.doctor.cluster import rights as doctors_rights
 from mooring.run.features import FEATURES
@@ -319,12 +319,8 @@ def cut_one_right(lab: Lab) -> None:
 def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str, how: str):
     """Applied for real where Pod Security enforces `restricted`: both replicas are created; a plain pod is refused."""
     if how == "chart":
-        found = [Path(os.environ.get("MOORING_BIN_DIR", "/nonexistent")) / name for name in ("helm4", "helm3", "helm")]
-        helm = next((str(path) for path in found if path.exists()), shutil.which("helm"))
-        if helm is None:
-            pytest.skip("no helm in MOORING_BIN_DIR or on the PATH: the chart was not rendered")
         chart = Path(__file__).parents[2] / "deploy/chart/mooring"
-        command = [helm, "template", "m", str(chart), "-n", namespace, "--set=features.mix=true"]
+        command = [find_tools()["helm4"], "template", "m", str(chart), "-n", namespace, "--set=features.mix=true"]
         text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         lab.kubectl("create", "namespace", namespace)
     else:

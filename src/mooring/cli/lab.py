@@ -122,25 +122,38 @@ def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A
 
 
 @app.command(name="build")
-def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
+def build_programs(
+    *,
+    k8s: K8s = None,
+    tools: Annotated[
+        bool, Parameter(negative="", help="Also helm3, helm4 and promtool, which only tests use.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
     """Make sure the programs are there: find them, or build them once with Go.
 
     Example: mooring lab build --k8s 1.35
+    Example: mooring lab build --tools
     """
     from mooring.lab import build
     from mooring.lab.binaries import OPTIONAL, find, release
     from mooring.lab.errors import LabError
+    from mooring.lab.tools import build_tools, find_tools
 
     try:
         with _ending_politely():
             binaries = find(release(k8s), build=build.build)
+            beside = find_tools(build=build_tools) if tools else {}
     except LabError as error:
         raise _as_command_error(error) from error
     if output is Format.JSON:
-        print_json({"k8s": binaries.release.version, "programs": {k: str(v) for k, v in binaries.paths.items()}})
+        programs = {name: str(path) for name, path in (binaries.paths | beside).items()}
+        print_json({"k8s": binaries.release.version, "programs": programs})
         return
     homes = sorted({str(path.parent) for path in binaries.paths.values()})
     note(f"Kubernetes {binaries.release.version}, etcd and kwok: {', '.join(homes)}")
+    if beside:
+        note(f"{', '.join(beside)}: {', '.join(sorted({str(path.parent) for path in beside.values()}))}")
     absent = [name for name in OPTIONAL if binaries.optional(name) is None]
     if absent:
         note(f"{' and '.join(absent)}: not in MOORING_BIN_DIR; the sandbox's servers stand in for them")
