@@ -30,6 +30,9 @@ def test_version_is_on_stdout():
         ("run", "--features", "mix=perhaps"),
         ("why", "pod"),
         ("run", "--pd", "x"),
+        ("mix", "target", "--kind", "Deployment", "--replicas", "1.5"),
+        ("manifests", "--replicas", "2.5"),
+        ("lab", "up", "--nodes", "0.5"),
     ],
 )
 def test_bad_usage_exits_2_with_a_sentence_and_no_traceback(args):

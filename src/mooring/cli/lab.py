@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ K8s = Annotated[str | None, Parameter(name="--k8s", help="Kubernetes version, as
 def up(
     *,
     dir: Dir = None,  # noqa: A002 - the flag's name
-    nodes: Annotated[int, Parameter(help="How many nodes to create (8 CPUs, 32 GiB each).")] = 3,
+    nodes: Annotated[Whole, Parameter(help="How many nodes to create (8 CPUs, 32 GiB each).")] = 3,
     with_: Annotated[str, Parameter(name="--with", help="Real neighbours beside it: pd, sabakan or both.")] = "",
     k8s: K8s = None,
     output: Output = Format.TABLE,

@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 import mooring
 from mooring.cli.exits import CommandError
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, print_json
 
 app = App(name="manifests", help="Print the Kubernetes objects that install Mooring, with the rights of what is on.")
@@ -22,7 +23,7 @@ def manifests(
         str, Parameter(help="The image built from deploy/Containerfile.")
     ] = f"mooring:{mooring.__version__}",
     namespace: str = "mooring-system",
-    replicas: int = 2,
+    replicas: Whole = 2,
     sabakan_url: str = "",
     output: Output = Format.TABLE,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
 
@@ -22,7 +23,7 @@ class WorkloadKind(StrEnum):
 def target(
     *,
     kind: Annotated[str, Parameter(help="Deployment or StatefulSet.")],
-    replicas: Annotated[int, Parameter(help="How many replicas.")],
+    replicas: Annotated[Whole, Parameter(help="How many replicas.")],
     mode: Annotated[str | None, Parameter(help="The mode; without it, the default of the kind.")] = None,
     custom: Annotated[str | None, Parameter(help="With mode custom: 3, 30% or 30pct.")] = None,
     output: Output = Format.TABLE,
