@@ -2,7 +2,7 @@
 
     request ──► whose pod? ──► is it switched on? ──► lowest free slot ──► its class ──► a patch, and a reservation
                     │                                      │
-                    │ owner not seen yet                   │ more than the owner may have, and old reservations
+                    │ owner not seen yet                   │ more than the owner may have
                     ▼                                      ▼
                   Wait: ask again when the watch has moved, at last with `patient=False`
 
@@ -139,11 +139,12 @@ class Admission:
             slot = ordinal
         else:
             if len(ledger) >= found.replicas:
-                dead = self._reservations.older_than(found.owner_uid, now - self.policy.reclaim_s)
-                if dead and patient:
+                # No ReplicaSet has more pods than it wants: a pod went, or it was scaled, and the watch is behind; a
+                # slot beyond the last one would be of the wrong class. Or it tries again what was refused.
+                if patient:
                     return Wait(f"replicas of {found.workload.name}")
-                for reservation in dead:
-                    self._forget(reservation)
+                for dead in self._reservations.older_than(found.owner_uid, now - self.policy.reclaim_s):
+                    self._forget(dead)
             slot = ledger.lowest_free()
         node_class = ledger.choose(slot, target, found.replicas)
         relaxed = node_class is NodeClass.ON_DEMAND and self._relaxed.get(found.workload.uid, 0.0) > now

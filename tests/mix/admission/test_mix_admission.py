@@ -170,8 +170,28 @@ def test_a_replica_set_that_keeps_trying_leaks_nothing(town, classes):
 def test_young_reservations_are_not_reclaimed(town):
     """A scale-up that the watch has not shown looks the same as a retry: nobody's slot is taken in that moment."""
     owner = town.deployment("web", 2, "custom", "1")
-    slots = [town.decide(town.review(owner), patient=True).slot for _ in range(6)]
+    slots = [town.decide(town.review(owner)).slot for _ in range(6)]
     assert slots == list(range(6))
+
+
+def test_a_successor_that_comes_before_the_news_of_its_predecessor_waits_for_it(town, classes):
+    """M4: the ReplicaSet controller saw a pod go before we did: its successor waits for our watch, and takes its place
+    instead of one beyond the last; so does one that comes before the news of a scale-up."""
+    owner = town.deployment("web", 5, "custom", "3")
+    pods = [town.admit(owner) for _ in range(5)]
+    town.show()
+    assert classes(pods) == "OOOss"
+    review = town.review(owner)
+    assert isinstance(town.decide(review, patient=True), Wait)
+    town.terminating(pods[0])
+    decision = town.decide(review, patient=True)
+    assert (decision.slot, decision.node_class) == (0, NodeClass.ON_DEMAND)
+    owner = town.deployment("api", 1, "custom", "1")
+    town.admit(owner)
+    town.show()
+    assert isinstance(town.decide(town.review(owner), patient=True), Wait)
+    town.deployment("api", 2, "custom", "1")
+    assert town.decide(town.review(owner), patient=True).slot == 1
 
 
 def test_stateful_sets_go_by_ordinal(town, classes):

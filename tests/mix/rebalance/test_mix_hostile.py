@@ -2,7 +2,7 @@
 
 from mix_stage import Stage
 
-from mooring.mix.labels import AFFINITY, MODE, REBALANCE, RESERVATION, SLOT
+from mooring.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
 from mooring.mix.pace import INTERRUPT_AT, NoticePolicy, OnNotice
 from mooring.mix.policy import MixPolicy
 from mooring.model.kinds import Kind
@@ -114,6 +114,30 @@ def _slots(stage: Stage, name: str) -> dict[str, str]:
         for p in stage.cluster.pods(NAMESPACE, name)
         if podstate.active(p)
     }
+
+
+def test_news_that_was_lost_is_made_up_for_by_the_list():
+    """M7: pods go and come, a mode is changed and a node is doomed while our watches are cut and their history is
+    compacted: after the list webhook and rebalancer agree, the split is exact and the doomed node is empty."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 12, "custom", 4)
+        for round_ in range(3):
+            for pod in stage.cluster.pods(NAMESPACE, "web")[round_::4]:
+                stage.cluster.store.delete(Kind.POD, NAMESPACE, pod["metadata"]["name"])
+            if round_ == 1:
+                relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "7"})
+                stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: "2099-01-01T00:00:00Z"})
+            stage.cluster.api.faults.compact()
+            await stage.rig.sleep(7.0)
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 7)
+        await stage.until_quiet()
+        await stage.rig.sleep(60.0)
+        assert given(stage.rig, "web") == ["on-demand"] * 7 + ["spot"] * 5
+        assert sorted(_slots(stage, "web").values(), key=int) == [str(i) for i in range(12)]
+        assert "s0" not in stage.cluster.nodes_of(NAMESPACE, "web").values()
+
+    Stage().play(scene)
 
 
 def test_pods_of_other_owners_are_left_alone():
