@@ -53,7 +53,23 @@ def test_pods_are_locked_down():
     # With a read-only root, the webhook's key can be loaded from nowhere else.
     assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
     assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
-    assert {"livenessProbe", "readinessProbe"} <= set(container) and pod["terminationGracePeriodSeconds"] > 10
+    assert {"livenessProbe", "readinessProbe"} <= set(container)
+    assert pod["terminationGracePeriodSeconds"] > container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10
+
+
+def test_a_rollout_costs_no_call():
+    """The API server is led to replicas that are ready, one goes at a time, and one that goes serves on until those who
+    call it have heard."""
+    found = {
+        (o["kind"], o["metadata"]["name"]): o for o in manifests(Install(image="m:1", features=frozenset({"mix"})))
+    }
+    service, deployment = found["Service", "mooring-webhook"], found["Deployment", "mooring"]
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert not service["spec"].get("publishNotReadyAddresses"), "it listens before it has certificates"
+    assert pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] >= 5
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] < deployment["spec"]["replicas"]
+    assert found["PodDisruptionBudget", "mooring"]["spec"]["maxUnavailable"] == 1
 
 
 @pytest.mark.parametrize("feature", [CORE, *FEATURES])
