@@ -21,6 +21,7 @@ CODES: Final[dict[str, str]] = {
     "MO402": "The API server does not reach the webhook",
     "MO403": "Webhook configurations are there though mix is off",
     "MO501": "The extender does not answer",
+    "MO502": "No scheduler asks the extender",
     "MO601": "A PD cannot be reached",
     "MO602": "An evict-leader scheduler without a cause",
     "MO701": "A mark cannot be read",

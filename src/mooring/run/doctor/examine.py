@@ -1,6 +1,7 @@
 """All checks in order. It goes on after a failure, except where nothing further could be seen."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -67,7 +68,8 @@ async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Fin
     found += await living.webhooks(patient.api, on="mix" in on)
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
-    found.append(await living.extender(lambda: _post(session, address), address, on="home" in on))
+    asked = _asked(await ask("/metrics"))
+    found.append(await living.extender(asked, lambda: _probe(session, address), address, on="home" in on))
     found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
     return found
 
@@ -90,14 +92,22 @@ async def _ask(session: aiohttp.ClientSession, patient: Patient, path: str) -> A
         return None
 
 
-async def _post(session: aiohttp.ClientSession, address: str) -> str:
-    """What is wrong with the extender; empty when it answers a question about nothing."""
-    body = {"Pod": {"metadata": {"name": "mooring-doctor", "namespace": "default"}, "spec": {}}, "NodeNames": []}
+async def _probe(session: aiohttp.ClientSession, address: str) -> str:
+    """What is wrong with the extender; empty when it answers. Asked by the wrong method, which it answers with the
+    right one: a question as a scheduler asks it would be counted as one."""
     try:
-        async with session.post(f"{address}/scheduler/filter", json=body) as answer:
-            return "" if answer.status == 200 else f"answered {answer.status}: {(await answer.text())[:120]}"
+        async with session.get(f"{address}/scheduler/filter") as answer:
+            ours = answer.status == 405 and answer.headers.get("Allow") == "POST"
+            return "" if ours else f"answered {answer.status}: {(await answer.text())[:120]}"
     except (aiohttp.ClientError, TimeoutError) as error:
         return str(error) or type(error).__name__
+
+
+def _asked(scrape: Any) -> int | None:
+    """How often schedulers have asked, by the running one's own count."""
+    if not isinstance(scrape, str):
+        return None
+    return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
 
 
 async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]:

@@ -122,14 +122,22 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
     return [*found, ill("webhooks", "MO402", what, seen, fix)]
 
 
-async def extender(post: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
+async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
+    """Configured and answering. `asked`: how often schedulers have asked the running one, None when nobody can say;
+    that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
     if not on:
         return well("extender", "home is off: no scheduler need ask us")
-    trouble = await post()
+    if asked:
+        return well("extender", f"schedulers ask the extender ({asked} times so far)")
+    trouble = await probe()
     if trouble:
         fix = "mooring run --listen-extender ADDR, and the same address in the scheduler's configuration"
         return ill("extender", "MO501", f"the extender answers at {address}", trouble, fix)
-    return well("extender", f"the extender answers at {address}")
+    if asked is None:
+        return well("extender", f"the extender answers at {address}")
+    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may not come home"
+    fix = "mooring home scheduler-config   (then kube-scheduler --config with what it prints)"
+    return ill("extender", "MO502", "a scheduler asks the extender", seen, fix, warning=True)
 
 
 async def placement_drivers(
