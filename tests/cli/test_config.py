@@ -35,6 +35,13 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("listen-http: nowhere\n", "HOST:PORT"),
         ("log-level: loud\n", "one of debug"),
         ("features: {mix: perhaps}\n", "no boolean"),
+        ("namespace: Bad Name\n", "namespace is 'Bad Name'"),
+        ("sabakan-url: nonsense\n", "sabakan-url is 'nonsense'"),
+        ("sabakan-url: 'http://'\n", "sabakan-url is 'http://'"),
+        ("webhook-url: http://127.0.0.1:9443\n", "webhook-url is 'http://127.0.0.1:9443'; write an https://"),
+        ("webhook-url: 'https://[::1'\n", "webhook-url"),
+        ("pd: {tidb/demo: [ftp://pd]}\n", "pd of tidb/demo is 'ftp://pd'"),
+        ("pd: [a]\n", "object"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
@@ -52,6 +59,14 @@ def test_a_file_that_is_no_text_is_a_sentence(tmp_path, raw):
     file.write_bytes(raw)
     with pytest.raises(BadConfig, match="not YAML"):
         resolve({}, {}, str(file))
+
+
+def test_a_flag_beside_a_file_of_the_wrong_shape(tmp_path):
+    """The file is blamed for what the file says, whatever the flags add."""
+    file = tmp_path / "mooring.yml"
+    file.write_text("pd: [a]\n")
+    with pytest.raises(BadConfig, match="object"):
+        resolve({}, {}, str(file), ("tidb/demo=http://127.0.0.1:2379",))
 
 
 def test_a_missing_file_is_a_sentence():

@@ -32,6 +32,10 @@ def test_version_is_on_stdout():
         ("run", "--pd", "x"),
         ("mix", "target", "--kind", "Deployment", "--replicas", "1.5"),
         ("manifests", "--replicas", "2.5"),
+        ("manifests", "--namespace", "Bad Name"),
+        ("traffic", "calibrate", "--bound", "nan"),
+        ("demo", "--short", "--speed", "nan"),
+        ("lab", "up", "--with", "nonsense"),
         ("lab", "up", "--nodes", "0.5"),
     ],
 )

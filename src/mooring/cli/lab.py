@@ -42,11 +42,15 @@ def up(
     """
     from mooring.lab import build
     from mooring.lab.binaries import find, release
-    from mooring.lab.cluster import Lab
+    from mooring.lab.cluster import EXTRAS, Lab
     from mooring.lab.errors import LabError
 
     if nodes < 0:
         raise CommandError(f"--nodes {nodes}: a lab has 0 nodes or more")
+    extras = [name.strip() for name in with_.split(",") if name.strip()]
+    if unknown := [name for name in extras if name not in EXTRAS]:
+        # Before anything is built: that takes minutes.
+        raise CommandError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
     directory = dir or _default_dir()
     try:
         lab = Lab.open(directory)
@@ -58,7 +62,6 @@ def up(
                 + "; --nodes, --with and --k8s count for a new lab alone"
             )
         else:
-            extras = [name.strip() for name in with_.split(",") if name.strip()]
             with _ending_politely():
                 binaries = find(release(k8s), build=build.build)
                 lab = Lab.up(directory, binaries, extras=extras, say=note)

@@ -35,6 +35,7 @@ def manifests(
     """
     import yaml
 
+    from mooring.run.config import is_namespace
     from mooring.run.features import BadFeatures, parse_features
     from mooring.run.manifests import Install
     from mooring.run.manifests import manifests as objects
@@ -45,6 +46,8 @@ def manifests(
         raise CommandError(f"--features: {error}") from None
     if not 1 <= replicas <= 5:
         raise CommandError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
+    if not is_namespace(namespace):
+        raise CommandError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
     install = Install(
         image=image,
         namespace=namespace,

@@ -4,9 +4,11 @@ The file is YAML (or JSON) with the keys below. The environment spells them `MOO
 or a value of the wrong shape is an error that names the key, where it came from and what would be right.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -100,8 +102,11 @@ def resolve(
     elif isinstance(values.get("features"), dict):
         values["features"], warnings = _features_of_file(values["features"], sources["features"])
     if pd:
-        values["pd"] = {**values.get("pd", {}), **_endpoints(pd)}
-        sources["pd"] = "flag --pd"
+        named = _endpoints(pd)
+        # A file's `pd` of another shape stays as it is, for the conversion below to name.
+        if isinstance(values.setdefault("pd", {}), dict):
+            values["pd"] = {**values["pd"], **named}
+            sources["pd"] = "flag --pd"
     for key in ("lease-s", "renew-s", "retry-s"):
         if isinstance(values.get(key), str):
             number = _number(values[key], key, sources[key])
@@ -183,6 +188,30 @@ def _check(config: Config) -> None:
         raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
         host_port(getattr(config, key.replace("-", "_")), key)
+    if not is_namespace(config.namespace):
+        raise BadConfig(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
+    if config.sabakan_url:
+        _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")
+    if config.webhook_url:
+        _url(config.webhook_url, "webhook-url", ("https",), "https://127.0.0.1:9443")
+    for cluster, urls in config.pd.items():
+        for url in urls:
+            _url(url, f"pd of {cluster}", ("http", "https"), "http://127.0.0.1:2379")
+
+
+def is_namespace(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", name) is not None
+
+
+def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good:
+        wanted = "an https://" if schemes == ("https",) else "an http:// or https://"
+        raise BadConfig(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
 
 
 def host_port(address: str, key: str) -> tuple[str, int]:
