@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve" / "page"))
 from chromium import Chromium, NoBrowser
@@ -24,6 +25,8 @@ from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.lab.tools import find_tools
 from mooring.model.marks import CORDONED_BY, Mark, write_mark
+from mooring.model.reasons import Reason
+from mooring.run import metrics
 from mooring.run.doctor.cluster import rights as doctors_rights
 from mooring.run.features import FEATURES
 from mooring.run.rights import CORE, RIGHTS, rights_of
@@ -243,6 +246,7 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         page_shows(replica.url)
+        scrape_is_sound(replica.url)
         ends_what_fleet_began(lab, doctor, [*common, "--server", replica.url], replica.extender)
         cut_one_right(lab)
         ran = mooring(*doctor, MOORING_LISTEN_EXTENDER=replica.extender)
@@ -266,6 +270,23 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         assert lab.kubectl("get", kind, "-l", "app.kubernetes.io/name=mooring", "-o", "name") == ""
     hooks = lab.kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name")
     assert "mooring" not in hooks
+
+
+def scrape_is_sound(url: str) -> None:
+    """What Prometheus gets from a replica at work: the names of the tables and no others, reasons of the one vocabulary,
+    nothing that promtool complains about."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        text = answer.read().decode()
+    families = list(text_string_to_metric_families(text))
+    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(tables)
+    assert sum(s.value for f in families if f.name == "mooring_extender_requests" for s in f.samples) > 0
+    words = {s.labels["reason"] for f in families for s in f.samples if "reason" in s.labels}
+    assert words and words <= {str(reason) for reason in Reason}
+    lint = [str(find_tools()["promtool"]), "check", "metrics"]
+    ran = subprocess.run(lint, input=text, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
 
 
 def ask_as_a_scheduler(extender: str) -> None:
