@@ -15,7 +15,7 @@ from mooring.engine.why.phrases import span
 from mooring.model.machine import MachineState
 from mooring.run.replica import Replica
 from mooring.serve import pagerows as rows
-from mooring.serve.frames import PAGE, Framer, all_stores, whole
+from mooring.serve.frames import PAGE, Framer, all_stores, by_number, whole
 from mooring.serve.queuerows import Standing, rows_of, standings
 
 PAGED: Final = ("queue", "stores", "nodes", "racks")
@@ -142,7 +142,7 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     sums = [(row.trouble, "in trouble"), (row.moving, "on the way"), (row.ok, "fine"), (row.spare, "spare")]
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
     lines = [f"rack {rack}: {row.total} machines, {said}.", ""]
-    nodes = sorted((n for n in world.nodes() if (rows.rack_of(n) or "–") == rack), key=lambda n: n.name)
+    nodes = sorted((n for n in world.nodes() if (rows.rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))
     nodes.sort(key=lambda n: rows.news_of(n)[0] == "ok")
     width = max((len(n.name) for n in nodes[:MOST_MACHINES]), default=0) + 7
     for node in nodes[:MOST_MACHINES]:

@@ -54,6 +54,7 @@ class Chromium:
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self.complaints: list[str] = []
+        self.choosers: list[dict[str, Any]] = []
         self._reader = asyncio.create_task(self._read())
         self._drain = asyncio.create_task(self._process.stderr.read())
         return self
@@ -82,6 +83,8 @@ class Chromium:
                 waiting.set_result(data)
             elif data.get("method") == "Runtime.exceptionThrown":
                 self.complaints.append(str(data["params"]["exceptionDetails"].get("exception", data["params"])))
+            elif data.get("method") == "Page.fileChooserOpened":
+                self.choosers.append(data["params"])
             elif data.get("method") == "Log.entryAdded" and data["params"]["entry"]["level"] == "error":
                 self.complaints.append(data["params"]["entry"]["text"])
 
@@ -100,15 +103,16 @@ class Chromium:
         found = (await self.call("SystemInfo.getProcessInfo"))["processInfo"]
         return max(_share(process["id"]) for process in found if process["type"] == "renderer")
 
-    async def tab(self, url: str) -> "Tab":
-        # In a window of its own: a tab behind another is hidden, and a hidden page rests.
-        target = await self.call("Target.createTarget", url="about:blank", newWindow=True)
+    async def tab(self, url: str, *, on_top: bool = False, ours: bool = True) -> "Tab":
+        # In a window of its own: a tab behind another is hidden, and a hidden page rests. `on_top`: in the same window.
+        target = await self.call("Target.createTarget", url="about:blank", newWindow=not on_top)
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         tab = Tab(self, attached["sessionId"], target["targetId"])
         for domain in ("Page", "Runtime", "Log"):
             await tab.call(f"{domain}.enable")
         await tab.call("Page.navigate", url=url)
-        await tab.until("document.readyState === 'complete' && Boolean(window.mooring)")
+        if ours:
+            await tab.until("document.readyState === 'complete' && Boolean(window.mooring)")
         return tab
 
 
@@ -153,10 +157,20 @@ class Tab:
     async def type(self, words: str) -> None:
         await self.call("Input.insertText", text=words)
 
+    async def shape(self, width: int, height: int) -> None:
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
+        )
+
+    async def prefers(self, **features: str) -> None:
+        """`prefers(color_scheme="dark")`: what the reader's system asks for."""
+        wanted = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        await self.call("Emulation.setEmulatedMedia", features=wanted)
+
     async def picture(self, path: Path, *, dark: bool = False) -> None:
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        await self.call("Emulation.setEmulatedMedia", features=scheme)
-        await asyncio.sleep(0.4)
+        # Without motion: a bar on its way to its width would be a picture of nothing.
+        await self.prefers(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+        await self.ask("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
         answer = await self.call("Page.captureScreenshot", format="png")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))

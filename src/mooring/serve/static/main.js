@@ -3,13 +3,12 @@
 import { ask, Live, Recording } from "./source.js";
 import { empty, VIEWS } from "./state.js";
 import { make, Table, text } from "./table.js";
-import { clock, COLUMNS, span, sparkline, subject } from "./views.js";
+import { COLUMNS, sparkline, subject } from "./views.js";
+import { needed, nothing, pulse, summary } from "./words.js";
 import { Pages } from "./pages.js";
 import { Why } from "./why.js";
 
 const $ = (id) => document.getElementById(id);
-const BADGE_S = 5;
-const GREY_S = 20;
 const SPEAK_EVERY_MS = 10_000;
 
 const page = {
@@ -44,6 +43,7 @@ function schedule() {
 function drawAll() {
   drawHead();
   for (const name of VIEWS) draw(name);
+  if (page.heard && !performance.getEntriesByName("first frame").length) performance.mark("first frame");
   why.refresh(page.shown.seq);
   speak();
 }
@@ -54,19 +54,18 @@ function draw(name) {
     const list = pages[name];
     list.visit(page.filter, table.total, page.paused);
     tables[name].show({
-      count: list.count, at: (i) => list.at(i), peek: (i) => list.peek(i), find: () => -1, empty: nothing(name, table.total),
+      count: list.count, at: (i) => list.at(i), peek: (i) => list.peek(i), find: () => -1, empty: nothing(name, page, table.total),
     }, page.shown);
   } else {
     let rows = table.order.map((id) => table.rows.get(id)).filter(Boolean);
-    const hidden = table.total;
     if (page.filter) rows = rows.filter(matches);
     else if (name === "nodes" && table.total > rows.length) rows = [...rows, rest(table, rows)];
     tables[name].show({
       count: rows.length, at: (i) => rows[i], peek: (i) => rows[i], find: (id) => rows.findIndex((row) => row.id === id),
-      empty: nothing(name, hidden),
+      empty: nothing(name, page, table.total),
     }, page.shown);
   }
-  text($(`${name}-sum`), summary(name, table));
+  text($(`${name}-sum`), summary(name, table, page.view));
   if (name === "timeline") drawBars(table.sums.bars ?? {});
 }
 
@@ -85,38 +84,6 @@ function matches(row) {
   return JSON.stringify(row).toLowerCase().includes(page.filter);
 }
 
-function nothing(name, hidden) {
-  if (page.filter) return `nothing here matches “${page.filter}” (${hidden.toLocaleString("en")} hidden; Esc clears)`;
-  if (!page.heard) return "waiting for the first frame …";
-  return {
-    queue: "Nothing waits and nothing runs: nothing for you to do.",
-    stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
-    nodes: "No nodes are known yet.",
-    racks: "No racks: no machine registry, and no node carries a rack or a zone.",
-    timeline: "Nothing has happened since this Mooring began to watch.",
-  }[name];
-}
-
-function summary(name, table) {
-  const n = (value) => (value ?? 0).toLocaleString("en");
-  if (name === "nodes") {
-    const s = table.sums;
-    const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
-    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)} │ leaving ${n(s.leaving)}${unknown} │ unplaced ${n(s.unplaced)} pods`;
-  }
-  if (name === "stores") {
-    const lost = Object.keys(table.sums.lost ?? {});
-    return `${n(table.total)}, fullest first${lost.length ? ` · PD does not answer: ${lost.join(", ")}` : ""}`;
-  }
-  if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
-  if (name === "timeline") return "newest on top";
-  const s = table.sums;
-  const states = [["held", "▲", "held"], ["refused", "×", "refused"], ["runs", "●", "run"], ["waits", "○", "wait"]];
-  const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
-  const cut = page.view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (1: all)` : "";
-  return `${parts.join("  ")}${cut}`;
-}
-
 function drawBars(bars) {
   const sums = Object.entries(bars).map(([source, counts]) => [source, counts, counts.reduce((a, b) => a + b, 0)]);
   const words = sums.map(([source, counts, sum]) => `${source} ${sparkline(counts)} ${sum}`);
@@ -129,7 +96,7 @@ function drawHead() {
   text($("who"), `${head.identity ?? ""} · read-only${head.features?.length ? ` · ${head.features.join(", ")}` : ""}`);
   const n = (value) => (value ?? 0).toLocaleString("en");
   text($("needs-count"), n(head.needs));
-  text($("needs-words"), head.needs ? `: ${needed(head)}` : "");
+  text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
   text($("waits"), n(head.waits));
   text($("runs"), n(head.runs));
@@ -142,28 +109,8 @@ function drawHead() {
   text($("notes"), notes.join(" · "));
 }
 
-function needed(head) {
-  const parts = [head.needs_words];
-  if (head.needs_since) parts.push(`for ${span(page.shown.asOf - head.needs_since)}`);
-  if (head.needs_until) parts.push(`deadline in ${span(head.needs_until - page.shown.asOf)}`);
-  return parts.join(", ");
-}
-
 function drawPulse() {
-  // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
-  const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
-  const age = (performance.now() - page.heardAt) / 1000 + silent;
-  const trouble = page.trouble || (silent ? "Mooring does not hear the API server" : "");
-  const old = age < 10 ? age.toFixed(1) : Math.round(age);
-  const at = clock(page.shown.asOf);
-  const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : "";
-  let state = "live";
-  let words = `LIVE ${at}, ${old} s old${leader}`;
-  if (page.recording) { state = "recording"; words = `RECORDING ${page.file}, ${at}${page.ended ? ", its end" : ""}`; }
-  else if (!page.heard) { state = "connecting"; words = page.trouble ? `not connected: ${page.trouble}` : "connecting …"; }
-  else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${trouble ? `: ${trouble}` : ""}`; }
-  else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old${silent ? `: ${trouble}` : ""}`; }
-  if (page.paused) words = `PAUSED at ${at} · ${words}`;
+  const { state, words } = pulse(page, performance.now());
   text($("pulse"), words);
   $("pulse").dataset.state = page.paused && state === "live" ? "paused" : state;
   document.body.classList.toggle("grey", state === "grey");
@@ -174,7 +121,7 @@ function drawPulse() {
 function speak() {
   const now = performance.now();
   const { head } = page.shown;
-  let words = head.needs ? `${head.needs} need you: ${head.needs_words}` : "nothing needs you";
+  let words = head.needs ? `${head.needs} ${head.needs > 1 ? "need" : "needs"} you: ${head.needs_words}` : "nothing needs you";
   if (document.body.classList.contains("grey")) words = "the data is stale: no news from Mooring";
   if (!page.heard || words === page.said.words || now - page.said.at < SPEAK_EVERY_MS) return;
   const calm = page.said.words === "" && words === "nothing needs you"; // the usual is not worth a word
@@ -205,7 +152,7 @@ function address(about) {
 }
 
 function arrive() {
-  const wanted = decodeURIComponent(location.hash.slice(1));
+  const wanted = new URLSearchParams(`at=${location.hash.slice(1).replaceAll("+", "%2B")}`).get("at");
   if (VIEWS.includes(wanted)) go(wanted);
   else if (wanted.startsWith("why/")) why.open(wanted.slice(4), null, null);
 }
@@ -336,6 +283,7 @@ $("token-form").addEventListener("submit", () => {
   $("token-value").value = "";
 });
 setInterval(drawPulse, 250);
+window.addEventListener("hashchange", arrive);
 begin();
 arrive();
 

@@ -24,9 +24,9 @@ function put(cell, words) {
 
 const plain = (key) => (cell, row) => put(cell, row[key]);
 
-// A name too long for its cell loses its middle: both ends tell it from its siblings.
-const ENDS = 9;
+// A name too long for its cell loses its middle: both ends tell it from its siblings. The end begins at a joint.
 const LONG = 26;
+const ENDS = 14;
 const named = (key) => (cell, row) => {
   const words = String(row[key] ?? "");
   if (words.length < LONG) { cell.key = null; cell.classList.remove("cut"); put(cell, words); return; }
@@ -34,7 +34,9 @@ const named = (key) => (cell, row) => {
   cell.key = words;
   cell.classList.remove("none");
   cell.classList.add("cut");
-  cell.replaceChildren(make("span", "", words.slice(0, -ENDS)), make("span", "", words.slice(-ENDS)));
+  const joint = words.slice(-ENDS).search(/[-/ .]/);
+  const end = words.length - ENDS + (joint < 0 ? ENDS / 2 : joint);
+  cell.replaceChildren(make("span", "", words.slice(0, end)), make("span", "", words.slice(end)));
 };
 
 // The line that stands for all nodes with nothing to say has one cell only.
@@ -74,28 +76,28 @@ export const COLUMNS = {
     { name: "op", cls: "c-op", fill: plain("op") },
     { name: "source", cls: "c-source", fill: plain("source") },
     { name: "what", cls: "c-main", fill: named("what") },
-    { name: "step", cls: "c-more", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
-    { name: "waits for", cls: "c-more", fill: plain("waits") },
-    { name: "missing", cls: "num", fill: plain("missing") },
-    { name: "held by", cls: "c-more", fill: by },
+    { name: "step", cls: "c-more c-step", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
+    { name: "waits for", cls: "c-more", fill: named("waits") },
+    { name: "missing", cls: "num c-missing", fill: plain("missing") },
+    { name: "held by", cls: "c-more c-by", fill: by },
     { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
     { name: "deadline", cls: "num", fill: (cell, row, s) => put(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "") },
   ],
   stores: [
     { name: "store", cls: "c-main", fill: named("id") },
-    { name: "pod", fill: named("pod") },
-    { name: "node", fill: plain("node") },
-    { name: "rack", fill: plain("rack") },
+    { name: "pod", cls: "c-wide", fill: named("pod") },
+    { name: "node", cls: "c-wide", fill: plain("node") },
+    { name: "rack", cls: "c-wide", fill: plain("rack") },
     { name: "", label: "use as a bar", cls: "bar", fill: bar },
     { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}`) },
-    { name: "leaders", cls: "num", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
+    { name: "leaders", cls: "num c-wide", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
     { name: "held by", cls: "c-more", fill: held },
   ],
   nodes: [
     { name: "node", cls: "over c-main", fill: (cell, row) => text(cell, row.list ? row.id : `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
     { name: "class", cls: "c-last", fill: unlessList(plain("cls")) },
     { name: "rack", cls: "c-rack", fill: unlessList(plain("rack")) },
-    { name: "pods", cls: "c-more", fill: unlessList(pods) },
+    { name: "pods", cls: "c-more c-step", fill: unlessList(pods) },
     { name: "news", cls: "c-more", fill: unlessList(news) },
   ],
   racks: [
@@ -157,7 +159,8 @@ function held(cell, row) {
   const waiting = row.waiting ?? [];
   if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waits" : `${waiting.length} wait`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
   if (row.evicting) parts.push("leaders leave");
-  if (row.state && row.state !== "Up") parts.unshift(`store is ${row.state}`);
+  const told = (row.held ?? []).some(([, , kind]) => kind === "fact"); // a fact says so in its own words
+  if (row.state && row.state !== "Up" && !told) parts.unshift(`store is ${row.state}`);
   put(cell, parts.join(" · "));
 }
 
@@ -175,12 +178,11 @@ function news(cell, row, s) {
 }
 
 function rack(cell, row) {
-  const parts = [];
-  if (row.trouble) parts.push(`▲ ${row.trouble} in trouble`);
-  if (row.moving) parts.push(`~ ${row.moving} on the way`);
-  parts.push(`● ${row.ok} fine`);
-  if (row.spare) parts.push(`– ${row.spare} spare`);
-  text(cell, row.moving || row.trouble ? parts.join("  ") : `${parts.join("  ")}, nothing to see`);
+  const sums = [["▲", row.trouble, "in trouble"], ["~", row.moving, "on the way"], ["●", row.ok, "fine"], ["–", row.spare, "spare"]];
+  const there = sums.filter(([, count]) => count);
+  cell.setAttribute("aria-label", there.map(([, count, word]) => `${count} ${word}`).join(", "));
+  const signs = there.map(([sign, count]) => `${sign} ${count}`).join("\u2002");
+  text(cell, row.moving || row.trouble ? signs : `${signs}, nothing to see`);
 }
 
 function glyphs(cell, row) {

@@ -72,8 +72,9 @@ export class Why {
 
   _say(words) {
     const shown = this.panel.querySelector("#why-text");
-    const first = words.indexOf("\n") < 0 ? words.length : words.indexOf("\n");
-    if (shown.textContent !== words) shown.replaceChildren(make("b", "", words.slice(0, first)), words.slice(first));
+    // Line by line, so that a long one goes on below its own words; the first is the answer.
+    if (shown.textContent !== words)
+      shown.replaceChildren(...words.split(/(?<=\n)/).map((line, k) => make(k ? "span" : "b", "line", line)));
     const about = named(words).filter((s) => s !== this._subject).slice(0, MOST_NAMED);
     const more = this.panel.querySelector("#why-more");
     if (more.dataset.named === about.join()) return;
