@@ -1,6 +1,7 @@
 """The command as a user meets it: exit codes, errors in a sentence, help that teaches."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,27 @@ def test_a_stream_that_the_caller_closed(closed):
     said, event = "-:1: not a JSON object", '{"at":0.0,"event":"ignored","reason":"invalid"}\n'
     assert (done.returncode, done.stdout) == (0, "" if closed == 1 else event)
     assert done.stderr.startswith(said if closed == 1 else "") and "Traceback" not in done.stderr
+
+
+def test_run_ends_politely_before_it_has_begun(tmp_path):
+    """SIGTERM is exit 0 from the first moment, also while the API server has not answered yet."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        config = tmp_path / "kubeconfig"
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config.write_text(
+            "current-context: c\n"
+            f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+            "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+            "users: [{name: u, user: {token: x}}]\n"
+        )
+        command = [sys.executable, "-m", "mooring", "run", "--kubeconfig", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+            asked, _ = silent.accept()
+            running.terminate()
+            said = running.communicate(timeout=60)[1]
+            asked.close()
+    assert (running.returncode, said) == (0, "")
 
 
 def test_every_command_has_help_with_an_example():
