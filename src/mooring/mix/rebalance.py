@@ -20,6 +20,7 @@ from mooring.mix.health import Health
 from mooring.mix.labels import AFFINITY, CONFLICT, DELETION_COST, RELAXED, RESERVATION, SLOT, slot_of
 from mooring.mix.slots import class_of, ordinal_slot
 from mooring.mix.targets import Target
+from mooring.mix.wording import counted
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Pod
 from mooring.model.instructions import Patch
@@ -28,6 +29,8 @@ from mooring.model.reasons import Reason
 from mooring.world.read import WorldRead
 
 _KNOWN: Final = (NodeClass.ON_DEMAND, NodeClass.SPOT)
+#: What a person can do about rules of his own that contradict the mode.
+CHANGE_RULES: Final = "change the node rules of its pod template, or its mode"
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +62,8 @@ def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> 
     if have > wanted and to_spot:
         return _moves(health, target, world, NodeClass.SPOT, wanted, have)
     if health.exposed:
-        detail = f"{len(health.exposed)} on-demand replica(s) of {health.workload.name} run on spot nodes"
+        stray = counted(len(health.exposed), "on-demand replica")
+        detail = f"{stray} of {health.workload.name} on spot nodes"
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in health.exposed)
         return Plan(wanted, have, len(health.exposed), found)
     return Plan(wanted, have)
@@ -77,8 +81,8 @@ def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:
     """Why nobody of a workload that is off its target can go: the reason, in words, and what would help."""
     tied = [pod for pod in health.pods if CONFLICT in pod.annotations]
     if tied:
-        words = f"{len(tied)} pod(s) cannot go elsewhere: {tied[0].annotations[CONFLICT]}"
-        return Reason.CONFLICT, words, "change the node rules of its pod template, or its mode"
+        words = f"{counted(len(tied), 'pod')} tied to the other class: {tied[0].annotations[CONFLICT]}"
+        return Reason.CONFLICT, words, CHANGE_RULES
     adrift = sorted({pod.node for pod in health.pods if pod.node and class_of(pod, world) not in _KNOWN})
     if adrift:
         words = f"the class of {adrift[0]}{f' and {len(adrift) - 1} more' if adrift[1:] else ''} is not known"

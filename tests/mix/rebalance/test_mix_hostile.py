@@ -26,7 +26,7 @@ def test_a_workload_whose_own_rules_tie_it_to_spot_is_held_in_words():
         assert (verdict.state, verdict.reason) == (State.HELD, Reason.CONFLICT)
         assert verdict.detail == (
             "majority-in-on-demand wants 2 of 3 on on-demand, has 0; "
-            "3 pod(s) cannot go elsewhere: its nodeSelector asks for spot nodes, its slot is on-demand"
+            "3 pods tied to the other class: its nodeSelector asks for spot nodes, its slot is on-demand"
         )
         assert "mode" in verdict.remedy
 
