@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve" / "page"))
 from chromium import Chromium, NoBrowser
 
+from mooring import __version__ as version
 from mooring.kube import HttpKubeApi, load
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
@@ -368,3 +369,21 @@ def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: st
         time.sleep(0.2)
     with pytest.raises(LabError, match="PodSecurity"):
         lab.kubectl("run", "plain", "--image=example.org/c:1", "-n", namespace)
+
+
+def test_kubectl_finds_its_plug_in(lab: Lab):
+    """`kubectl mooring …` runs us, and its Tab asks us: by the two programs that the package installs."""
+    programs = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KUBECONFIG": str(lab.kubeconfig)}
+
+    def kubectl(*words: str) -> str:
+        command = [str(lab.binaries["kubectl"]), *words]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert kubectl("mooring", "--version").strip() == version
+    assert kubectl("__complete", "mooring", "doc").splitlines() == ["doctor", ":4"]
+    assert kubectl("__complete", "mooring", "doctor", "--sho").splitlines()[0] == "--short"
+    # The cluster is the one kubectl talks to.
+    assert '"well":true' in kubectl("mooring", "doctor", "--pre", "-o", "json").replace(" ", "")
