@@ -24,7 +24,6 @@ from mooring.kube import HttpKubeApi, load
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
-from mooring.lab.tools import find_tools
 from mooring.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.model.reasons import Reason
 from mooring.run import metrics
@@ -348,17 +347,10 @@ def cut_one_right(lab: Lab) -> None:
     lab.kubectl("replace", "-f", "-", input=json.dumps(role))
 
 
-@pytest.mark.parametrize("how", ["manifests", "chart"])
-def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str, how: str):
+def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str):
     """Applied for real where Pod Security enforces `restricted`: both replicas are created; a plain pod is refused."""
-    if how == "chart":
-        chart = Path(__file__).parents[2] / "deploy/chart/mooring"
-        command = [find_tools()["helm4"], "template", "m", str(chart), "-n", namespace, "--set=features.mix=true"]
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        lab.kubectl("create", "namespace", namespace)
-    else:
-        text = mooring("manifests", "--namespace", namespace, "--features", "mix=true").stdout
-        lab.kubectl("apply", "-f", "-", input=text.partition("---")[0])
+    text = mooring("manifests", "--namespace", namespace, "--features", "mix=true").stdout
+    lab.kubectl("apply", "-f", "-", input=text.partition("---")[0])
     lab.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
     lab.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", input=text)
     lab.kubectl("apply", "--server-side", "-f", "-", input=text)
