@@ -24,6 +24,7 @@ from mooring.kube import HttpKubeApi, load
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from mooring.lab.tools import find_tools
 from mooring.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.model.reasons import Reason
 from mooring.run import metrics
