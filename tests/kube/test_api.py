@@ -188,8 +188,11 @@ async def test_an_event_of_a_megabyte_and_a_half_passes(script, api, words):
     assert [e.object.name async for e in api.watch(Kind.POD)] == ["big", "small"]
 
 
+DEEP = b'{"type":"ADDED","object":{"metadata":{"name":"a"},"else":' + b"[" * 3000 + b"]" * 3000 + b"}}\n"
+
+
 @pytest.mark.parametrize(
-    "garbage", [b"\n", b"null\n", b'{"type":"ADDED"}\n', b'{"type":"NEW","object":{}}\n', b"\xff\n"]
+    "garbage", [b"\n", b"null\n", b'{"type":"ADDED"}\n', b'{"type":"NEW","object":{}}\n', b"\xff\n", DEEP]
 )
 async def test_garbage_in_a_stream_is_said_to_be_garbage(script, api, words, garbage):
     """A line that is no event ends the stream with one sentence; what came before it counts."""

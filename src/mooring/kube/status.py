@@ -58,7 +58,7 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
     """The Status in a body; whatever else is in there (a proxy's page) becomes its message."""
     try:
         status = _STATUS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         status = None
     if status is not None and status.kind == "Status":
         return status

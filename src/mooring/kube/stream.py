@@ -43,7 +43,7 @@ _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 def read_page(kind: Kind, body: bytes) -> Page:
     try:
         items, version, token = wire.decode_list(kind, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenStream(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
     if not version:
         raise BrokenStream(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
@@ -66,5 +66,5 @@ def read_line(kind: Kind, line: bytes) -> WatchEvent:
                 return WatchEvent("ERROR", code=status.code, message=status.message or status.reason)
             case other:
                 raise BrokenStream(f"watch {kind}: an event of unknown type {other[:40]!r}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenStream(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
