@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 PAGE: Final = 200
 NODES_PER_SLICE: Final = 250
-PODS_PER_SLICE: Final = 20_000
+PODS_PER_SLICE: Final = 10_000
 #: A row counts the pods of its node, by workload.
 ROWS_PER_SLICE: Final = 10
 #: Above this many nodes they are walked at every fourth tick only.
@@ -88,7 +88,9 @@ class Framer:
             return None
         engine, now = replica.engine, replica.shell.now()
         queue = _queue(engine)
+        await asyncio.sleep(0)
         stores = _stores(engine)
+        await asyncio.sleep(0)
         if self._tick % 4 == 0 or len(self.node_names) < MANY_NODES:
             await self._walk(replica)
         self._tick += 1
@@ -127,6 +129,7 @@ class Framer:
                 unplaced += 1
             if number % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
+        await asyncio.sleep(0)
         news.sort(key=lambda n: (n.ready == "True", by_number(n.name)))
         shown: dict[str, Any] = {}
         for number, node in enumerate(news[:PAGE], 1):
@@ -134,7 +137,9 @@ class Framer:
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": unplaced, "quiet": len(quiet)})
+        await asyncio.sleep(0)
         self.node_names = [n.name for n in news] + sorted(quiet, key=by_number)
+        await asyncio.sleep(0)
         machines = world.machines()
         racks = rows.rack_rows(rows.machine_states(machines, at_address) if machines else states)
         loud = [r for r in racks if r.glyphs]

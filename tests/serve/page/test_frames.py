@@ -1,5 +1,6 @@
 """Frames: built once for all, sent as differences that add up to the whole."""
 
+import asyncio
 import itertools
 import json
 import re
@@ -158,6 +159,7 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
 
     class Still(Framer):
         async def build(self):
+            await asyncio.sleep(0.01)
             return Frame(1.0, {"n": hub.built}, {name: Table() for name in VIEWS})
 
     hub = Hub(Still(lambda: None), tick_s=3600)
@@ -165,11 +167,12 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
     app.add_routes([web.get("/s", hub.serve)])
     app.on_shutdown.append(hub.hang_up)
     async with TestClient(TestServer(app)) as client:
-        streams = [await client.get("/s") for _ in range(10)]
+        streams = await asyncio.gather(*(client.get("/s") for _ in range(10)))
         for stream in streams:
             assert (await stream.content.readline()) == b"event: snapshot\n"
             await stream.content.readuntil(b"\n\n")
         before = hub.built
+        assert before == 1, "all of them came at once, and waited for the same frame"
         for _ in range(3):
             await hub.tick()
             for stream in streams:
