@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from mooring.cli import app
 from mooring.model.kinds import Kind
 from mooring.ports import NotFound, Page, Unanswered
 from mooring.run.config import Config
@@ -85,6 +86,22 @@ async def test_it_goes_on_after_every_failure():
     assert all(f.seen and f.fix for f in wrong)
     groups = list(dict.fromkeys(f.group for f in found))
     assert groups == ["cluster", "rights", "mooring", "webhooks", "extender", "fleet", "pd", "marks", "settings"]
+
+
+async def test_every_fix_is_for_this_installation_and_can_be_typed():
+    """The namespace that was asked about, not the usual one; what is ours parses; the rights of all that is on are given
+    back together, since whatever is not named would lose its own."""
+    on = dict.fromkeys(("fleet", "handoff", "home", "mix"), True)
+    config = Config(namespace="elsewhere", features=on, listen_extender="127.0.0.1:9")
+    wrong = [f for f in await examine(patient(Api(), config)) if f.code]
+    assert not [f.fix for f in wrong if "mooring-system" in f.fix]
+    (fix,) = {f.fix for f in wrong if f.code == "MO202"}
+    assert "--rights --namespace elsewhere --features fleet=true,handoff=true,home=true,mix=true | kubectl apply" in fix
+    typed = [f.fix.partition("   ")[0].partition(" | ")[0] for f in wrong if f.fix.startswith("mooring ")]
+    ours = [words for words in typed if not re.search(r"…|[A-Z]{4}", words)]
+    assert len(ours) > 2
+    for words in ours:
+        app.parse_args(words.removeprefix("mooring "), exit_on_error=False, print_error=False)
 
 
 async def test_before_an_installation_only_what_the_cluster_must_bring_is_looked_at():

@@ -254,6 +254,10 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         codes = {(f["code"], f["seen"]) for f in json.loads(ran.stdout)["findings"] if f["level"] == "error"}
         assert ran.returncode == 1 and len(codes) >= 1
         assert all(code == "MO202" and "may not create pods/eviction" in seen for code, seen in codes), codes
+        (fix,) = {f["fix"] for f in json.loads(ran.stdout)["findings"] if f["code"] == "MO202"}
+        lab.kubectl("apply", "-f", "-", input=mooring(*fix.partition(" | ")[0].split()[1:]).stdout)
+        ran = mooring(*doctor, "--wait", "30", MOORING_LISTEN_EXTENDER=replica.extender)
+        assert ran.returncode == 0, ran.stdout
         held = mooring("cleanup", "--yes", *common)
         assert held.returncode == 3 and "stop it first" in held.stderr
     finally:

@@ -25,19 +25,22 @@ def manifests(
     namespace: str = "mooring-system",
     replicas: Whole = 2,
     sabakan_url: str = "",
+    rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Print Namespace, ServiceAccount, roles, Deployment, Services, budget, priority and network policy.
 
-    Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl.
+    Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl. Name every
+    feature that is to be on: what is not named is off, and without its rights.
 
     Example: mooring manifests --features handoff=true --image registry.example/mooring:0.1.0 | kubectl apply -f -
+    Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """
     import yaml
 
     from mooring.run.config import is_namespace
     from mooring.run.features import BadFeatures, parse_features
-    from mooring.run.manifests import Install
+    from mooring.run.manifests import RIGHTS, Install
     from mooring.run.manifests import manifests as objects
 
     try:
@@ -55,7 +58,7 @@ def manifests(
         replicas=replicas,
         sabakan_url=sabakan_url,
     )
-    found = objects(install)
+    found = [o for o in objects(install) if not rights or o["kind"] in RIGHTS]
     if output is Format.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": found})
     else:

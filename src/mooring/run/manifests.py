@@ -16,6 +16,8 @@ HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
 #: Where we go: DNS, API servers, PD, sabakan, the other replica.
 EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
 USER: Final = 65532
+#: The kinds that say who we are and what we may do.
+RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
 Json = dict[str, Any]
 

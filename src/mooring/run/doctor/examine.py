@@ -62,10 +62,10 @@ async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Fin
     async def ask(path: str) -> Any:
         return await _ask(session, patient, path)
 
-    found = await living.answers(ask, patient.server, config.on())
+    found = await living.answers(ask, patient.server, config.on(), config.namespace)
     found.append(await living.leader(patient.api, config.namespace, config.lease_name, patient.clock.now()))
     on = await _features(patient, session)
-    found += await living.webhooks(patient.api, on="mix" in on)
+    found += await living.webhooks(patient.api, config.namespace, on="mix" in on)
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))

@@ -36,10 +36,10 @@ PROBE: Final[Mapping[str, Any]] = {
 }
 
 
-async def answers(ask: Ask, server: str, features: frozenset[str]) -> list[Finding]:
+async def answers(ask: Ask, server: str, features: frozenset[str], namespace: str) -> list[Finding]:
     status = await ask("/api/v1/status")
     if status is None:
-        fix = "kubectl -n mooring-system port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
+        fix = f"kubectl -n {namespace} port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
         return [ill("mooring", "MO301", f"Mooring answers at {server}", "nobody answers there", fix)]
     found = [
         well("mooring", f"Mooring answers ({status['identity']}, features: {', '.join(status['features']) or 'none'})")
@@ -79,7 +79,7 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
     return well("mooring", f"{holder} leads")
 
 
-async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
+async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Finding]:
     """Configured, and reached: a workload with a mode that does not exist is offered, dry; we must refuse it."""
     there = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
@@ -105,7 +105,7 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
             ]
         return [well("webhooks", "mix is off, and no webhook is configured")]
     if len(there) < 2:
-        fix = "the leader writes them: kubectl -n mooring-system logs deploy/mooring | grep -i webhook"
+        fix = f"kubectl -n {namespace} logs deploy/mooring | grep -i webhook   (the leader writes them)"
         return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
     found = [well("webhooks", "webhook configurations are there")]
     what = "the API server reaches the webhook"
@@ -118,7 +118,7 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
     except PortError as error:
         return [*found, skipped("webhooks", what, str(error))]
     seen = "a workload with a mode that does not exist was admitted: the call failed, and failurePolicy is Ignore"
-    fix = "kubectl -n mooring-system get endpointslices,networkpolicies; does the API server reach port 9443?"
+    fix = f"kubectl -n {namespace} get endpointslices,networkpolicies   (does the API server reach port 9443?)"
     return [*found, ill("webhooks", "MO402", what, seen, fix)]
 
 
@@ -184,7 +184,7 @@ def marks(
     for where, text, many in _marked(pods, nodes, clusters):
         read: Mapping[str, Mark] | None = read_marks(text) if many else _alone(text)
         if read is None:
-            fix = f"kubectl annotate {where}-   (nothing of ours will touch it)"
+            fix = f"{_annotate(where)}-   (nothing of ours will touch it)"
             found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
             continue
         read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
@@ -215,6 +215,13 @@ def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
         fix = f"mooring cleanup --feature {feature} --yes   (or switch {feature} on until it has ended)"
         found.append(ill("marks", "MO703", f"what {feature} began", seen, fix))
     return found
+
+
+def _annotate(where: str) -> str:
+    """`pod/shop/web-1 KEY` → `kubectl -n shop annotate pod web-1 KEY`."""
+    what, _, key = where.partition(" ")
+    kind, *namespace, name = what.split("/")
+    return " ".join(["kubectl", *(["-n", *namespace] if namespace else []), "annotate", kind, name, key])
 
 
 def _alone(text: str) -> dict[str, Mark] | None:
