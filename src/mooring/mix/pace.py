@@ -8,6 +8,9 @@ from typing import Final
 
 import msgspec
 
+#: Short of the day after which what was tried is forgotten.
+_LONGEST_RETURN_S: Final = 12 * 3600.0
+
 
 class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: A workload is left alone until nothing about it has changed for this long.
@@ -25,7 +28,7 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     to_spot: bool = True
     #: A pod that fell back to on-demand returns when spot has had room for this long …
     room_for_s: float = 600.0
-    #: … and not sooner than this after the last one of its workload.
+    #: … and not sooner than this after the last one of its workload; twice as late after each that came back.
     return_every_s: float = 600.0
     #: How many housekeeping moves may be under way in the whole cluster. A notice is not bound by it.
     at_once: int = 10
@@ -35,6 +38,11 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def pause(self, attempts: int) -> float:
         """How long to leave a workload alone after so many failures in a row."""
         return min(self.longest_pause_s, self.pause_s * 2.0 ** max(0, attempts - 1))
+
+    def return_after(self, attempts: int) -> float:
+        """How long after the last return to spot the next may be, when so many in a row came back. Only money is at
+        stake, so whatever draws the pods away is soon left alone."""
+        return min(max(_LONGEST_RETURN_S, self.return_every_s), self.return_every_s * 2.0 ** min(attempts, 20))
 
 
 class Sign(StrEnum):

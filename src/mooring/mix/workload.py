@@ -206,7 +206,7 @@ class Rebalance:
             since.pop(self.workload.uid, None)
             return self._without_room(found[0], words, "")
         began = since.setdefault(self.workload.uid, self.now)
-        due = max(began + self.pace.room_for_s, self.note.last_move + self.pace.return_every_s)
+        due = max(began + self.pace.room_for_s, self.note.last_move + self.pace.return_after(self.note.attempts))
         if self.now < due:
             return self._waits(Reason.COOLDOWN, f"{words}; they return from {due - self.now:.0f} s on", due)
         case = self._guarded(found, len(away), words)

@@ -3,7 +3,7 @@
 from mix_stage import Stage
 
 from mooring.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
-from mooring.mix.pace import INTERRUPT_AT, NoticePolicy, OnNotice
+from mooring.mix.pace import INTERRUPT_AT, NoticePolicy, OnNotice, RebalancePolicy
 from mooring.mix.policy import MixPolicy
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason, State
@@ -209,6 +209,48 @@ def test_a_rollout_at_full_surge_with_two_replica_sets_and_a_scaling_autoscaler_
         assert stage.moves(writes) == []
 
     Stage().play(scene)
+
+
+def test_a_leader_that_dies_in_the_middle_of_a_burst_costs_no_place():
+    """M4: reservations die with their leader; the next one counts what it sees, and what came out wrong is mended."""
+
+    async def scene(stage: Stage) -> None:
+        stage.rig.start()
+        await stage.rig.sleep(5.0)
+        stage.cluster.deployment(NAMESPACE, "web", 60, labels=switched_on("majority-in-on-demand"))
+        await stage.rig.until(lambda: len(stage.cluster.pods(NAMESPACE, "web")) >= 20, every_s=0.01)
+        leader = stage.rig.leader()
+        assert leader is not None
+        stage.rig.kill(leader.identity)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 60)
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 31, 1800.0)
+        await stage.until_quiet()
+        await stage.rig.sleep(60.0)
+        assert physical(stage.rig, "web") == ["on-demand"] * 31 + ["spot"] * 29
+        assert sorted(_slots(stage, "web").values(), key=int) == [str(i) for i in range(60)]
+
+    Stage(on_demand=6, spot=6).play(scene)
+
+
+def test_a_preference_of_the_users_own_is_not_fought_for_ever():
+    """M9, M10: the user draws the pod to on-demand nodes harder than we draw it to spot: it is sent back ever more
+    rarely, since nothing but money is at stake."""
+
+    async def scene(stage: Stage) -> None:
+        drawn = {"matchExpressions": [{"key": CAPACITY, "operator": "In", "values": ["on-demand"]}]}
+        named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+        preferred = [{"weight": 100, "preference": one} for one in (drawn, named)]
+        affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+        await stage.deployed(
+            "web", 1, "all-in-spot", template=manifests.pod_template({"app": "web"}, affinity=affinity)
+        )
+        assert physical(stage.rig, "web") == ["on-demand"]
+        await stage.rig.sleep(24 * 60.0)
+        assert 2 <= len(stage.moves()) <= 5
+        assert physical(stage.rig, "web") == ["on-demand"]
+
+    pace = RebalancePolicy(room_for_s=60, return_every_s=60, pause_s=6, longest_pause_s=180)
+    Stage(MixPolicy(rebalance=pace), on_demand=1, spot=1).play(scene)
 
 
 def test_recreate_is_never_run_side_by_side():

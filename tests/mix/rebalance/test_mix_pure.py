@@ -299,6 +299,13 @@ def test_pauses_double_up_to_half_an_hour():
     assert [pace.pause(n) for n in (1, 2, 3, 6, 20)] == [60, 120, 240, 1800, 1800]
 
 
+def test_returns_to_spot_that_fail_become_rare():
+    """M10: 10, 20, 40 minutes … half a day; nothing but money is at stake."""
+    pace = RebalancePolicy()
+    assert [pace.return_after(n) / 60 for n in (0, 1, 2, 6, 7, 99)] == [10, 20, 40, 640, 720, 720]
+    assert RebalancePolicy(return_every_s=86400.0).return_after(3) == 86400.0
+
+
 def test_spot_wins_where_labels_contradict():
     """B6: calling a spot node on-demand would break a floor without a sign."""
     labels = {CAPACITY: "on-demand", "karpenter.sh/capacity-type": "spot"}
