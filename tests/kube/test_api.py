@@ -188,7 +188,16 @@ async def test_an_event_of_a_megabyte_and_a_half_passes(script, api, words):
     assert [e.object.name async for e in api.watch(Kind.POD)] == ["big", "small"]
 
 
-DEEP = b'{"type":"ADDED","object":{"metadata":{"name":"a"},"else":' + b"[" * 3000 + b"]" * 3000 + b"}}\n"
+DEEP = b'{"type":"ADDED","object":{"metadata":{"name":"a"},"else":' + b"[" * 20_000 + b"]" * 20_000 + b"}}\n"
+
+
+async def test_an_object_that_nests_as_deep_as_the_api_server_allows(script, api, words):
+    """One odd object must not cost the others: a TidbCluster's free-form fields may nest 10,000 deep."""
+    deep = b'{"metadata":{"name":"a","uid":"u","resourceVersion":"5"},"else":' + b"[" * 9_000 + b"]" * 9_000 + b"}"
+    script.stream(b'{"type":"ADDED","object":' + deep + b"}\n", words.line("ADDED", words.pod("b", 6)))
+    assert [e.object.name async for e in api.watch(Kind.TIDB_CLUSTER)] == ["a", "b"]
+    script.answer(200, b'{"metadata":{"resourceVersion":"5"},"items":[' + deep + b"]}")
+    assert [o.name for o in (await api.list(Kind.TIDB_CLUSTER)).items] == ["a"]
 
 
 @pytest.mark.parametrize(
