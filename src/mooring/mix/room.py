@@ -5,30 +5,34 @@ Without this question a replica is evicted, comes back where it was, and is evic
 """
 
 from collections.abc import Collection, Iterable
+from enum import StrEnum
 
 import msgspec
 
 from mooring.mix.affinity import requirement
 from mooring.mix.wording import counted
 from mooring.model.capacity import CapacityRules, NodeClass
-from mooring.model.cluster import Node, Pod, PodShape, SelectorTerm, Toleration
+from mooring.model.cluster import Node, Pod, PodShape, SelectorTerm, Toleration, Volume
 from mooring.world.read import WorldRead
 
 #: How long an answer may be used again for pods of the same needs.
 FRESH_S = 1.0
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-_OWN_RULES = "excluded by its own node rules"
-#: In the order in which they are told.
-_CAUSES = (
-    "about to go",
-    "cordoned",
-    "not Ready",
-    _OWN_RULES,
-    "with a taint that it does not tolerate",
-    "out of reach of its volumes",
-    "full",
-)
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Bar(StrEnum):
+    """What keeps a pod off a node, in the order in which it is told."""
+
+    DOOMED = "about to go"
+    CORDONED = "cordoned"
+    NOT_READY = "not Ready"
+    OWN_RULES = "excluded by its own node rules"
+    TAINTED = "with a taint that it does not tolerate"
+    SHARED = "with a replica that it may not stand beside"
+    VOLUMES = "out of reach of its volumes"
+    FULL = "full"
 
 
 class Lack(msgspec.Struct, frozen=True):
@@ -53,21 +57,17 @@ class Room:
     ) -> bool:
         """Room for this pod and for `others` like it that are on their way to the same class."""
         self._freshen(now)
-        shape, key = pod.shape, (_needs(pod.shape), wanted, others)
-        volumes = world.volumes_of(pod) if pod.claims else ()
-        if not volumes and key in self._answers:
+        key = (_needs(pod.shape), wanted, others)
+        alone = bool(pod.claims or pod.shape.anti_affinity_keys)
+        if not alone and key in self._answers:
             return self._answers[key] > others
-        terms, tolerations = self._own_terms(shape), self._tolerations(shape, wanted)
-        count = 0
+        asked, count = self._asked(pod, wanted, world), 0
         for node in world.nodes_of_class(wanted):
-            if node.name in doomed or not _open(node, tolerations) or not _matches(node, shape, terms):
-                continue
-            if any(not _term_matches(v.required_terms, node) for v in volumes):
-                continue
-            count += _copies(node, shape, world)
-            if count > others:
-                break
-        if not volumes:
+            if not _bar(node, asked, doomed):
+                count += _copies(node, pod.shape, world)
+                if count > others:
+                    break
+        if not alone:
             self._answers[key] = count
         return count > others
 
@@ -75,41 +75,31 @@ class Room:
         """Why no node of this class would take the pod, as kube-scheduler counts: "4 nodes: 3 cordoned, 1 full"."""
         self._freshen(now)
         key = (_needs(pod.shape), wanted)
-        if not pod.claims and key in self._lacks:
+        alone = bool(pod.claims or pod.shape.anti_affinity_keys)
+        if not alone and key in self._lacks:
             return self._lacks[key]
-        terms, tolerations = self._own_terms(pod.shape), self._tolerations(pod.shape, wanted)
-        volumes, causes, nodes = world.volumes_of(pod) if pod.claims else (), dict.fromkeys(_CAUSES, 0), 0
-        for node in world.nodes_of_class(wanted):
-            nodes += 1
-            if node.name in doomed:
-                causes["about to go"] += 1
-            elif node.unschedulable:
-                causes["cordoned"] += 1
-            elif node.ready != "True" or node.deletion_at is not None:
-                causes["not Ready"] += 1
-            elif not _matches(node, pod.shape, terms):
-                causes[_OWN_RULES] += 1
-            elif not _open(node, tolerations):
-                causes["with a taint that it does not tolerate"] += 1
-            elif any(not _term_matches(v.required_terms, node) for v in volumes):
-                causes["out of reach of its volumes"] += 1
-            else:
-                causes["full"] += 1
+        asked, causes = self._asked(pod, wanted, world), dict.fromkeys(Bar, 0)
+        nodes = world.nodes_of_class(wanted)
+        for node in nodes:
+            causes[_bar(node, asked, doomed) or Bar.FULL] += 1
         told = ", ".join(f"{count} {cause}" for cause, count in causes.items() if count)
-        words = f"{counted(nodes, 'node')}: {told}" if nodes else f"there is no {wanted} node"
-        found = Lack(words, by_own_rules=0 < nodes == causes[_OWN_RULES])
-        if not pod.claims:
+        words = f"{counted(len(nodes), 'node')}: {told}" if nodes else f"there is no {wanted} node"
+        found = Lack(words, by_own_rules=0 < len(nodes) == causes[Bar.OWN_RULES])
+        if not alone:
             self._lacks[key] = found
         return found
+
+    def _asked(self, pod: Pod, wanted: NodeClass, world: WorldRead) -> "_Asked":
+        shape = pod.shape
+        tolerations = (*shape.tolerations, *self._spot_tolerations) if wanted is NodeClass.SPOT else shape.tolerations
+        volumes = world.volumes_of(pod) if pod.claims else ()
+        return _Asked(shape, self._own_terms(shape), tolerations, volumes, _taken(pod, world))
 
     def _freshen(self, now: float) -> None:
         if now >= self._at + FRESH_S or now < self._at:
             self._at = now
             self._answers.clear()
             self._lacks.clear()
-
-    def _tolerations(self, shape: PodShape, wanted: NodeClass) -> tuple[Toleration, ...]:
-        return (*shape.tolerations, *self._spot_tolerations) if wanted is NodeClass.SPOT else shape.tolerations
 
     def _own_terms(self, shape: PodShape) -> tuple[SelectorTerm, ...] | None:
         """What the user requires, without what we added when the pod was admitted."""
@@ -129,10 +119,45 @@ def _needs(shape: PodShape) -> tuple[object, ...]:
     return shape.cpu_milli, shape.memory_bytes, shape.tolerations, selector, shape.required_terms
 
 
-def _open(node: Node, tolerations: Iterable[Toleration]) -> bool:
-    if node.unschedulable or node.ready != "True" or node.deletion_at is not None:
-        return False
-    return all(t.effect not in _BLOCKING or any(one.tolerates(t) for one in tolerations) for t in node.taints)
+class _Asked(msgspec.Struct, frozen=True):
+    shape: PodShape
+    terms: tuple[SelectorTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+    volumes: tuple[Volume, ...]
+    #: Where its anti-affinity lets no second replica stand: (topology key, value).
+    taken: frozenset[tuple[str, str]]
+
+
+def _taken(pod: Pod, world: WorldRead) -> frozenset[tuple[str, str]]:
+    keys = pod.shape.anti_affinity_keys
+    if not keys or pod.owner is None:
+        return frozenset()
+    siblings = [p for p in world.pods_owned_by(pod.owner.uid) if p.uid != pod.uid and p.active and p.node]
+    nodes = [node for node in (world.node(p.node) for p in siblings) if node is not None]
+    return frozenset((key, value) for node in nodes for key in keys if (value := _domain(node, key)))
+
+
+def _domain(node: Node, key: str) -> str:
+    return node.labels.get(key, node.name if key == _HOSTNAME else "")
+
+
+def _bar(node: Node, asked: _Asked, doomed: Collection[str]) -> Bar | None:
+    """The first thing that keeps the pod off this node; None: nothing but, perhaps, its size."""
+    if node.name in doomed:
+        return Bar.DOOMED
+    if node.unschedulable:
+        return Bar.CORDONED
+    if node.ready != "True" or node.deletion_at is not None:
+        return Bar.NOT_READY
+    if not _matches(node, asked.shape, asked.terms):
+        return Bar.OWN_RULES
+    if any(t.effect in _BLOCKING and not any(one.tolerates(t) for one in asked.tolerations) for t in node.taints):
+        return Bar.TAINTED
+    if asked.taken and any((key, _domain(node, key)) in asked.taken for key in asked.shape.anti_affinity_keys):
+        return Bar.SHARED
+    if asked.volumes and any(not _term_matches(v.required_terms, node) for v in asked.volumes):
+        return Bar.VOLUMES
+    return None
 
 
 def _matches(node: Node, shape: PodShape, terms: tuple[SelectorTerm, ...] | None) -> bool:

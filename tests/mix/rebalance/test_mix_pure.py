@@ -1,5 +1,6 @@
 """The pure parts: slots, victims, room, notices, memory."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from mooring.mix.room import Room
 from mooring.mix.targets import Mode, Share, Target
 from mooring.model.capacity import CapacityRules, NodeClass
 from mooring.model.cluster import (
+    Claim,
     ConfigMap,
     Key,
     Node,
@@ -26,6 +28,7 @@ from mooring.model.cluster import (
     Requirement,
     SelectorTerm,
     Taint,
+    Volume,
     Workload,
 )
 from mooring.model.events import Listed
@@ -83,6 +86,10 @@ def pod(index: int, capacity: str, slot: int | None = None, *, marked: bool = Tr
         created_at=NOW - 100,
         annotations={} if slot is None else {SLOT: str(slot), DELETION_COST: str(10_000 - slot)},
     )
+
+
+def with_claim(one: Pod) -> Pod:
+    return msgspec.structs.replace(one, claims=("data",))
 
 
 @given(
@@ -230,6 +237,48 @@ def test_a_pod_tied_to_its_node_by_the_user_has_no_room_elsewhere():
     mover = pod(0, "on-demand", 0, required_terms=(theirs,))
     world, _ = town([mover])
     assert not Room(ROOM.capacity, ROOM.tolerations).fits(mover, NodeClass.SPOT, world, (), NOW)
+
+
+def test_a_node_with_a_replica_that_it_may_not_stand_beside_is_no_room():
+    """M9, M10: required anti-affinity: evicted, the successor would find no node; so nobody is, and the words say why."""
+    apart = {"anti_affinity_keys": ("kubernetes.io/hostname",)}
+    mover, there = pod(0, "spot", 1, **apart), pod(1, "on-demand", 0, **apart)
+    world, _ = town([mover, there], [node("spot0", "spot"), node("on-demand0", "on-demand")])
+    room = Room(ROOM.capacity, ROOM.tolerations)
+    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    lack = room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    assert lack.words == "1 node: 1 with a replica that it may not stand beside"
+    more = [node("spot0", "spot"), node("on-demand0", "on-demand"), node("on-demand1", "on-demand")]
+    world, _ = town([mover, there], more)
+    assert room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+
+
+def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
+    """B3: a zonal volume: on-demand nodes in another zone do not help, and the words say so."""
+    world, _ = town([mover := with_claim(pod(0, "spot", 0))], [node("spot0", "spot"), node("on-demand0", "on-demand")])
+    here = SelectorTerm((Requirement("zone", "In", ("a",)),))
+    world.apply(Listed(Kind.PVC, (Claim("shop", "data", "c1", "1", volume="pv-1"),)))
+    world.apply(Listed(Kind.PV, (Volume("pv-1", "v1", "1", required_terms=(here,)),)))
+    room = Room(ROOM.capacity, ROOM.tolerations)
+    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    assert room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == "1 node: 1 out of reach of its volumes"
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ([], "there is no on-demand node"),
+        ([{"unschedulable": True}, {"ready": "False"}], "2 nodes: 1 cordoned, 1 not Ready"),
+        ([{"taints": (Taint("team", "NoSchedule", "a"),)}], "1 node: 1 with a taint that it does not tolerate"),
+        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 not Ready, 1 full"),
+    ],
+)
+def test_why_there_is_no_room_is_counted(how, says):
+    """M10: as kube-scheduler would say it, so that a person knows which node to look at."""
+    mover = pod(0, "spot", 0, cpu_milli=100)
+    nodes = [node(f"on-demand{i}", "on-demand", **one) for i, one in enumerate(how)]
+    world, _ = town([mover], [node("spot0", "spot"), *nodes])
+    assert Room(ROOM.capacity, ROOM.tolerations).lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == says
 
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: f"{d.sign}-{d.key}")
