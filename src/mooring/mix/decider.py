@@ -18,7 +18,7 @@ from mooring.mix.doomed import Watchlist
 from mooring.mix.explain import lines
 from mooring.mix.health import find_workload, health_of, is_fast, subject_of, workload_key
 from mooring.mix.interrupt import Interruption, quorum_room
-from mooring.mix.labels import AFFINITY, ENABLED, RESERVATION
+from mooring.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.mix.memory import Note
 from mooring.mix.move import KIND, Scene, read_back
 from mooring.mix.move import steer as steer_move
@@ -55,6 +55,8 @@ class Mix:
         self.policy = policy or MixPolicy()
         self.admission = admission or Admission(self.policy)
         self.memory_key = Key(namespace, MEMORY)
+        #: The webhook does not see their pods, so moving them would never help.
+        self.left_out = frozenset({namespace, LEFT_OUT})
         self.watchlist = Watchlist(self.policy.notice)
         self.room = Room(self.policy.capacity, self.policy.tolerations)
         #: "Deployment/shop/web" → its detached pods.
@@ -162,7 +164,8 @@ class Mix:
     def _look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
         kind, _, name = key.partition("/")
         if kind == "node":
-            return Interruption(self.policy, world, queue, now).look(name, frozenset(self.watchlist.open))
+            node = Interruption(self.policy, world, queue, now, left_out=self.left_out)
+            return node.look(name, frozenset(self.watchlist.open))
         if kind == "stray":
             return self._stray(name, world, queue)
         workload = find_workload(name, world)

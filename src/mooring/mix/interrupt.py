@@ -44,8 +44,17 @@ def is_handed_over(pod: Pod, world: WorldRead) -> bool:
 class Interruption:
     """One look at one node."""
 
-    def __init__(self, policy: MixPolicy, world: WorldRead, queue: Queue, now: float) -> None:
+    def __init__(
+        self,
+        policy: MixPolicy,
+        world: WorldRead,
+        queue: Queue,
+        now: float,
+        *,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         self.policy = policy
+        self.left_out = left_out
         self.notice: NoticePolicy = policy.notice
         self.world = world
         self.queue = queue
@@ -140,7 +149,7 @@ class Interruption:
                 continue
             if is_handed_over(pod, self.world):
                 found.append((0, pod.namespace, pod.name, pod, workload))
-            elif isinstance(wish_of(workload, self.policy.deployment_target), Managed):
+            elif isinstance(wish_of(workload, self.policy.deployment_target, self.left_out), Managed):
                 siblings = self.world.pods_of(workload)
                 safe = sum(p.ready and p.active and self._stays(p.node) for p in siblings)
                 found.append((safe, pod.namespace, pod.name, pod, workload))

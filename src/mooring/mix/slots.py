@@ -84,11 +84,12 @@ def managing(owner: Owner | None, world: WorldRead) -> Managing | NotOurs | NotS
     replica_set = world.replica_set(owner.uid)
     if replica_set is None:
         return NotSeen(f"ReplicaSet {owner.name}")
-    if replica_set.owner is None or replica_set.owner.kind != Kind.DEPLOYMENT:
+    above = replica_set.owner
+    if above is None or above.kind != Kind.DEPLOYMENT or not above.api_version.startswith("apps/"):
         return NOT_OURS
-    found = world.workload_by_uid(replica_set.owner.uid)
+    found = world.workload_by_uid(above.uid)
     if found is None:
-        return NotSeen(f"Deployment {replica_set.owner.name}")
+        return NotSeen(f"Deployment {above.name}")
     return Managing(owner.uid, found, replica_set.replicas)
 
 

@@ -68,7 +68,7 @@ class Rebalance:
         self.queue = queue
         self.now = now
         self.health: Health = health_of(workload, world, now)
-        self.wish = wish_of(workload, mix.policy.deployment_target)
+        self.wish = wish_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = mix.note_of(workload.uid, world)
         self._operators: list[Operator] | None = None
 

@@ -77,6 +77,15 @@ def test_whose_pods_are_touched(town):
     assert town.decide(town.review(owner)).operations != []
 
 
+def test_a_namesake_of_a_deployment_is_not_waited_for(town):
+    """M1: a ReplicaSet of some other group's "Deployment" is not ours, and its pods are not kept waiting."""
+    foreign = Owner("Deployment", "web", "crd-1", "example.com/v1")
+    town.tell(Seen(Kind.REPLICA_SET, ReplicaSet("default", "web-1", "rs-foreign", "1", foreign, replicas=3)))
+    owner = Owner("ReplicaSet", "web-1", "rs-foreign")
+    decision = town.decide(town.review(owner), patient=True)
+    assert isinstance(decision, Decision) and decision.reason is Reason.NOT_MANAGED
+
+
 def test_not_synced_admits_unchanged(make_town):
     """Availability first: before every kind has been listed, a pod is admitted as it came."""
     town = make_town(synced=False)

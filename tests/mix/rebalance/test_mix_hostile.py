@@ -253,6 +253,27 @@ def test_a_preference_of_the_users_own_is_not_fought_for_ever():
     Stage(MixPolicy(rebalance=pace), on_demand=1, spot=1).play(scene)
 
 
+def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
+    """M9: pods of kube-system are created without our webhook, so moving them would never help: nobody is moved, not
+    even off a doomed node, and the verdict says why."""
+
+    async def scene(stage: Stage) -> None:
+        labels = switched_on("all-in-on-demand")
+        stage.cluster.deployment("kube-system", "dns", 2, labels=labels)
+        await stage.rig.until(lambda: stage.cluster.ready("kube-system", "dns") == 2)
+        await stage.rig.sleep(60.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        verdict = leader.engine.verdicts["mix", "workload/Deployment/kube-system/dns"]
+        assert (verdict.state, verdict.reason) == (State.HELD, Reason.MISCONFIGURED)
+        assert "kube-system is left out" in verdict.detail
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.sleep(30.0)
+        assert not [w for w in stage.rig.writes if "Pod kube-system/" in w]
+
+    Stage(on_demand=0, spot=2).play(scene)
+
+
 def test_recreate_is_never_run_side_by_side():
     """M6, M9: whoever chose Recreate wants no two of it at once: neither the quicker way nor a notice detaches it."""
 
