@@ -1,5 +1,6 @@
 """Workloads that are odd or contradict themselves, on the sandbox: nobody loops, nobody is guessed about."""
 
+import pytest
 from mix_stage import Stage
 
 from mooring.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
@@ -272,6 +273,52 @@ def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
         assert not [w for w in stage.rig.writes if "Pod kube-system/" in w]
 
     Stage(on_demand=0, spot=2).play(scene)
+
+
+def test_a_paused_deployment_is_placed_and_not_rebalanced():
+    """§1.8: paused stops rollouts, not pods: a lost one is placed as ever, a new mode waits and says for what."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "custom", 1)
+        stage.cluster.store.patch(Kind.DEPLOYMENT, NAMESPACE, "web", {"spec": {"paused": True}})
+        lost = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.annotations_of(p)[SLOT] == "0")
+        stage.cluster.store.delete(Kind.POD, NAMESPACE, lost["metadata"]["name"])
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 3 and len(_slots(stage, "web")) == 3)
+        assert given(stage.rig, "web") == ["on-demand", "spot", "spot"]
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "2"})
+        await stage.rig.sleep(120.0)
+        assert stage.moves() == []
+        assert stage.verdict("web").detail == "web is paused"
+        stage.cluster.store.patch(Kind.DEPLOYMENT, NAMESPACE, "web", {"spec": {"paused": False}})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
+
+    Stage().play(scene)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [{"type": "OnDelete"}, {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}],
+    ids=["OnDelete", "partition"],
+)
+def test_a_stateful_set_held_between_revisions_by_its_owner_is_not_rolled_by_us(strategy):
+    """M5, M9: with OnDelete or a partition our eviction would roll a pod that its owner holds back: a new mode waits,
+    and a pod that the owner deletes himself comes back with the class that is missing."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.stateful_set(
+            NAMESPACE, "db", 3, labels=switched_on("custom", 1), updateStrategy=strategy, podManagementPolicy="Parallel"
+        )
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 3)
+        stage.cluster.set_image(Kind.STATEFUL_SET, NAMESPACE, "db", "db:2")
+        await stage.rig.sleep(60.0)
+        relabel(stage.rig, Kind.STATEFUL_SET, "db", {CUSTOM: "2"})
+        await stage.rig.sleep(120.0)
+        assert stage.moves() == []
+        assert "rollout" in stage.verdict("db", "StatefulSet").detail
+        stage.cluster.store.delete(Kind.POD, NAMESPACE, "db-1")
+        await stage.rig.until(lambda: given(stage.rig, "db") == ["on-demand", "on-demand", "spot"])
+
+    Stage().play(scene)
 
 
 def test_recreate_is_never_run_side_by_side():
