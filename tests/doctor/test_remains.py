@@ -1,7 +1,10 @@
 """A feature is switched off in the middle of something, and its rights go with it: who tells, and how it ends."""
 
 import msgspec
+import pytest
 
+from mooring.cli import cleanup as command
+from mooring.cli.exits import CommandError, Exit
 from mooring.handoff.wishes import RESTART
 from mooring.model.cluster import Key, Node, Taint
 from mooring.model.kinds import Kind
@@ -136,3 +139,32 @@ def test_each_feature_is_told_by_its_own_marks():
     many = [msgspec.structs.replace(standing[0], feature="home")] * 5
     assert "and 2 more" in living.remains(many, frozenset())[0].seen
     assert Key("", "n3") == seat.key
+
+
+def refusal(monkeypatch, **status):
+    """What `mooring cleanup --feature home` says when this is the status of the replica that answers."""
+    answers(monkeypatch, **status)
+    with pytest.raises(CommandError) as raised:
+        command._refuse_what_runs("", frozenset({"home"}), "own")
+    assert raised.value.code is Exit.REFUSED
+    return str(raised.value)
+
+
+def answers(monkeypatch, **status):
+    monkeypatch.setattr(command, "ask", lambda *_: {"identity": "mooring-7c-x1_10.0.0.7:9443", **status})
+
+
+def test_only_the_one_that_leads_is_believed(monkeypatch):
+    """A follower may be of another version of the settings: whoever asked is told the pod to ask instead."""
+    told = refusal(monkeypatch, leading=False, leader="mooring-8d-abc123_10.0.0.8:9443", features=[])
+    assert "kubectl -n own port-forward pod/mooring-8d 8390" in told
+    assert "home is on" in refusal(monkeypatch, leading=True, leader="", features=["home", "mix"])
+    answers(monkeypatch, leading=True, leader="", features=["mix"])
+    command._refuse_what_runs("", frozenset({"home"}), "own")
+
+
+def test_a_feature_that_does_not_exist_is_bad_usage():
+    """Exit 2, with the names that there are."""
+    with pytest.raises(CommandError, match="one of fleet, handoff, home, mix, traffic") as raised:
+        command.cleanup(feature=("hom",), dry_run=True)
+    assert raised.value.code is Exit.USAGE
