@@ -3,6 +3,8 @@
 A small world of values stands for everything outside: what the machine asks for is done to it, and time goes on.
 """
 
+from math import inf
+
 import msgspec
 import pytest
 
@@ -33,7 +35,10 @@ class Outside:
         self.member = Pod(
             "tidb", "demo-tikv-0", "old", "1", PodShape(), node="n1", ready=True, annotations={RESTART: ""}
         )
-        stores = tuple(Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90) for i in (1, 2, 3))
+        heard = {"last_heartbeat_at": inf}  # just now, at whatever moment
+        stores = tuple(
+            Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90, **heard) for i in (1, 2, 3)
+        )
         self.view = PdView(stores, (), 90, start_timestamp=1, leader="pd-0")
         self.away = ""
         self.entries = {}
