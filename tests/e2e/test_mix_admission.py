@@ -249,6 +249,12 @@ def test_labels_are_judged_and_a_dry_run_holds_nothing(lab, mooring):
     assert slots == ["3", "3"]
     with pytest.raises(LabError, match="exactly true or false"):
         lab.kubectl("label", "-n", ns, "deployment/web", f"{ENABLED}=maybe", "--overwrite")
+    tied = json.loads(manifest("StatefulSet", ns, "tied", 3, {ENABLED: "true"}))
+    tied["spec"]["template"]["spec"]["nodeSelector"] = {"node.kubernetes.io/capacity": "spot"}
+    with pytest.raises(
+        LabError, match="wants 2 of 3 replicas on on-demand, but the template's nodeSelector asks for spot"
+    ):
+        lab.kubectl("create", "--dry-run=server", "--warnings-as-errors", "-f", "-", input=json.dumps(tied))
 
 
 def test_a_quota_that_refuses_leaks_no_slot(lab, nodes, mooring):
