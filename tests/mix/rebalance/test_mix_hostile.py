@@ -321,6 +321,41 @@ def test_a_stateful_set_held_between_revisions_by_its_owner_is_not_rolled_by_us(
     Stage().play(scene)
 
 
+def test_available_is_ready_for_min_ready_seconds():
+    """B8: health is what Kubernetes calls available: the next one goes only when the last has been Ready for long
+    enough, and the words name it meanwhile."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot", minReadySeconds=40)
+        await stage.rig.sleep(60.0)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: len(stage.moves()) == 1)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 2)
+        began = stage.rig.clock.monotonic()
+        await stage.rig.until(lambda: len(stage.moves()) == 2)
+        assert stage.rig.clock.monotonic() - began >= 38.0
+
+    Stage().play(scene)
+
+
+def test_replica_sets_of_old_revisions_are_history():
+    """B21, A10: after a rollout the old ReplicaSet stays behind with nothing in it; a new mode is heeded all the same."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "custom", 1)
+        for image in ("web:2", "web:3"):
+            stage.cluster.set_image(Kind.DEPLOYMENT, NAMESPACE, "web", image)
+            await stage.rig.until(lambda: stage.cluster.stable() and stage.cluster.ready(NAMESPACE, "web") == 3)
+        assert len(stage.cluster.store.list(Kind.REPLICA_SET, NAMESPACE)) == 3
+        await stage.rig.sleep(20.0)
+        assert given(stage.rig, "web") == ["on-demand", "spot", "spot"]
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "2"})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
+        assert len(stage.moves()) == 1
+
+    Stage().play(scene)
+
+
 def test_recreate_is_never_run_side_by_side():
     """M6, M9: whoever chose Recreate wants no two of it at once: neither the quicker way nor a notice detaches it."""
 
