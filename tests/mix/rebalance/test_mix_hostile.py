@@ -8,7 +8,16 @@ from mooring.mix.pace import INTERRUPT_AT, NoticePolicy, OnNotice, RebalancePoli
 from mooring.mix.policy import MixPolicy
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason, State
-from mooring.rehearse.scenes.mix import NAMESPACE, given, left_behind, physical, relabel, slow_template, switched_on
+from mooring.rehearse.scenes.mix import (
+    NAMESPACE,
+    given,
+    left_behind,
+    physical,
+    relabel,
+    slow_template,
+    switched_on,
+    uids,
+)
 from mooring.sandbox.controllers import manifests, podstate
 
 CAPACITY = "node.kubernetes.io/capacity"
@@ -354,6 +363,31 @@ def test_replica_sets_of_old_revisions_are_history():
         assert len(stage.moves()) == 1
 
     Stage().play(scene)
+
+
+def test_the_quicker_way_gives_back_what_it_cannot_replace():
+    """M6, M10: a quota leaves no room for a surge: the detached pods go back to their ReplicaSet, nobody restarts, the
+    workload is paused, longer each time, and nothing of ours stays on the pods."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.quota(NAMESPACE, "tight", pods=3)
+        await stage.deployed("web", 3, "all-in-spot", annotations={REBALANCE: "fast"})
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        fewest, detached = 3, 0
+        for _ in range(400):
+            await stage.rig.sleep(1.0)
+            running = [p for p in stage.cluster.store.list(Kind.POD, NAMESPACE) if podstate.ready(p)]
+            fewest = min(fewest, len(running))
+            detached = max(detached, sum(not p["metadata"].get("ownerReferences") for p in running))
+        assert detached >= 1, "it was tried"
+        assert fewest == 3
+        await stage.rig.until(lambda: left_behind(stage.rig) == [] and uids(stage.rig, "web") == before)
+        assert stage.moves() == []
+        assert stage.verdict("web").reason is Reason.BACK_OFF
+
+    pace = RebalancePolicy(ready_within_s=30)
+    Stage(MixPolicy(rebalance=pace)).play(scene)
 
 
 def test_recreate_is_never_run_side_by_side():
