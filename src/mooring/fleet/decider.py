@@ -40,6 +40,7 @@ from mooring.fleet.settings import Settings
 from mooring.fleet.settling import control_plane_facts, live_nodes, settles_at
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.touching import changed_members, is_control_plane, node_news
+from mooring.fleet.update import ONLY_ONE
 from mooring.fleet.words import machine_words
 from mooring.model.cluster import Node, Pod
 from mooring.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
@@ -307,6 +308,10 @@ class Fleet:
         if isinstance(ledger, str):
             waits = Verdict(State.HELD, Reason.MISCONFIGURED, ledger)
             return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
+        if settings is None and self.known.configured(world):
+            # Settings that broke before we led: nobody has switched fleet off, so what has begun waits for good ones.
+            waits = Verdict(State.HELD, Reason.MISCONFIGURED, wrong)
+            return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
         off = self._off(settings, wrong, running, now)
         survey = self.known.survey(settings, ledger, world, now) if settings is not None and not off else None
         if operator.kind == CHANGE_CONTROL_PLANE:
@@ -425,6 +430,9 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
     if made.wanted.unmet:
         short = [f"{u.constraint} wants {u.wanted}, has {u.have}" for u in made.wanted.unmet]
         return Verdict(State.HELD, Reason.UNMET, listed(short))
+    only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
+    if only and made.plan.action in {Action.NONE, Action.TAINT}:
+        return Verdict(State.HELD, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
     if made.plan.action is not Action.NONE:
         return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")
     return Verdict(State.PLACED, Reason.DONE, "every machine is where the plan wants it")
