@@ -96,7 +96,7 @@ def may_try(node: Node, policy: FleetPolicy) -> float:
     mark = retiring_mark(node)
     if mark is None or mark.step != HELD:
         return 0.0
-    doubled = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
+    doubled: int = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
     return mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
 
 
