@@ -30,6 +30,15 @@ class WorkloadKind(StrEnum):
     StatefulSet = "StatefulSet"
 
 
+#: As kubectl spells them.
+_KINDS = {
+    "deployment": WorkloadKind.Deployment,
+    "deploy": WorkloadKind.Deployment,
+    "statefulset": WorkloadKind.StatefulSet,
+    "sts": WorkloadKind.StatefulSet,
+}
+
+
 @app.command
 def target(
     *,
@@ -142,20 +151,7 @@ def explain(
     Example: mooring mix explain web -n shop
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
-    kind, slash, name = workload.rpartition("/")
-    kinds = [kind] if slash else [k.value for k in WorkloadKind]
-    if slash and kind not in set(WorkloadKind):
-        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    missing = f"there is no Deployment or StatefulSet {namespace}/{name}"
-    answer: dict[str, Any] | None = None
-    for place, one in enumerate(kinds):
-        try:
-            answer = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing=missing)
-            break
-        except CommandError as error:
-            if error.code is not Exit.NOT_AS_IT_SHOULD_BE or place + 1 == len(kinds):
-                raise
-    assert answer is not None
+    answer = _asked(server, workload, namespace)
     if output is Format.JSON:
         print_json(answer)
         return
@@ -177,6 +173,25 @@ def explain(
         for pod in answer["pods"]
     ]
     print_table(("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", ""), rows)
+
+
+def _asked(server: str, workload: str, namespace: str) -> dict[str, Any]:
+    """What Mooring knows of it; of a bare name, whichever kind there is."""
+    written, slash, name = workload.rpartition("/")
+    kind = _KINDS.get(written.lower())
+    if not name or (slash and kind is None):
+        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
+    kinds = list(WorkloadKind) if kind is None else [kind]
+    for one in kinds:
+        try:
+            answer: dict[str, Any] = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")
+        except CommandError as error:
+            if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
+                raise
+        else:
+            return answer
+    what = f"there is no {' or '.join(kinds)} {name} in namespace {namespace}"
+    raise CommandError(f"{what}; -n names another namespace", Exit.NOT_AS_IT_SHOULD_BE)
 
 
 def _story(one: dict[str, Any]) -> list[str]:
