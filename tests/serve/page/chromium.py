@@ -4,7 +4,9 @@ import asyncio
 import base64
 import itertools
 import shutil
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,51 +31,85 @@ class NoBrowser(Exception):
     pass
 
 
-class Chromium:
-    async def __aenter__(self) -> "Chromium":
+class Program:
+    """The browser's process. Starting it takes a second or two, so one serves many tests, each in a profile of its own."""
+
+    def __init__(self) -> None:
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         if program is None:
             raise NoBrowser("Chromium is needed to look at the page: apt-get install chromium")
         self._home = tempfile.mkdtemp(prefix="mooring-chromium-")
-        self._process = await asyncio.create_subprocess_exec(
-            program,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--remote-debugging-port=0",
-            "--window-size=1440,960",
-            f"--user-data-dir={self._home}",
-            "about:blank",
-            stderr=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-        )
+        self._said = Path(self._home, "stderr")
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [
+                    program,
+                    "--headless=new",
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--disable-dev-shm-usage",
+                    "--no-first-run",
+                    "--remote-debugging-port=0",
+                    "--window-size=1440,960",
+                    f"--user-data-dir={self._home}",
+                    "about:blank",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+        try:
+            self.address = self._listens()
+        except NoBrowser:
+            self.close()
+            raise
+
+    def _listens(self, limit_s: float = 60.0) -> str:
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline and self._process.poll() is None:
+            for line in self._said.read_text(errors="replace").splitlines():
+                if "DevTools listening on" in line:
+                    return line.split()[-1]
+            time.sleep(0.05)
+        raise NoBrowser(f"Chromium did not listen: {self._said.read_text(errors='replace')[-500:]}")
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+class Chromium:
+    """One profile in a running browser: nothing of it is seen by the next one, and nothing is left.
+
+    Without an address it starts a browser of its own.
+    """
+
+    def __init__(self, address: str = "") -> None:
+        self._address = address
+        self._own: Program | None = None
+
+    async def __aenter__(self) -> "Chromium":
+        if not self._address:
+            self._own = await asyncio.to_thread(Program)
+            self._address = self._own.address
         self._session = aiohttp.ClientSession()
-        self._socket = await self._session.ws_connect(await self._address(), max_msg_size=0)
+        self._socket = await self._session.ws_connect(self._address, max_msg_size=0)
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self.complaints: list[str] = []
         self.choosers: list[dict[str, Any]] = []
         self._reader = asyncio.create_task(self._read())
-        self._drain = asyncio.create_task(self._process.stderr.read())
+        self._profile = (await self.call("Target.createBrowserContext"))["browserContextId"]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._process.terminate()
-        await self._process.wait()
+        await self.call("Target.disposeBrowserContext", browserContextId=self._profile)
         self._reader.cancel()
-        await asyncio.gather(self._reader, self._drain, return_exceptions=True)
+        await asyncio.gather(self._reader, return_exceptions=True)
         await self._socket.close()
         await self._session.close()
-        shutil.rmtree(self._home, ignore_errors=True)
-
-    async def _address(self) -> str:
-        async with asyncio.timeout(30):
-            while line := await self._process.stderr.readline():
-                if b"DevTools listening on" in line:
-                    return line.decode().split()[-1]
-        raise NoBrowser("Chromium ended before it listened")
+        if self._own is not None:
+            await asyncio.to_thread(self._own.close)
 
     async def _read(self) -> None:
         async for message in self._socket:
@@ -105,7 +141,9 @@ class Chromium:
 
     async def tab(self, url: str, *, on_top: bool = False, ours: bool = True) -> "Tab":
         # In a window of its own: a tab behind another is hidden, and a hidden page rests. `on_top`: in the same window.
-        target = await self.call("Target.createTarget", url="about:blank", newWindow=not on_top)
+        target = await self.call(
+            "Target.createTarget", url="about:blank", newWindow=not on_top, browserContextId=self._profile
+        )
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         tab = Tab(self, attached["sessionId"], target["targetId"])
         for domain in ("Page", "Runtime", "Log"):

@@ -12,7 +12,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chromium import Chromium, NoBrowser, Tab
+from chromium import Chromium, NoBrowser, Program, Tab
 from ground import Ground
 
 from mooring.sandbox.paced import run_paced
@@ -97,13 +97,20 @@ def site() -> Iterator[Site]:
     running.close()
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Chromium]:
+@pytest.fixture(scope="session")
+def program() -> Iterator[Program]:
     try:
-        async with Chromium() as running:
-            yield running
+        running = Program()
     except NoBrowser as error:
         pytest.fail(str(error))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+async def browser(program) -> AsyncIterator[Chromium]:
+    async with Chromium(program.address) as profile:
+        yield profile
 
 
 @pytest.fixture

@@ -55,15 +55,14 @@ def busy() -> Frame:
         {"id": "41", "op": "41", "state": "runs", "source": "handoff", "what": "evict leaders tidb/demo-tikv-0",
          "subject": "operator/41", "step": "1/4 EvictLeaders", "progress": "177 of 214 leaders gone, 3.7/s",
          "since": NOW - 48},
-        {"id": "39", "op": "39", "state": "runs", "source": "balance", "what": "balance region demo/9, store 2 → 4",
+        {"id": "39", "op": "39", "state": "runs", "source": "balance-region", "what": "balance region demo/9, store 2 → 4",
          "subject": "operator/39", "step": "1/4 AddLearner", "since": NOW - 21},
         {"id": "42", "op": "42", "state": "waits", "source": "handoff", "what": "evict leaders tidb/demo-tikv-1",
          "subject": "operator/42", "waits": "evicting/tidb/demo 1/1", "missing": "1", "by": ["op 41"],
          "since": NOW - 47},
-        {"id": "44", "op": "44", "state": "waits", "source": "balance", "what": "balance region demo/7, store 1 → 4",
+        {"id": "44", "op": "44", "state": "waits", "source": "balance-region", "what": "balance region demo/7, store 1 → 4",
          "subject": "operator/44", "waits": "store/tidb/demo/4 18/20", "missing": "6 of 8", "by": ["op 41", "op 39"],
          "since": NOW - 12},
-        {"id": "45", "state": "?"},
     ]  # fmt: skip
     stores = [
         {"id": "tidb/demo/4", "cluster": "tidb/demo", "pod": "demo-tikv-0", "node": "n2", "rack": "2", "used": 18,
@@ -92,6 +91,9 @@ def busy() -> Frame:
         *({"id": f"{k}", "total": 40, "ok": 40} for k in range(14, 22)),
     ]
     timeline = [
+        {"id": "10", "at": NOW - 21, "op": "39", "verb": "promoted", "source": "balance-region",
+         "subject": "operator/39", "about": "region/tidb/demo/9",
+         "text": "peer from store 2 to 4: 27168 MiB there, 4896 here", "reason": "balance"},
         {"id": "9", "at": NOW - 48, "op": "41", "verb": "promoted", "source": "handoff", "subject": "operator/41",
          "about": "store/tidb/demo/4", "text": "started handing over 214 leaders", "reason": "asked"},
         {"id": "8", "at": NOW - 72, "op": "40", "verb": "finished", "source": "mix", "subject": "operator/40",

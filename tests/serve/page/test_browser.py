@@ -53,6 +53,8 @@ async def test_every_view_shows_what_runs_and_pictures_are_kept(site, browser, t
         await tab.until(f"document.body.dataset.view === '{view}'")
         await tab.picture(OUTPUT / f"page-{number}-{view}.png")
     assert browser.complaints == []
+    fetched = await tab.ask("performance.getEntriesByType('resource').map((r) => new URL(r.name).origin)")
+    assert set(fetched) == {site.url} and len(fetched) > 8, "something came from elsewhere"
 
 
 # As the help names them → as the browser does.

@@ -42,10 +42,10 @@ function schedule() {
 
 function drawAll() {
   drawHead();
+  drawPulse();
   for (const name of VIEWS) draw(name);
   if (page.heard && !performance.getEntriesByName("first frame").length) performance.mark("first frame");
-  why.refresh(page.shown.seq);
-  speak();
+  why.refresh();
 }
 
 function draw(name) {

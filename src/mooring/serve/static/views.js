@@ -39,6 +39,13 @@ const named = (key) => (cell, row) => {
   cell.replaceChildren(make("span", "", words.slice(0, end)), make("span", "", words.slice(end)));
 };
 
+// A target keeps its sum in sight; a sentence simply ends where the room does.
+function waits(cell, row) {
+  const fill = /^\S+ [\d/]+$/.test(row.waits ?? "") ? named : plain;
+  if (fill === plain) { cell.key = null; cell.classList.remove("cut"); }
+  fill("waits")(cell, row);
+}
+
 // The line that stands for all nodes with nothing to say has one cell only.
 function unlessList(fill) {
   return (cell, row, s) => {
@@ -77,7 +84,7 @@ export const COLUMNS = {
     { name: "source", cls: "c-source", fill: plain("source") },
     { name: "what", cls: "c-main", fill: named("what") },
     { name: "step", cls: "c-more c-step", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
-    { name: "waits for", cls: "c-more", fill: named("waits") },
+    { name: "waits for", cls: "c-more", fill: waits },
     { name: "missing", cls: "num c-missing", fill: plain("missing") },
     { name: "held by", cls: "c-more c-by", fill: by },
     { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
@@ -116,13 +123,15 @@ export const COLUMNS = {
   ],
 };
 
+const KINDS = /^(pod|node|machine|workload|operator|store|cluster)\//;
+
 // What `why` is asked about when a row is opened.
 export function subject(view, row) {
   if (view === "queue") return row.subject;
   if (view === "stores") return `store/${row.id}`;
   if (view === "nodes") return `node/${row.id}`;
   if (view === "racks") return `rack/${row.id}`;
-  return row.about || row.subject;
+  return KINDS.test(row.about ?? "") ? row.about : row.subject; // of a region only its operator can tell
 }
 
 function bar(cell, row) {
