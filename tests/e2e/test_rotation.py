@@ -1,6 +1,7 @@
 """The webhook's certificates rotate while pods are created through it: old and new authority, new leaf, old one gone."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mooring.model.kinds import Kind
 from mooring.run.keeper import SECRET
 from mooring.run.webhooks import NAME
 
+HOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 
@@ -74,10 +76,16 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
             await under_load()
             assert (await calls(lab))[1] - answered >= 200
             assert [line for one in pair.every for line in one.told("admission.not-passed-on") if distrust(line)] == []
+        # Both were killed, so both configurations stand. Whoever deletes the namespace has them collected too.
+        lab.kubectl("delete", "namespace", own, "--wait=false")
+        end = time.monotonic() + 90
+        while found := lab.kubectl("get", HOOKS, NAME, "--ignore-not-found", "-o", "name"):
+            assert time.monotonic() < end, found
+            time.sleep(0.2)
     finally:
-        hooks = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-        lab.kubectl("delete", hooks, NAME, "--ignore-not-found")
-        lab.clear(own, shop)
+        lab.kubectl("delete", HOOKS, NAME, "--ignore-not-found")
+        lab.kubectl("delete", "namespace", own, "--wait=false", "--ignore-not-found")
+        lab.clear(shop)
 
 
 def distrust(line):

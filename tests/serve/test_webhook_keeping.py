@@ -86,6 +86,28 @@ def test_the_leader_installs_and_a_stranger_stays():
     rig().play(scene)
 
 
+def test_they_belong_to_our_namespace():
+    """Whoever deletes the namespace has them collected; those of an earlier version get the same, and nothing else of
+    them is touched."""
+
+    async def scene(rig: Rig) -> None:
+        await install(rig.api, configurations(Address(OWN), b"ca"))
+        before = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
+        await rig.api.replace(
+            Kind.MUTATING_WEBHOOK, before | {"metadata": before["metadata"] | {"annotations": {"a": "b"}}}
+        )
+        uid = (await rig.api.get(Kind.NAMESPACE, "", OWN))["metadata"]["uid"]
+        rig.start()
+        await rig.until(lambda: owners(rig) == [[uid], [uid]])
+        assert rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME)["metadata"]["annotations"] == {"a": "b"}
+
+    def owners(rig: Rig) -> list[list[str]]:
+        found = [rig.cluster.store.find(kind, "", NAME)["metadata"] for kind in KINDS]
+        return [[owner["uid"] for owner in one.get("ownerReferences") or ()] for one in found]
+
+    rig().play(scene)
+
+
 def test_switched_off_takes_them_away():
     """With Mix off, the next leader removes what an earlier one installed, and only what carries our label."""
 

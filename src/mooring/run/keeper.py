@@ -59,6 +59,7 @@ class Keeper:
         #: The Secret's resourceVersion, and until when what it holds needs no checking.
         self._checked: tuple[str, float] | None = None
         self._installed = False
+        self._namespace_uid = ""
         self._nudge = asyncio.Event()
 
     @property
@@ -131,9 +132,16 @@ class Keeper:
             log.info("webhook.certificates", loaded=True, authorities=len(material.authorities))
 
     async def _install(self, material: Material) -> None:
-        for what in await install(self._api, configurations(self._address, material.bundle)):
+        for what in await install(self._api, await self._wanted(material)):
             log.info("webhook.installed", what=what)
         self._installed = True
+
+    async def _wanted(self, material: Material) -> dict[Kind, Json]:
+        if not self._namespace_uid:
+            with contextlib.suppress(PortError):
+                found = await self._api.get(Kind.NAMESPACE, "", self._address.namespace)
+                self._namespace_uid = str(found["metadata"]["uid"])
+        return configurations(self._address, material.bundle, self._namespace_uid)
 
     # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,7 +156,7 @@ class Keeper:
         serving = self._front.material
         trouble: PortError | None = None
         try:
-            if serving is not None and not await stand(self._api, configurations(self._address, serving.bundle)):
+            if serving is not None and not await stand(self._api, await self._wanted(serving)):
                 self._installed = False
                 if secret is not None and material == serving:
                     secret, material = await self._counted_anew(secret, serving)
