@@ -88,7 +88,7 @@ def test_what_is_not_there_is_said_once_with_what_to_try(told):
     assert e.value.code is Exit.NOT_AS_IT_SHOULD_BE
     with pytest.raises(CommandError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
         _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, server=url))
-    assert e.value.code == 2
+    assert e.value.code is Exit.USAGE
 
 
 def test_json_carries_everything_that_is_known(told, capsysbinary):
