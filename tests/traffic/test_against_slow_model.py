@@ -100,11 +100,12 @@ def random_call(rng, pair, number):
     now = max(pair.real.now, 0.0)
     match rng.choice("ssssssbffffxcatttgglFFFFhr"):
         case "s":
-            return "submit", random_op(rng, f"o{number}", now)
+            # An id may come again once its operator has ended: at the same moment, and while its old timer still lies there.
+            return "submit", random_op(rng, f"o{rng.choice([number, number % 5])}", now)
         case "b":
             return "submit_batch", [random_op(rng, f"o{number}.{i}", now) for i in range(rng.randint(0, 4))]
         case "r":
-            made = random_op(rng, f"o{number}", now)
+            made = random_op(rng, f"o{rng.choice([number, number % 5])}", now)
             return "resume", made, rng.randrange(len(made.phases))
         case "f":
             return "finish", name
