@@ -129,7 +129,7 @@ class Chromium:
         self._answers[number] = asyncio.get_running_loop().create_future()
         message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         await self._socket.send_json(message)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = await self._answers[number]
         assert "error" not in answer, answer["error"]
         return answer["result"]
@@ -176,7 +176,7 @@ class Tab:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    async def until(self, expression: str, limit_s: float = 20.0) -> None:
+    async def until(self, expression: str, limit_s: float = 60.0) -> None:
         try:
             async with asyncio.timeout(limit_s):
                 while not await self.ask(f"Boolean({expression})"):

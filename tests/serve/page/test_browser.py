@@ -123,7 +123,7 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     # A recording is chosen as any file is.
     await tab.call("Page.setInterceptFileChooserDialog", enabled=True)
     await tab.press("o")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not browser.choosers:
             await asyncio.sleep(0.05)
     pressed = set(await tab.ask("pressed"))
@@ -201,7 +201,7 @@ async def test_a_tab_that_nobody_sees_asks_for_nothing(site, browser, tab):
     await tab.until(f"mooring.page.shown.seq > {seq}")
     front = await browser.tab("about:blank", on_top=True, ours=False)
     await tab.until("document.hidden")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while site.hub.viewers:
             await asyncio.sleep(0.05)
     built = site.hub.built
@@ -330,7 +330,7 @@ async def test_a_recording_is_the_stream_itself(site, tab, browser, tmp_path):
     file.write_bytes(saved[: saved.rindex(b"\n\n") + 2] + b"event: delta\nid: 9")
     await tab.call("Page.setInterceptFileChooserDialog", enabled=True)
     await tab.press("o")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not browser.choosers:
             await asyncio.sleep(0.05)
     site.do(site.go_down)
