@@ -75,6 +75,15 @@ async def test_retry_after_comes_from_the_header_or_the_status(script, api, word
     assert wishes == [11.0, 12.0, 13.0, 1.0]
 
 
+@pytest.mark.parametrize(("said", "wish"), [("86400", 60.0), ("9" * 400, 60.0), ("²", 1.0), ("-5", 1.0), ("1.5", 1.0)])
+async def test_a_wish_to_wait_is_bounded(script, api, words, said, wish):
+    """A maintenance page that asks for a day must not blind us for one; what is no number is no wish."""
+    script.answer(429, words.status(429, "TooManyRequests"), Retry_After=said)
+    with pytest.raises(Throttled) as raised:
+        await api.get(Kind.NODE, "", "n1")
+    assert raised.value.retry_after_s == wish
+
+
 @pytest.mark.parametrize("body", [b"<html>Bad Gateway</html>", b"", b"\xff\xfe", b'{"kind":"Pod"}', b"null", b"[]"])
 async def test_an_answer_that_is_no_status_still_has_words(script, api, body):
     """A proxy's page in place of a Status becomes part of the sentence, never a traceback."""
@@ -127,8 +136,10 @@ def test_a_write_takes_less_than_lease_minus_renew_deadline():
     """One-queue's fencing rule, as numbers."""
     from mooring.kube.api import WRITE_TIMEOUT_S
     from mooring.kube.election import Timing
+    from mooring.run.config import WRITE_S
 
     assert Timing().lease_s - Timing().renew_deadline_s > WRITE_TIMEOUT_S
+    assert WRITE_S == WRITE_TIMEOUT_S, "what settings are checked against"
 
 
 async def test_writes_say_who_we_are_and_what_must_hold(script, api, words):

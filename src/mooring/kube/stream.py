@@ -18,6 +18,8 @@ from mooring.wire import kube as wire
 
 #: The bookmark that ends the initial events of a WatchList carries this annotation.
 INITIAL_END: Final = "k8s.io/initial-events-end"
+#: The last is for what stands in an object's place and is none.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError)
 #: The API server takes objects that nest 10,000 deep (a free-form field of a TidbCluster), the interpreter 1,000.
 DEEPEST: Final = 12_000
 
@@ -50,17 +52,19 @@ _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 def read_page(kind: Kind, body: bytes) -> Page:
     try:
         items, version, token = _patiently(wire.decode_list, kind, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise BrokenStream(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
     if not version:
         raise BrokenStream(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
+    if not all(item.uid for item in items):
+        raise BrokenStream(f"list {kind}: an object without a uid in it: no API server has such")
     return Page(tuple(items), version, token)
 
 
 def read_line(kind: Kind, line: bytes) -> WatchEvent:
     try:
         return _patiently(_read_line, kind, line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise BrokenStream(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
 
 
@@ -82,6 +86,8 @@ def _read_line(kind: Kind, line: bytes) -> WatchEvent:
     match frame.type:
         case "ADDED" | "MODIFIED" | "DELETED":
             obj = wire.decode(kind, frame.object)
+            if not obj.uid:
+                raise BrokenStream(f"watch {kind}: an object without a uid: {line[:60]!r}")
             return WatchEvent(frame.type, obj, obj.resource_version)
         case "BOOKMARK":
             meta = _bookmarks.decode(frame.object).metadata
