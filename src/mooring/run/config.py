@@ -19,6 +19,9 @@ from mooring.handoff.policy import HandoffPolicy
 from mooring.home.policy import HomePolicy
 from mooring.mix.policy import MixPolicy
 from mooring.run.features import BadFeatures, parse_features
+from mooring.traffic import live_settings
+from mooring.traffic.config import BadConfig as BadTraffic
+from mooring.traffic.config import parse
 
 
 class BadConfig(ValueError):  # noqa: N818
@@ -71,6 +74,8 @@ SCALARS: Final = tuple(
     if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
+#: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
+WRITE_S: Final = 2.5
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -179,11 +184,20 @@ def _number(text: str, key: str, source: str) -> float:
 
 
 def _check(config: Config) -> None:
-    if not config.retry_s < config.renew_s < config.lease_s:
+    if not 0 < config.retry_s < config.renew_s < config.lease_s:
         raise BadConfig(
-            f"retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
+            f"0 < retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
             "or two replicas could lead at once"
         )
+    if not config.lease_s - config.renew_s > WRITE_S:
+        raise BadConfig(
+            f"lease-s {config.lease_s:g} − renew-s {config.renew_s:g} must be more than {WRITE_S:g} s: "
+            "a write may take as long, and must have ended before another replica leads"
+        )
+    try:
+        parse(config.traffic, live_settings())
+    except BadTraffic as error:
+        raise BadConfig(f"traffic: {error}") from None
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
