@@ -224,3 +224,16 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueueMachine = QueueMachine.TestCase
 TestQueueMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lanes_forgotten_at_any_moment_take_nothing_with_them(seed, monkeypatch):
+    """T7, conservation: lanes that nobody uses are swept now and then; here at every new one, and nobody notices."""
+    monkeypatch.setattr("mooring.traffic.state._SWEEP_AT", 1)
+    rng = random.Random(seed)
+    pair = Pair(random_settings(rng))
+    pair.call("tick", 0.0)
+    for number in range(100):
+        pair.real.lanes._sweep_at = 1
+        pair.call(*random_call(rng, pair, number))
+    pair.end_everything()
