@@ -8,9 +8,10 @@ from math import inf
 import msgspec
 import pytest
 
-from mooring.handoff.eviction import GAVE_UP, steer_eviction
+from mooring.handoff.eviction import steer_eviction
 from mooring.handoff.operators import eviction_for
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.scene import GAVE_UP
 from mooring.handoff.wishes import EVICT_LEADER, EXPIRATION, RESTART, wish_of
 from mooring.handoff.writing import marks_of
 from mooring.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
@@ -50,6 +51,9 @@ class Outside:
 
     def pod(self, _):
         return self.member
+
+    def workload(self, _kind, _key):
+        return None
 
     def pd(self, _):
         return self.view
