@@ -18,6 +18,7 @@ from mooring.rehearse.scenes.fleet import (
     cordoned,
     fleet_config,
     seats,
+    serial_of,
     set_settings,
     set_state,
     stored,
@@ -134,3 +135,21 @@ def test_a_single_control_plane_that_retires_stays_and_says_why():
         assert plane in said.detail
 
     play(then, machines=6, planes=1)
+
+
+def test_a_change_that_is_asked_for_no_more_waits_no_more():
+    """O1, F5: a machine that is healthy again is free: a change that still waits must not keep it from anything else."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        dead, bad = of(rig, "control plane")[:2]
+        leader = rig.leader()
+        assert leader is not None
+        rig.cluster.kubelets.silence(dead)
+        await rig.until(lambda: bool(leader.engine.queue.facts("control-plane")), limit_s=200)
+        set_state(rig, bad, MachineState.UNHEALTHY)
+        await rig.until(lambda: bool(leader.engine.waiting), limit_s=100)
+        set_state(rig, bad, MachineState.HEALTHY)
+        await rig.until(lambda: not leader.engine.waiting, limit_s=100)
+        assert leader.engine.queue.holder(f"machine/{serial_of(rig, bad)}") is None
+
+    play(then, machines=12)

@@ -7,16 +7,17 @@ not begun, and what is stored and not yet Ready takes its room as a fact.
 """
 
 from mooring.fleet.passing import Survey, make_pass, store
+from mooring.fleet.plan import ClusterPlan
 from mooring.fleet.policy import FleetPolicy
 from mooring.fleet.release import MemberChange, Released, member_changes
 from mooring.model.decision import Course, End, Running, Verdict
+from mooring.model.operator import Operator
 from mooring.model.reasons import Reason, State
 
 
 def steer_change(running: Running, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str) -> Course:
     """`unseen`: why the registry's list cannot be trusted just now, in words."""
-    args = running.operator.args
-    change = MemberChange(args["incoming"], args["outgoing"])
+    change = _change_of(running.operator)
     planes = {m.address for m in survey.ledger.members if m.control_plane}
     again = survey.now + policy.recheck_s
     if (not change.incoming or change.incoming in planes) and change.outgoing not in planes:
@@ -29,7 +30,7 @@ def steer_change(running: Running, survey: Survey, policy: FleetPolicy, namespac
     if unseen:
         return Course(step=0, waits=Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, unseen), again_at=again)
     made = make_pass(survey, policy, retiring=False, changing=False)
-    if change not in member_changes(survey.ledger.members, made.plan):
+    if not is_asked_for(running.operator, survey, made.plan):
         return Course(step=0, end=End(Reason.WITHDRAWN, "the plan no longer asks for it"))
     released = Released(control_plane=change, immediate=policy.retire == "immediate")
     why = f"stores revision {survey.ledger.revision + 1}: {_words(change)}"
@@ -37,6 +38,15 @@ def steer_change(running: Running, survey: Survey, policy: FleetPolicy, namespac
     if write is None:
         return Course(step=0, end=End(Reason.WITHDRAWN, "nothing is left to store"))
     return Course(step=0, instructions=(write,), progress="to be stored")
+
+
+def is_asked_for(operator: Operator, survey: Survey, plan: ClusterPlan) -> bool:
+    """Whether the way from the stored control plane to the planned one still has this change in it."""
+    return _change_of(operator) in member_changes(survey.ledger.members, plan)
+
+
+def _change_of(operator: Operator) -> MemberChange:
+    return MemberChange(operator.args["incoming"], operator.args["outgoing"])
 
 
 def _unsettled(change: MemberChange, survey: Survey) -> str:

@@ -14,7 +14,7 @@ from mooring.fleet import ledger as ledgers
 from mooring.fleet import report as reports
 from mooring.fleet import retire
 from mooring.fleet import settings as settings_of
-from mooring.fleet.changing import steer_change
+from mooring.fleet.changing import is_asked_for, steer_change
 from mooring.fleet.current import Member
 from mooring.fleet.emptying import (
     EVICT_POD,
@@ -188,7 +188,7 @@ class Fleet:
             tries.append(settles_at(ledger, self.policy.settle_timeout_s))
         look = Look(
             proposals=asked,
-            withdrawals=tuple(self._withdrawn(survey, queue)),
+            withdrawals=tuple(self._withdrawn(survey, made, queue)),
             facts=facts,
             instructions=(write,) if write is not None else (),
             machines_by=ask_at,
@@ -238,10 +238,14 @@ class Fleet:
             if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
                 yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)
 
-    def _withdrawn(self, survey: Survey, queue: Queue) -> Iterator[Withdrawal]:
+    def _withdrawn(self, survey: Survey, made: Pass, queue: Queue) -> Iterator[Withdrawal]:
         members = self.known.members(survey.ledger)
         for operator in queue.operators():
-            if operator.kind != RETIRE_MACHINE or operator.source != SOURCE or queue.is_running(operator.id):
+            if operator.source != SOURCE or queue.is_running(operator.id):
+                continue
+            if operator.kind == CHANGE_CONTROL_PLANE and not is_asked_for(operator, survey, made.wanted):
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, "the plan no longer asks for it")
+            if operator.kind != RETIRE_MACHINE:
                 continue
             machine = survey.machines.get(operator.args["address"])
             if machine is None:
