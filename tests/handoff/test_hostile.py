@@ -472,3 +472,54 @@ def test_pd_whose_clock_is_an_hour_off_costs_time_only(jump_s):
 
     stage.play(scene)
     assert stage.pd.interruptions == []
+
+
+@pytest.mark.parametrize("name", ["demo-tikv-" + "9" * 5000, "demo-tikv-²", "", "x"])
+def test_a_mark_under_a_name_that_no_pod_has(name):
+    """E5: edited by hand: it is swept like any mark without cause, and nobody stumbles over the name."""
+    stage = Stage()
+
+    async def scene(s):
+        mark = Mark(
+            operator="77", source="handoff", reason="asked", step="EvictLeaders", since=0.0, store_id=2, value="none"
+        )
+        s.cluster.annotate(Kind.TIDB_CLUSTER, NS, NAME, {HANDOFF: write_marks({name: mark})})
+        await s.rig.sleep(5)
+        await s.rig.until(s.clean, limit_s=120)
+
+    stage.play(scene)
+
+
+@pytest.mark.parametrize(
+    "subject", ["store/tidb/demo/²", "store/tidb/demo/" + "9" * 5000, "store/tidb/demo/", "store//"]
+)
+def test_why_of_a_store_that_is_none(subject):
+    """O3: what a person mistypes is not found, and nothing else happens."""
+    stage = Stage()
+    said = []
+
+    async def scene(s):
+        engine = s.rig.leader().engine
+        said.extend(engine.capabilities["handoff"].words(subject, engine.world, engine.queue, engine.now))
+
+    stage.play(scene)
+    assert said == []
+
+
+def test_an_entry_that_tidb_operator_has_left_behind_does_not_hold_for_ever():
+    """E3: its status entry leaks when a pod never came back; nobody asks it, PD evicts nothing: ours goes on."""
+    stage = Stage()
+
+    async def scene(s):
+        s.cluster.tidb_operator.stopped = True
+
+        def leaked(tc):
+            entry = {"demo-tikv-0": {"value": "none", "podCreateTime": "2020-01-01T00:00:00Z"}}
+            return {**tc, "status": {**tc["status"], "tikv": {**tc["status"]["tikv"], "evictLeader": entry}}}
+
+        s.cluster.store.mutate(Kind.TIDB_CLUSTER, NS, NAME, leaked)
+        await s.rig.sleep(5)
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scene)

@@ -142,8 +142,8 @@ def _ours(queue: Queue, pod: Pod) -> Operator | None:
 
 def _missing(tc: TidbCluster, component: str, pods: Mapping[str, Pod]) -> Iterator[Fact]:
     """Members that are not there or not Ready take the workload's room, whoever is to blame."""
-    wanted = tc.pd_replicas if component == "pd" else tc.tidb_replicas
-    names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in range(wanted)]
+    wanted = tc.ordinals(component)
+    names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in wanted]
     target = workload_target(tc.key, component)
     for name in names:
         pod = pods.get(name)
@@ -240,9 +240,8 @@ def _await(running: Running, tc: TidbCluster, pod: Pod | None, name: str, compon
     last = len(running.operator.steps) - 1
     if pod is not None and pod.uid != running.operator.args["uid"] and pod.ready and not pod.terminating:
         return Course(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
-    wanted = tc.pd_replicas if component == "pd" else tc.tidb_replicas
-    ordinal = name.rpartition("-")[2]
-    if pod is None and wanted is not None and ordinal.isdigit() and int(ordinal) >= wanted:
+    wanted = tc.ordinals(component)
+    if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:
         return Course(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
     if running.operator.kind == TRANSFER:
         return Course(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))

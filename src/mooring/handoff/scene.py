@@ -96,9 +96,10 @@ def observe(
 
 
 def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
-    ordinal = name.rpartition("-")[2]
-    if tc is None or not (ordinal.isascii() and ordinal.isdigit()):
-        return tc is not None
+    ordinal = name.removeprefix(f"{tc.name}-tikv-") if tc is not None else ""
+    # The name may be a mark's, and anybody may have written that.
+    if tc is None or not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10):
+        return False
     ordinals = tc.ordinals("tikv")
     if ordinals is None or int(ordinal) in ordinals:
         return True
