@@ -42,6 +42,8 @@ EVICT, HOLD, END = range(3)
 #: What to look at when leaders do not move.
 STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
+#: The second look comes no sooner than this.
+AGAIN_S = 0.1
 #: A look this old still says what was there before us; looks come a minute apart while nothing is asked.
 FRESH_S = 2.0
 #: An operator of these was read from a mark: it had begun.
@@ -174,6 +176,8 @@ def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -
         notes["zero_at"], notes["zero_pd"] = scene.seen_at, life
     notes["regions"] = float(view.region_count)
     at = notes["zero_at"] + policy.prove_s
+    if scene.seen_at == notes["zero_at"]:
+        return max(at, scene.now + AGAIN_S)  # seen once is not seen twice, however short it need last
     return at if scene.seen_at < at else None
 
 
