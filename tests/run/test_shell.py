@@ -8,7 +8,8 @@ from mooring.engine.engine import Engine
 from mooring.engine.events import Led
 from mooring.model.cluster import Key
 from mooring.model.events import MachinesLost, PdLost
-from mooring.model.instructions import LookAtMachines, LookAtPd, LookAtRegions, Outcome
+from mooring.model.instructions import LookAtMachines, LookAtPd, LookAtRegions, Outcome, Patch
+from mooring.model.kinds import Kind
 from mooring.run.shell import Shell
 from mooring.run.wall import WallClock
 from mooring.traffic import Queue
@@ -127,3 +128,20 @@ def test_a_clock_set_wrong_and_right_again_leaves_no_trace():
     clock.wait(10.0)
     shell.now()
     assert abs(shell.now() - clock.now()) <= 0.5
+
+
+class Hangs:
+    """An API server that never answers."""
+
+    async def carry_out(self, write):
+        await asyncio.Event().wait()
+
+
+async def test_a_stop_waits_once_and_not_longer():
+    """Contracts, SIGTERM within 10 s: what has not ended by then is given up; its mark says that it had begun."""
+    shell = Shell(Engine(World(), Queue(), ()), Hangs(), Broken(), WallClock(), None)
+    shell._start([Patch(id="i1", kind=Kind.NODE, key=Key("", "n1"), uid="u", patch={})])
+    assert len(shell._tasks) == 1
+    await shell.drain(0.05)
+    assert not shell._tasks, "whoever waits for them again has nothing to wait for"
+    await shell.drain_for_now(3600.0)

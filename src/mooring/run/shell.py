@@ -135,9 +135,14 @@ class Shell:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self, patience_s: float) -> None:
-        """Stop beginning anything, for good, and let the writes under way end."""
+        """Stop beginning anything, for good, and let the writes under way end; what has not by then is given up."""
         self._stopping = True
         await self.drain_for_now(patience_s)
+        # A request has a shorter time-out: what is left only looks, and would be waited for once more.
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def drain_for_now(self, patience_s: float) -> None:
         """Let the writes under way end: the lease is lost, and whoever has it next must not overlap with them."""
