@@ -523,3 +523,47 @@ def test_an_entry_that_tidb_operator_has_left_behind_does_not_hold_for_ever():
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
     stage.play(scene)
+
+
+# ── What a person reads while it waits ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_finds_no_node_says_where_to_look():
+    """E4: every node is closed when it comes back: the wait names the Pending pod and the command that says why."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("held")
+        for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
+            s.cluster.cordon(node)
+        await s.reach("away")
+        await s.rig.sleep(30)
+        for kind in ("evict-leaders", "restart-tikv"):
+            waits = s.running(kind).waits
+            assert waits.detail == "the new demo-tikv-0 has no node yet"
+            assert waits.remedy == "kubectl -n tidb describe pod demo-tikv-0"
+        assert s.evicting() == (1,)
+        for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
+            s.cluster.cordon(node, on=False)
+        await s.rig.until(lambda: s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scene)
+
+
+def test_a_pod_that_hangs_on_a_dead_node_says_what_ends_it():
+    """E4: told to end, and its node died: nobody ends it but a person who knows that the machine is off."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("held")
+        node = s.pod(0)["spec"]["nodeName"]
+        s.cluster.kubelets.silence(node)
+        await s.rig.until(lambda: s.running("restart-tikv") is not None and s.running("restart-tikv").step == 1)
+        await s.rig.sleep(90)
+        waits = s.running("restart-tikv").waits
+        assert f"{node} is not there to end it" in waits.detail
+        assert "delete pod demo-tikv-0 --force" in waits.remedy
+
+    stage.play(scene)
