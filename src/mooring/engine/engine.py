@@ -94,7 +94,7 @@ class Engine:
         self.verdicts: dict[Slot, Verdict] = {}
         self._facts = FactBook()
         self._agenda = Agenda()
-        self._flight = Flight()
+        self._flight = Flight(self._agenda)
         self._glances = Glances()
         self._concerns = Concerns()
         #: Slots whose proposal found the cap of its source reached: looked at again when there is room.
@@ -203,7 +203,7 @@ class Engine:
             self._take(Seen(outcome.kind, outcome.object))
         elif outcome.gone is not None:
             self._take(outcome.gone)
-        ended = self._flight.end(outcome)
+        ended = self._flight.end(outcome, self.now)
         if ended is None:
             return
         (name, key), wait_s = ended
@@ -290,7 +290,7 @@ class Engine:
 
     def _look(self, slot: Slot, cause: str) -> None:
         name, key = slot
-        if name not in self.on or self._flight.busy(slot):
+        if name not in self.on or self._flight.busy(slot, self.now):
             return  # an outstanding write of its own answers first, and makes it dirty again
         try:
             look = self.capabilities[name].look(key, self.world, self.queue, self.now)
@@ -346,7 +346,7 @@ class Engine:
     def _steer(self, operator_id: str) -> None:
         running = self.running.get(operator_id)
         waiter = (OPERATOR, operator_id)
-        if running is None or self._flight.busy(waiter):
+        if running is None or self._flight.busy(waiter, self.now):
             return
         operator = running.operator
         running.off = self._of_source[operator.source].name not in self.on
