@@ -6,9 +6,12 @@ import msgspec
 import pytest
 
 from mooring.fleet import keys, ledger, settings
+from mooring.fleet.policy import FleetPolicy
+from mooring.fleet.retire import may_try
+from mooring.model.cluster import Node
 from mooring.model.kinds import Kind
 from mooring.model.machine import MachineState
-from mooring.model.marks import RETIRING
+from mooring.model.marks import RETIRING, Mark, write_mark
 from mooring.rehearse.rig import Rig
 from mooring.rehearse.scenes.fleet import (
     TEMPLATE,
@@ -71,7 +74,7 @@ def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
     play(then, machines=12, settle_timeout_s=600.0)
 
 
-@pytest.mark.parametrize("value", ["soon", "-3", "99999", "9" * 5000])
+@pytest.mark.parametrize("value", ["soon", "-3", "9" * 5000])
 def test_a_mark_edited_by_hand_is_no_reason_to_stop(value: str):
     """O2: whatever somebody writes into the mark of a machine that was given up on, it is tried again within a day."""
     scene = Bare(retire="hold", retire_timeout_s=60.0, retire_hold_s=60.0)
@@ -91,6 +94,14 @@ def test_a_mark_edited_by_hand_is_no_reason_to_stop(value: str):
         await rig.until(lambda: scene.done(rig), limit_s=90_000, every_s=60)
 
     rig.play(whole)
+
+
+@pytest.mark.parametrize("value", ["", "1", "40", "99999", "9" * 5000])
+def test_a_machine_that_was_given_up_on_is_tried_again_within_a_day(value: str):
+    """O2: however often that was, and whatever the mark says of it."""
+    mark = Mark(operator="1", source="fleet", reason="retiring", step="held", since=1000.0, value=value)
+    node = Node(name="n1", uid="u", resource_version="1", annotations={RETIRING: write_mark(mark)})
+    assert 1060.0 <= may_try(node, FleetPolicy(retire_hold_s=60.0)) <= 1000.0 + 86_400.0
 
 
 def test_settings_that_break_while_a_machine_leaves_undo_nothing():
