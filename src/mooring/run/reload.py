@@ -35,18 +35,23 @@ class Reloader:
         try:
             resolved = self._resolve()
         except BadConfig as error:
-            if str(error) != self._said:
-                log.warning("config.refused", error=str(error), running="with the settings before")
-            self._said = str(error)
+            self._refuse(error)
             return
-        self._said = ""
         if resolved.config == self._current:
+            self._said = ""
             return
         try:
             waiting = await self._apply(resolved.config)
         except (OSError, ValueError) as error:
             # Read well, and yet it cannot be (an address in use, say): tried again at the next look.
-            log.warning("config.not-taken", error=str(error), running="with the settings before")
+            self._refuse(error)
             return
+        self._said = ""
         before, self._current = self._current, resolved.config
         log.info("config.taken", features=sorted(resolved.config.on()), were=sorted(before.on()), needs_restart=waiting)
+
+    def _refuse(self, error: Exception) -> None:
+        """Said once, not every five seconds."""
+        if str(error) != self._said:
+            log.warning("config.refused", error=str(error), running="with the settings before")
+        self._said = str(error)
