@@ -1,6 +1,6 @@
 """What is broken in a TiKV cluster already: facts that take room on `tikv/…` and `evicting/…` without asking."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Fact
@@ -39,25 +39,29 @@ def members_away(
     tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None, now: float, heartbeat_s: float
 ) -> Iterator[Fact]:
     """Whatever a cluster misses already: members that are not there, and silent stores with regions on them."""
-    yield from missing_members(tc, pods, view)
-    if view is not None:
-        yield from silent_stores(tc, pods, view, now, heartbeat_s)
-
-
-def missing_members(tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None) -> Iterator[Fact]:
-    """Wanted members minus those Ready whose store is Up, one fact each, named by pod."""
-    target = tikv_target(tc.key)
     wanted = wanted_members(tc, pods.values())
+    stores = view.stores_by_pod(tc.namespace) if view is not None else None
+    yield from missing_members(tc, wanted, pods, stores)
+    if view is not None and stores is not None:
+        mine = {store.id for name in wanted if (store := stores.get(name)) is not None}
+        yield from silent_stores(tc, view, mine, now, heartbeat_s)
+
+
+def missing_members(
+    tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None
+) -> Iterator[Fact]:
+    """Wanted members minus those Ready whose store is Up, one fact each, named by pod. `stores` None: nobody knows."""
+    target, known = tikv_target(tc.key), stores or {}
     # tidb-operator's failover adds a member for one that is lost: it stands in for it once that one's regions are gone.
-    spare = sum(_well(pod, view) for name, pod in pods.items() if name not in wanted)
+    spare = sum(_well(pods[name], known.get(name)) for name in pods.keys() - set(wanted))
     for name in wanted:
         subject = pod_subject(Key(tc.namespace, name))
         pod = pods.get(name)
-        store = view.store_of(name, tc.namespace) if view is not None else None
+        store = known.get(name)
         if pod is not None and not pod.terminating and pod.ready:
             if store is not None and store.state != "Up" and store.region_count:
                 yield Fact(target, subject, 1, f"store {store.id} of {name} is {store.state}")
-        elif spare and view is not None and (store is None or not store.region_count):
+        elif spare and stores is not None and (store is None or not store.region_count):
             spare -= 1
         elif pod is None:
             yield Fact(target, subject, 1, f"{name} is missing")
@@ -65,19 +69,17 @@ def missing_members(tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | Non
             yield Fact(target, subject, 1, f"{name} is {'leaving' if pod.terminating else 'not Ready'}")
 
 
-def _well(pod: Pod, view: PdView | None) -> bool:
-    store = view.store_of(pod.name, pod.namespace) if view is not None else None
+def _well(pod: Pod, store: Store | None) -> bool:
     return pod.ready and not pod.terminating and store is not None and store.state == "Up"
 
 
 def silent_stores(
-    tc: TidbCluster, pods: Mapping[str, Pod], view: PdView, now: float, heartbeat_s: float
+    tc: TidbCluster, view: PdView, mine: Collection[int], now: float, heartbeat_s: float
 ) -> Iterator[Fact]:
     """Stores with regions on them that nobody hears from and that are no wanted member's: lost with a disk, scaled in
     without waiting, or of another cluster in the same PD. A second one away breaks their regions."""
-    wanted = {store.id for name in wanted_members(tc, pods.values()) if (store := view.store_of(name, tc.namespace))}
     for store in view.stores:
-        if store.id in wanted or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
+        if store.id in mine or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
             continue
         text = f"store {store.id} ({store.pod_name}) is {store.state} with {store.region_count} regions on it"
         yield Fact(

@@ -184,3 +184,8 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
         if namespace:
             found = [s for s in found if s.namespace in {namespace, ""}]
         return max(found, key=lambda s: s.id) if found else None
+
+    def stores_by_pod(self, namespace: str) -> dict[str, Store]:
+        """`store_of` of every pod at once, for those who ask about a whole cluster."""
+        live = (s for s in self.stores if s.state != "Tombstone" and s.namespace in {namespace, ""})
+        return {s.pod_name: s for s in sorted(live, key=lambda s: s.id)}
