@@ -1,0 +1,356 @@
+"""An event on a snapshot: the sandbox stands as it says, a whole replica runs on it, and the witness counts.
+
+    load ── Mooring comes up and settles ──▶ the event ──▶ … until nothing moves any more, or the time is over ──▶ outcome
+
+All of it is virtual time from one seed: the same snapshot, event, settings and seed make the same outcome, byte for
+byte. Nothing outside this process is touched.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from mooring.engine.why import explain
+from mooring.handoff.wishes import RESTART
+from mooring.model.kinds import Kind
+from mooring.model.machine import MachineState
+from mooring.rehearse.drill.chronicle import Chronicle
+from mooring.rehearse.drill.events import Act, Name
+from mooring.rehearse.drill.form import Snapshot
+from mooring.rehearse.drill.load import load
+from mooring.rehearse.drill.members import Members
+from mooring.rehearse.drill.outcome import Interrupted, Outcome, Played, judge
+from mooring.rehearse.drill.promises import promises, workloads
+from mooring.rehearse.drill.regions import Regions
+from mooring.rehearse.drill.room import more_nodes, unplaced
+from mooring.rehearse.drill.toll import Breach, breach
+from mooring.rehearse.drill.witness import Witness
+from mooring.rehearse.rig import Rig
+from mooring.rehearse.scenes.home import ask_mooring
+from mooring.run.config import Config
+from mooring.run.features import FEATURES
+from mooring.sandbox.clock import run_virtual
+from mooring.sandbox.collector import quiet_collector
+from mooring.sandbox.controllers.podstate import labels_of
+from mooring.sandbox.kubelet import Pace
+from mooring.traffic.audit import audit
+
+LOOK_S: Final = 0.5
+#: Mooring may put right what it finds before anything befalls the cluster, for so long at most.
+SETTLE_S: Final = 900.0
+SETTLED_S: Final = 20.0
+#: Nothing moved for this long: it is over. Longer than Kubernetes believes in a silent node (50 s) and then waits (300 s).
+QUIET_S: Final = 420.0
+#: A registry notices a machine that does not answer.
+UNREACHABLE_S: Final = 60.0
+#: How many of those that wait at the end are explained.
+EXPLAINED: Final = 20
+
+Progress = Callable[[float, str], None]
+
+
+def everything_on(config: Config) -> Config:
+    """The settings of a rehearsal that names no features: all of them."""
+    return msgspec.structs.replace(config, features=dict.fromkeys(FEATURES, True))
+
+
+def rehearse(
+    snapshot: Snapshot,
+    acts: list[Act],
+    config: Config,
+    *,
+    seed: int = 1,
+    limit_s: float = 1800.0,
+    pace: Pace | None = None,
+    progress: Progress = lambda _at, _words: None,
+) -> Outcome:
+    play = Play(snapshot, acts, config, seed=seed, limit_s=limit_s, pace=pace, progress=progress)
+    with quiet_collector():
+        run_virtual(play.whole, play.rig.cluster.timeline)
+    return play.outcome
+
+
+class Play:
+    outcome: Outcome
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        acts: list[Act],
+        config: Config,
+        *,
+        seed: int,
+        limit_s: float,
+        pace: Pace | None,
+        progress: Progress,
+    ) -> None:
+        self._snapshot = snapshot
+        self._acts = acts
+        self._limit_s = limit_s
+        self._progress = progress
+        self._seed = seed
+        self._loaded = load(snapshot, seed, pace)
+        # One replica and no rival: renewing every two seconds would be most of an hour's work.
+        config = msgspec.structs.replace(
+            config, namespace=snapshot.namespace, lease_s=60, renew_s=40.0, retry_s=15.0, pd={}
+        )
+        self.rig = Rig(seed=seed, config=config, cluster=self._loaded.cluster)
+        if "home" in config.on():
+            for scheduler in _schedulers_of_members(snapshot):
+                ask_mooring(self.rig, scheduler=scheduler)
+        self._ended = "limit"
+        self._broken: dict[str, None] = {}
+        self._housekeeping = 0
+
+    # ── The whole of it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def whole(self) -> None:
+        try:
+            self._progress(0.0, "Mooring comes up on the snapshot")
+            await self._come_up()
+            self._begin()
+            await self._go_on()
+            await self._finish()
+        finally:
+            for name in list(self.rig.replicas):
+                self.rig.kill(name)
+            await asyncio.sleep(0)
+
+    async def _come_up(self) -> None:
+        rig = self.rig
+        replica = rig.start()
+        await rig.until(rig.leads)
+        if "mix" in rig.config.on():
+            await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
+        count = Chronicle(lambda: 0.0)
+        count.follow(replica.engine)
+        calm, end = 0.0, rig.clock.monotonic() + SETTLE_S
+        while calm < SETTLED_S and rig.clock.monotonic() < end:
+            await rig.sleep(LOOK_S)
+            calm = 0.0 if rig.unsettled() else calm + LOOK_S
+        replica.engine.story.listeners.clear()
+        self._housekeeping = sum(ends.get("finished", 0) for ends in count.ended.values())
+
+    def _begin(self) -> None:
+        rig, cluster = self.rig, self.rig.cluster
+        config = rig.config
+        self._wanted = workloads(cluster.store)
+        self._promises = promises(cluster.store, config.mix, mix="mix" in config.on())
+        self.chronicle = Chronicle(lambda: self.witness.now_s)
+        ours: set[str] = set()
+        self._writes_read = len(rig.writes)
+
+        def by_us(pod: str) -> bool:
+            for write in rig.writes[self._writes_read :]:
+                if write.startswith(("evict Pod ", "delete Pod ")):
+                    ours.add(write.split(" ", 2)[2])
+            self._writes_read = len(rig.writes)
+            return pod in ours
+
+        self.witness = Witness(
+            cluster, self._wanted, self._promises, config.mix.capacity, by_us=by_us, say=self.chronicle.say
+        )
+        self._members = Members(cluster, self.witness)
+        self._regions = Regions(cluster, self.witness, self._loaded.scale)
+        leader = rig.leader()
+        if leader is not None:
+            self.chronicle.follow(leader.engine)
+        self._shapes = list(cluster.store.list(Kind.NODE))
+        for act in self._acts:
+            cluster.timeline.after(act.after_s, lambda act=act: self._perform(act))  # type: ignore[misc]
+
+    async def _go_on(self) -> None:
+        rig, witness = self.rig, self.witness
+        last = max(act.after_s + (act.notice_s or 0.0) for act in self._acts)
+        shown = -1
+        while witness.now_s < self._limit_s:
+            await rig.sleep(LOOK_S)
+            for words in self._members.look():
+                self.chronicle.say("pd", words)
+            self._regions.look()
+            self._audit()
+            if int(witness.now_s) // 10 != shown:
+                shown = int(witness.now_s) // 10
+                self._progress(witness.now_s, self._where())
+            if witness.now_s > last + 1.0 and self._is_quiet():
+                self._ended = "quiet"
+                return
+
+    def _is_quiet(self) -> bool:
+        """Nothing moves, and nothing that is awaited could still begin to."""
+        leader = self.rig.leader()
+        if leader is None:
+            return False
+        patience = QUIET_S if leader.engine.running or self._waits() else SETTLED_S * 4
+        return self.witness.quiet_s >= patience and self.chronicle_quiet_s >= min(patience, SETTLED_S * 4)
+
+    @property
+    def chronicle_quiet_s(self) -> float:
+        rows = self.chronicle.rows
+        return self.witness.now_s - rows[-1].at_s if rows else self.witness.now_s
+
+    def _waits(self) -> bool:
+        """Kubernetes may still have something to do: a silent node, a pod that leaves or has no place, regions short."""
+        cluster = self.rig.cluster
+        if any(cluster.kubelets.silent_since(name) is not None for _, name in cluster.store.keys(Kind.NODE)):
+            return True
+        return bool(self.rig.leader() and self.rig.unsettled()) or any(
+            meter.is_below for meter in self.witness.meters[: len(self._wanted)]
+        )
+
+    def _audit(self) -> None:
+        leader = self.rig.leader()
+        if leader is not None:
+            self._broken.update(dict.fromkeys(audit(leader.engine.queue)))
+
+    def _where(self) -> str:
+        leader = self.rig.leader()
+        if leader is None:
+            return "no replica leads"
+        queue = leader.engine.queue
+        short = sum(meter.is_below for meter in self.witness.meters[: len(self._wanted)])
+        return f"{len(queue.running)} run, {len(queue.waiting)} wait; {short} workloads short"
+
+    # ── The event ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, act: Act) -> None:
+        cluster = self.rig.cluster
+        self.chronicle.say("event", act.title)
+        match act.name:
+            case Name.RACK_LOST | Name.NODE_LOST:
+                for node in act.nodes:
+                    cluster.kubelets.silence(node)
+                cluster.timeline.after(UNREACHABLE_S, lambda: self._unreachable(act.nodes))
+            case Name.SPOT_GONE:
+                for node in act.nodes:
+                    if cluster.store.find(Kind.NODE, "", node) is None:
+                        continue
+                    if act.notice_s is None:
+                        cluster.cloud.take(node)
+                    else:
+                        self.witness.noticed.add(node)
+                        cluster.cloud.notice(node, after_s=act.notice_s)
+            case Name.RETIRE:
+                for serial in act.machines:
+                    cluster.sabakan.set_state(serial, MachineState.RETIRING)
+            case Name.RESTART:
+                for namespace, name in act.pods:
+                    if cluster.store.find(Kind.POD, namespace, name) is not None:
+                        cluster.annotate(Kind.POD, namespace, name, {RESTART: ""})
+
+    def _unreachable(self, nodes: tuple[str, ...]) -> None:
+        """The registry learns that these machines do not answer."""
+        registry, store = self.rig.cluster.sabakan, self.rig.cluster.store
+        if registry is None:
+            return
+        addresses = set(nodes)
+        for name in nodes:
+            node = store.find(Kind.NODE, "", name) or {}
+            addresses |= {a["address"] for a in (node.get("status") or {}).get("addresses") or ()}
+        for serial, entry in sorted(registry.entries.items()):
+            if entry.ipv4 and entry.ipv4[0] in addresses and entry.state is MachineState.HEALTHY:
+                registry.set_state(serial, MachineState.UNREACHABLE)
+
+    # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _finish(self) -> None:
+        rig, cluster, witness = self.rig, self.rig.cluster, self.witness
+        ended_s = witness.now_s
+        witness.stop()
+        open_ = self._open()
+        nodes, pods = len(self._snapshot.of(Kind.NODE)), len(self._snapshot.of(Kind.POD))
+        waiting = unplaced(cluster, witness.workload_of)
+        rows = tuple(self.chronicle.rows)
+        tolls = self._regions.tolls()
+        for name in list(rig.replicas):
+            rig.kill(name)
+        told, more = await more_nodes(cluster, waiting, rig.config.mix.capacity, self._shapes, rig.sleep)
+        self.outcome = judge(
+            Played(
+                source=self._snapshot.source,
+                taken_at=self._snapshot.taken_at,
+                nodes=nodes,
+                pods=pods,
+                seed=self._seed,
+                features=tuple(sorted(rig.config.on())),
+                events=tuple(act.title for act in self._acts),
+                names=tuple(act.name for act in self._acts),
+                ended=self._ended,
+                played_s=round(ended_s, 1),
+                interrupted=tuple(self._interrupted(ended_s)),
+                workloads=len(self._wanted),
+                breaches=tuple(self._breaches(ended_s)),
+                regions=tolls,
+                gone=tuple(witness.gone),
+                come=tuple(witness.come),
+                unplaced=tuple(told),
+                more=tuple(more),
+                broken_limits=tuple(self._broken),
+                operators={source: dict(sorted(of.items())) for source, of in sorted(self.chronicle.ended.items())},
+                open=open_,
+                timeline=rows,
+                remarks=(*self._snapshot.remarks, *self._loaded.remarks, *self._remarks()),
+            )
+        )
+
+    def _interrupted(self, ended_s: float) -> list[Interrupted]:
+        found = []
+        for one, meter in zip(self._wanted, self.witness.meters, strict=False):
+            spans = meter.close(ended_s)
+            if spans:
+                until = spans[-1].until_s
+                found.append(
+                    Interrupted(
+                        workload=one.name,
+                        wanted=one.replicas,
+                        before=meter.before,
+                        worst=meter.worst,
+                        away_s=round(meter.seconds(ended_s), 1),
+                        from_s=round(spans[0].from_s, 1),
+                        until_s=None if until is None else round(until, 1),
+                        at_end=meter.value,
+                    )
+                )
+        return sorted(found, key=lambda one: (-one.away_s, one.workload))
+
+    def _breaches(self, ended_s: float) -> list[Breach]:
+        meters = self.witness.meters[len(self._wanted) :]
+        pairs = zip(self._promises, meters, strict=True)
+        found = (breach(promise.rule, promise.subject, meter, ended_s) for promise, meter in pairs)
+        return [one for one in found if one is not None]
+
+    def _open(self) -> tuple[str, ...]:
+        leader = self.rig.leader()
+        if leader is None:
+            return ()
+        engine, found = leader.engine, list[str]()
+        for operator in (*engine.queue.running, *engine.queue.waiting)[:EXPLAINED]:
+            answer = explain(engine, f"operator/{operator}", now=leader.shell.now())
+            if answer is not None:
+                found.append(answer.answer)
+        return tuple(found)
+
+    def _remarks(self) -> list[str]:
+        found = []
+        if self._housekeeping:
+            found.append(
+                f"before the event, {self._housekeeping} operators put right what Mooring found; they are not counted"
+            )
+        away = [m.before < m.asked for m in self.witness.meters[: len(self._wanted)]]
+        if any(away):
+            found.append(f"{sum(away)} workloads were short before the event; they are held to what they had")
+        if self._ended == "limit":
+            found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
+        return found
+
+
+def _schedulers_of_members(snapshot: Snapshot) -> list[str]:
+    """Who places TiDB members: the schedulers that would ask Mooring."""
+    found = {
+        str(pod["spec"].get("schedulerName") or "default-scheduler")
+        for pod in snapshot.of(Kind.POD)
+        if labels_of(pod).get("app.kubernetes.io/managed-by") == "tidb-operator"
+    }
+    return sorted(found)
