@@ -17,8 +17,8 @@ class Chronicle:
         #: Source → how → count, of operators that ended.
         self.ended: dict[str, dict[str, int]] = {}
 
-    def say(self, who: str, words: str) -> None:
-        self.rows.append(Row(at_s=round(self._now_s(), 1), who=who, text=words))
+    def say(self, who: str, words: str, verb: str = "", about: str = "") -> None:
+        self.rows.append(Row(at_s=round(self._now_s(), 1), who=who, verb=verb, about=about, text=words))
 
     def follow(self, engine: Engine) -> None:
         engine.story.listeners.append(self._hear)

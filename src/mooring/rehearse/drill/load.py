@@ -31,6 +31,8 @@ from mooring.sandbox.scheduler.selection import Profile
 #: Not Ready for this long: it is broken, not starting.
 BROKEN_S: Final = 300.0
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+#: A stream of ids of its own: those of a snapshot that was taken of a sandbox must not come again.
+_OTHER_IDS: Final = 0x72656865_00000000
 
 
 class Loaded:
@@ -49,7 +51,7 @@ def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
     taken_at = parse_rfc3339(snapshot.taken_at)
     schedulers = sorted({*_schedulers(snapshot), DEFAULT_SCHEDULER, "tidb-scheduler"})
     profiles = tuple(Profile(name, 100) if name == "tidb-scheduler" else Profile(name) for name in schedulers)
-    cluster = Cluster(seed, Timeline(taken_at), profiles=profiles, pace=pace, log=False)
+    cluster = Cluster(seed ^ _OTHER_IDS, Timeline(taken_at), profiles=profiles, pace=pace, log=False)
     cluster.tidb_operator.stopped = True
     loaded = Loaded(cluster)
     pods = snapshot.of(Kind.POD)

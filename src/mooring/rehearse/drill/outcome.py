@@ -14,7 +14,7 @@ import msgspec
 from mooring.rehearse.drill.events import Name
 from mooring.rehearse.drill.room import More, Unplaced
 from mooring.rehearse.drill.toll import Breach, clock
-from mooring.rehearse.drill.witness import Come, Gone
+from mooring.rehearse.drill.witness import Come, Gone, Stuck
 
 HOLDS: Final = "holds"
 DOES_NOT_HOLD: Final = "does-not-hold"
@@ -55,7 +55,7 @@ class RegionToll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the timeline. `who`: event, kubernetes, pd, below, back, or a source of the queue."""
+    """A line of the timeline. `who`: event, kubernetes, pd, promise, or a source of the queue."""
 
     at_s: float
     who: str
@@ -89,6 +89,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     come: tuple[Come, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     more: tuple[More, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
     #: Rules of the queue that were broken, in words.
     broken_limits: tuple[str, ...] = ()
     #: Operators that ended, by source: finished, failed, canceled, timeout.

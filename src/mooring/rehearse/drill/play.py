@@ -137,7 +137,9 @@ class Play:
         rig, cluster = self.rig, self.rig.cluster
         config = rig.config
         self._wanted = workloads(cluster.store)
-        self._promises = promises(cluster.store, config.mix, mix="mix" in config.on())
+        # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
+        floor = "mix" in config.on() and not any(act.name in {Name.RACK_LOST, Name.NODE_LOST} for act in self._acts)
+        self._promises = promises(cluster.store, config.mix, mix=floor)
         self.chronicle = Chronicle(lambda: self.witness.now_s)
         ours: set[str] = set()
         self._writes_read = len(rig.writes)
@@ -263,7 +265,7 @@ class Play:
         nodes, pods = len(self._snapshot.of(Kind.NODE)), len(self._snapshot.of(Kind.POD))
         waiting = unplaced(cluster, witness.workload_of)
         rows = tuple(self.chronicle.rows)
-        tolls = self._regions.tolls()
+        tolls, stuck = self._regions.tolls(), tuple(witness.stuck())
         for name in list(rig.replicas):
             rig.kill(name)
         told, more = await more_nodes(cluster, waiting, rig.config.mix.capacity, self._shapes, rig.sleep)
@@ -287,6 +289,7 @@ class Play:
                 come=tuple(witness.come),
                 unplaced=tuple(told),
                 more=tuple(more),
+                stuck=stuck,
                 broken_limits=tuple(self._broken),
                 operators={source: dict(sorted(of.items())) for source, of in sorted(self.chronicle.ended.items())},
                 open=open_,

@@ -50,6 +50,14 @@ class Come(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
+class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod on a machine that does not run, and whose Node is still there: nobody starts it elsewhere."""
+
+    pod: str
+    workload: str
+    node: str
+
+
 class _Counted(msgspec.Struct):
     up: bool
     lines: tuple[int, ...]
@@ -64,9 +72,9 @@ class Witness:
         rules: CapacityRules,
         *,
         by_us: Callable[[str], bool],
-        say: Callable[[str, str], None],
+        say: Callable[[str, str, str, str], None],
     ) -> None:
-        """`by_us("shop/web-1")`: did Mooring end this pod? `say(kind, words)`: a line of the timeline."""
+        """`by_us("shop/web-1")`: did Mooring end it? `say(who, words, verb, about)`: a line of the timeline."""
         self._cluster = cluster
         self._rules = rules
         self._by_us = by_us
@@ -122,6 +130,15 @@ class Witness:
     def workload_of(self, pod: Json) -> str:
         return self._titles.get(self._owners.get(pod["metadata"]["uid"], ""), "") or _owner_words(pod)
 
+    def stuck(self) -> list[Stuck]:
+        return [
+            Stuck(pod=_key(pod), workload=self.workload_of(pod), node=node_of(pod))
+            for node in sorted(self._dead)
+            if self._cluster.store.find(Kind.NODE, "", node) is not None
+            for pod in self._cluster.store.pods_on(node)
+            if not _per_node(pod) and not podstate.terminal(pod)
+        ]
+
     # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_pod(self, event: str, old: Json | None, new: Json | None) -> None:
@@ -148,7 +165,8 @@ class Witness:
             return
         self._changed_at = self._cluster.timeline.monotonic()
         if new is not None and old is not None and _ready(old) and not _ready(new):
-            self._say("kubernetes", f"node {new['metadata']['name']} is seen to be away: Ready is {_word(new)}")
+            name = new["metadata"]["name"]
+            self._say("kubernetes", f"Ready is {_word(new)}: Kubernetes notices", "away", f"node/{name}")
 
     def _on_health(self, node: str) -> None:
         if self._stopped:
@@ -215,10 +233,10 @@ class Witness:
     def _tell(self, line: int, crossed: str) -> None:
         promise, meter = self._promises[line - self._first_promise], self.meters[line]
         if crossed == "fell":
-            words = f"{promise.subject} falls below its {promise.rule}: {meter.value} of {meter.least}"
+            words = f"falls below its {promise.rule}: {meter.value}, {meter.least} must be"
         else:
-            words = f"{promise.subject} is back above its {promise.rule}: {meter.value} of {meter.least}"
-        self._say("below" if crossed == "fell" else "back", words)
+            words = f"has its {promise.rule} again: {meter.value}, {meter.least} must be"
+        self._say("promise", words, crossed, promise.subject)
 
     def _lines_of(self, pod: Json) -> tuple[int, ...]:
         uid = pod["metadata"]["uid"]
