@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,9 @@ def snapshot(
     config: ConfigFile = "",
     namespace: Annotated[str, Parameter(help="Our own namespace there: its settings and memory are taken along.")] = "",
     pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
-    without_pd: Annotated[bool, Parameter(negative="", help="Do not ask any PD: it is not reachable from here.")] = False,
+    without_pd: Annotated[
+        bool, Parameter(negative="", help="Do not ask any PD: it is not reachable from here.")
+    ] = False,
     sabakan_url: Annotated[str, Parameter(help="The machine registry, when the fleet's settings name none.")] = "",
     demo: Annotated[bool, Parameter(negative="", help="The demo's cluster instead of a real one.")] = False,
     seed: Annotated[int, Parameter(help="Of the demo's cluster.")] = 1,
@@ -88,7 +91,9 @@ def play(
     rack_label: Annotated[str, Parameter(help="rack-lost: the node label that names the rack.")] = "",
     for_: Annotated[str, Parameter(name="--for", help="At most so much virtual time.")] = "30m",
     config: ConfigFile = "",
-    features: Annotated[str, Parameter(help="NAME=true|false,…; every feature is on unless this or --config says.")] = "",
+    features: Annotated[
+        str, Parameter(help="NAME=true|false,…; every feature is on unless this or --config says.")
+    ] = "",
     seed: Annotated[int, Parameter(help="Another seed, another draw of what is left to chance.")] = 1,
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row of the timeline.")] = False,
     output: Output = Format.TABLE,
@@ -141,7 +146,7 @@ def play(
     return Exit.DONE if outcome.verdict == "holds" else Exit.NOT_AS_IT_SHOULD_BE
 
 
-def _settings(flags: dict[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
+def _settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
     from mooring.run.config import BadConfig, resolve
 
     try:

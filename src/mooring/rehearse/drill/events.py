@@ -74,7 +74,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def span(text: str) -> float:
-    """"90s", "2m", "1h", "90" → seconds."""
+    """Seconds of "90s", "2m", "1h" or "90"."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
         raise BadEvent(f"{text!r} is no span of time: write 90s, 2m or 1h")
@@ -166,12 +166,16 @@ def _spot_gone(snapshot: Snapshot, rules: CapacityRules, options: Options, after
 
 def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) -> Act:
     if not snapshot.machines:
-        raise BadEvent("the snapshot has no machines: take it with --sabakan-url URL, or set the fleet's registry first")
+        raise BadEvent(
+            "the snapshot has no machines: take it with --sabakan-url URL, or set the fleet's registry first"
+        )
     if _fleet_settings(snapshot).get(settings.ENABLED) != "true":
         raise BadEvent("the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable")
     if bool(serials) == bool(count):
         raise BadEvent("retire wants serials of machines, or --count N, and not both")
-    addresses = {a["address"] for node in snapshot.of(Kind.NODE) for a in (node.get("status") or {}).get("addresses", ())}
+    addresses = {
+        a["address"] for node in snapshot.of(Kind.NODE) for a in (node.get("status") or {}).get("addresses", ())
+    }
     addresses |= {_name(node) for node in snapshot.of(Kind.NODE)}
     known = {one.serial: one for one in snapshot.machines}
     seated = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in _RETIRABLE]

@@ -118,7 +118,9 @@ def read(path: Path) -> Snapshot:
     try:
         body = path.read_bytes()
     except OSError as error:
-        raise BadSnapshot(f"{path}: {error.strerror or error}; take one with: mooring rehearse snapshot -f FILE") from None
+        raise BadSnapshot(
+            f"{path}: {error.strerror or error}; take one with: mooring rehearse snapshot -f FILE"
+        ) from None
     return parse(body, str(path))
 
 

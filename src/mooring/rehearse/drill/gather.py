@@ -121,5 +121,6 @@ def _tell(template: Json, was: Any, start_s: float | None, priorities: Mapping[s
     if start_s is not None and START not in annotations and READY not in annotations:
         template["metadata"]["annotations"] = {**annotations, START: f"{start_s:g}", READY: "0"}
     name = ((was or {}).get("spec") or {}).get("priorityClassName")
-    if name in priorities and "priority" not in template["spec"]:
-        template["spec"]["priority"] = priorities[name]
+    number = priorities.get(str(name))
+    if number is not None and "priority" not in template["spec"]:
+        template["spec"]["priority"] = number

@@ -116,9 +116,7 @@ def judge(played: Played) -> Outcome:
     broken = tuple(_broken(played))
     over = _over(played)
     verdict = DOES_NOT_HOLD if broken else HOLDS
-    return Outcome(
-        verdict=verdict, answer=_answer(played, broken, over), broken=broken, over_s=over, played=played
-    )
+    return Outcome(verdict=verdict, answer=_answer(played, broken, over), broken=broken, over_s=over, played=played)
 
 
 def _broken(played: Played) -> Sequence[str]:

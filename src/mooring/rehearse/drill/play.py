@@ -1,6 +1,6 @@
 """An event on a snapshot: the sandbox stands as it says, a whole replica runs on it, and the witness counts.
 
-    load ── Mooring comes up and settles ──▶ the event ──▶ … until nothing moves any more, or the time is over ──▶ outcome
+    load ── Mooring comes up and settles ──▶ the event ──▶ … until nothing moves, or the time is over ──▶ outcome
 
 All of it is virtual time from one seed: the same snapshot, event, settings and seed make the same outcome, byte for
 byte. Nothing outside this process is touched.
@@ -13,9 +13,7 @@ from typing import Final
 import msgspec
 
 from mooring.engine.why import explain
-from mooring.handoff.wishes import RESTART
 from mooring.model.kinds import Kind
-from mooring.model.machine import MachineState
 from mooring.rehearse.drill.chronicle import Chronicle
 from mooring.rehearse.drill.events import Act, Name
 from mooring.rehearse.drill.form import Snapshot
@@ -25,6 +23,7 @@ from mooring.rehearse.drill.outcome import Interrupted, Outcome, Played, judge
 from mooring.rehearse.drill.promises import promises, workloads
 from mooring.rehearse.drill.regions import Regions
 from mooring.rehearse.drill.room import more_nodes, unplaced
+from mooring.rehearse.drill.strike import strike
 from mooring.rehearse.drill.toll import Breach, breach
 from mooring.rehearse.drill.witness import Witness
 from mooring.rehearse.rig import Rig
@@ -41,10 +40,8 @@ LOOK_S: Final = 0.5
 #: Mooring may put right what it finds before anything befalls the cluster, for so long at most.
 SETTLE_S: Final = 900.0
 SETTLED_S: Final = 20.0
-#: Nothing moved for this long: it is over. Longer than Kubernetes believes in a silent node (50 s) and then waits (300 s).
+#: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
 QUIET_S: Final = 420.0
-#: A registry notices a machine that does not answer.
-UNREACHABLE_S: Final = 60.0
 #: How many of those that wait at the end are explained.
 EXPLAINED: Final = 20
 
@@ -161,7 +158,13 @@ class Play:
             self.chronicle.follow(leader.engine)
         self._shapes = list(cluster.store.list(Kind.NODE))
         for act in self._acts:
-            cluster.timeline.after(act.after_s, lambda act=act: self._perform(act))  # type: ignore[misc]
+            cluster.timeline.after(act.after_s, lambda act=act: self._strike(act))  # type: ignore[misc]
+
+    def _strike(self, act: Act) -> None:
+        self.chronicle.say("event", act.title)
+        if act.notice_s is not None:
+            self.witness.noticed.update(act.nodes)
+        strike(self.rig.cluster, act)
 
     async def _go_on(self) -> None:
         rig, witness = self.rig, self.witness
@@ -194,7 +197,7 @@ class Play:
         return self.witness.now_s - rows[-1].at_s if rows else self.witness.now_s
 
     def _waits(self) -> bool:
-        """Kubernetes may still have something to do: a silent node, a pod that leaves or has no place, regions short."""
+        """Kubernetes may still have something to do: a silent node, an operator under way, a workload that is short."""
         cluster = self.rig.cluster
         if any(cluster.kubelets.silent_since(name) is not None for _, name in cluster.store.keys(Kind.NODE)):
             return True
@@ -214,46 +217,6 @@ class Play:
         queue = leader.engine.queue
         short = sum(meter.is_below for meter in self.witness.meters[: len(self._wanted)])
         return f"{len(queue.running)} run, {len(queue.waiting)} wait; {short} workloads short"
-
-    # ── The event ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _perform(self, act: Act) -> None:
-        cluster = self.rig.cluster
-        self.chronicle.say("event", act.title)
-        match act.name:
-            case Name.RACK_LOST | Name.NODE_LOST:
-                for node in act.nodes:
-                    cluster.kubelets.silence(node)
-                cluster.timeline.after(UNREACHABLE_S, lambda: self._unreachable(act.nodes))
-            case Name.SPOT_GONE:
-                for node in act.nodes:
-                    if cluster.store.find(Kind.NODE, "", node) is None:
-                        continue
-                    if act.notice_s is None:
-                        cluster.cloud.take(node)
-                    else:
-                        self.witness.noticed.add(node)
-                        cluster.cloud.notice(node, after_s=act.notice_s)
-            case Name.RETIRE:
-                for serial in act.machines:
-                    cluster.sabakan.set_state(serial, MachineState.RETIRING)
-            case Name.RESTART:
-                for namespace, name in act.pods:
-                    if cluster.store.find(Kind.POD, namespace, name) is not None:
-                        cluster.annotate(Kind.POD, namespace, name, {RESTART: ""})
-
-    def _unreachable(self, nodes: tuple[str, ...]) -> None:
-        """The registry learns that these machines do not answer."""
-        registry, store = self.rig.cluster.sabakan, self.rig.cluster.store
-        if registry is None:
-            return
-        addresses = set(nodes)
-        for name in nodes:
-            node = store.find(Kind.NODE, "", name) or {}
-            addresses |= {a["address"] for a in (node.get("status") or {}).get("addresses") or ()}
-        for serial, entry in sorted(registry.entries.items()):
-            if entry.ipv4 and entry.ipv4[0] in addresses and entry.state is MachineState.HEALTHY:
-                registry.set_state(serial, MachineState.UNREACHABLE)
 
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,10 +1,10 @@
 """An outcome for people: the verdict first, then who pays, what was done about it, and what is missing. Pure.
 
-Short by default, and it says what is left out: rows of the timeline that are alike and fall together are one row, region
-moves are only counted, and `--all` shows every row.
+Short by default, and it says what is left out: rows of the timeline that are alike and fall together are one row,
+region moves are only counted, and `--all` shows every row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -64,7 +64,9 @@ def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
         return
     yield from ("", f"INTERRUPTED  {len(played.interrupted)} of {played.workloads} workloads; the others lost nobody")
     shown = played.interrupted if everything else played.interrupted[:SHOWN_WORKLOADS]
-    rows = [("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")]
+    rows: list[tuple[str, ...]] = [
+        ("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")
+    ]
     rows += [_row(one) for one in shown]
     yield from _columns(rows)
     if len(shown) < len(played.interrupted):
@@ -104,10 +106,12 @@ def _pods(played: Played) -> Iterator[str]:
     counts = [(how, sum(one.how == how for one in played.gone)) for how in _HOW]
     words = [f"{count} {_HOW[how]}" for how, count in counts if count]
     yield from ("", f"PODS  {' · '.join([*words, f'{len(played.come)} new ones Ready'])}")
-    ends = [
-        f"{source}: {', '.join(f'{count} {how}' for how, count in of.items())}" for source, of in played.operators.items()
-    ]
+    ends = [f"{source}: {_ends(of)}" for source, of in played.operators.items()]
     yield f"      operators  {' · '.join(ends) or 'none'}"
+
+
+def _ends(of: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {how}" for how, count in of.items())
 
 
 def _room(played: Played, *, everything: bool) -> Iterator[str]:

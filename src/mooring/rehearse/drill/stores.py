@@ -28,7 +28,9 @@ _REPLICAS: Final = 3
 def build_pd(cluster: Cluster, shot: PdShot) -> float:
     """The PD under `cluster.pd`; answers with how many real regions one played region stands for."""
     settings = PdSettings(members=shot.members) if shot.members else PdSettings()
-    pd = SandboxPd(cluster.timeline, seed=cluster.seed, cluster=shot.cluster, namespace=shot.namespace, settings=settings)
+    pd = SandboxPd(
+        cluster.timeline, seed=cluster.seed, cluster=shot.cluster, namespace=shot.namespace, settings=settings
+    )
     cluster.pd[shot.namespace, shot.cluster] = pd
     for store in shot.stores:
         pd.attach(_pod_of(store), store.id, address=store.address, labels=dict(store.labels), ready=_runs(store))

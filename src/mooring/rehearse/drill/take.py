@@ -97,9 +97,7 @@ async def _pages(transport: Transport, kind: Kind, namespace: str) -> list[Json]
 # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _pds(
-    clusters: Sequence[Json], config: Config, make_pd: MakePd | None, remarks: list[str]
-) -> list[PdShot]:
+async def _pds(clusters: Sequence[Json], config: Config, make_pd: MakePd | None, remarks: list[str]) -> list[PdShot]:
     found = []
     for obj in clusters:
         tc = project(Kind.TIDB_CLUSTER, obj)
@@ -136,8 +134,7 @@ def shot(key: Key, view: PdView, regions: Sequence[Region]) -> PdShot:
         ),
         evicting=tuple(sorted(view.evicting or ())),
         placements=tuple(
-            Placement(peers=peers, leader=leader, regions=count)
-            for (peers, leader), count in sorted(counted.items())
+            Placement(peers=peers, leader=leader, regions=count) for (peers, leader), count in sorted(counted.items())
         ),
     )
 

@@ -136,8 +136,13 @@ class Witness:
             for node in sorted(self._dead)
             if self._cluster.store.find(Kind.NODE, "", node) is not None
             for pod in self._cluster.store.pods_on(node)
-            if not _per_node(pod) and not podstate.terminal(pod)
+            if not _per_node(pod) and not podstate.terminal(pod) and self._is_missed(pod)
         ]
+
+    def _is_missed(self, pod: Json) -> bool:
+        """Its workload is short now, or nobody else would replace it."""
+        owner = self._owners.get(pod["metadata"]["uid"], "")
+        return owner not in self._rows or self.meters[self._rows[owner]].is_below
 
     # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
