@@ -17,7 +17,7 @@ from mooring.model.kinds import Kind
 from mooring.rehearse.drill.chronicle import Chronicle
 from mooring.rehearse.drill.events import Act, Name
 from mooring.rehearse.drill.form import Snapshot
-from mooring.rehearse.drill.load import load
+from mooring.rehearse.drill.load import Loaded, load
 from mooring.rehearse.drill.members import Members
 from mooring.rehearse.drill.outcome import Interrupted, Outcome, Played, judge
 from mooring.rehearse.drill.promises import promises, workloads
@@ -63,10 +63,7 @@ def rehearse(
     pace: Pace | None = None,
     progress: Progress = lambda _at, _words: None,
 ) -> Outcome:
-    play = Play(snapshot, acts, config, seed=seed, limit_s=limit_s, pace=pace, progress=progress)
-    with quiet_collector():
-        run_virtual(play.whole, play.rig.cluster.timeline)
-    return play.outcome
+    return Play(snapshot, acts, config, seed=seed, limit_s=limit_s, pace=pace, progress=progress).run()
 
 
 class Play:
@@ -80,15 +77,17 @@ class Play:
         *,
         seed: int,
         limit_s: float,
-        pace: Pace | None,
-        progress: Progress,
+        pace: Pace | None = None,
+        progress: Progress = lambda _at, _words: None,
+        loaded: Loaded | None = None,
     ) -> None:
+        """`loaded`: a cluster that stands already, instead of the snapshot's."""
         self._snapshot = snapshot
         self._acts = acts
         self._limit_s = limit_s
         self._progress = progress
         self._seed = seed
-        self._loaded = load(snapshot, seed, pace)
+        self._loaded = loaded or load(snapshot, seed, pace)
         # One replica and no rival: renewing every two seconds would be most of an hour's work.
         config = msgspec.structs.replace(
             config, namespace=snapshot.namespace, lease_s=60, renew_s=40.0, retry_s=15.0, pd={}
@@ -99,7 +98,13 @@ class Play:
                 ask_mooring(self.rig, scheduler=scheduler)
         self._ended = "limit"
         self._broken: dict[str, None] = {}
+        self._audited = -1
         self._housekeeping = 0
+
+    def run(self) -> Outcome:
+        with quiet_collector():
+            run_virtual(self.whole, self.rig.cluster.timeline)
+        return self.outcome
 
     # ── The whole of it ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,8 +211,10 @@ class Play:
         )
 
     def _audit(self) -> None:
+        """The queue's own rules, whenever it has told something new."""
         leader = self.rig.leader()
-        if leader is not None:
+        if leader is not None and leader.engine.story.count != self._audited:
+            self._audited = leader.engine.story.count
             self._broken.update(dict.fromkeys(audit(leader.engine.queue)))
 
     def _where(self) -> str:

@@ -1,6 +1,7 @@
 """What the TiKV clusters go through: regions without a leader, regions without a majority, members away at once."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from mooring.model.kinds import Kind
 from mooring.rehearse.drill.outcome import RegionToll
@@ -9,6 +10,9 @@ from mooring.rehearse.drill.toll import Meter
 from mooring.rehearse.drill.witness import Witness
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.pd import Interruption, SandboxPd
+
+#: How often regions are counted while no store comes or goes.
+COUNT_S: Final = 10.0
 
 
 class Regions:
@@ -60,12 +64,18 @@ class _Watch:
         self._whole = Meter(self.total, self.total - without_quorum(tikv))
         self._interrupted = len(pd.interruptions)
         self._cut_off: list[str] = []
+        self._running: frozenset[int] | None = None
+        self._counted_at = 0.0
         self._away = 0
 
     def look(self, at: float, away: int) -> None:
         tikv = self.pd.server.tikv
         self._led.step(at, self.total - without_leader(tikv))
-        self._whole.step(at, self.total - without_quorum(tikv))
+        running = frozenset(store.id for store in tikv.stores.values() if store.alive)
+        if running != self._running or at >= self._counted_at + COUNT_S:
+            # Walks every region: when a store came or went, and now and then because peers move.
+            self._running, self._counted_at = running, at
+            self._whole.step(at, self.total - without_quorum(tikv))
         self._away = max(self._away, away)
 
     def note(self, one: Interruption) -> None:

@@ -145,7 +145,7 @@ def shot(key: Key, view: PdView, regions: Sequence[Region]) -> PdShot:
 async def _machines(
     config_maps: Sequence[Json], config: Config, make: MakeRegistry | None, remarks: list[str]
 ) -> Sequence[Machine] | None:
-    """By the registry that the settings in the cluster name, or `--sabakan-url`; everything it has, retired or not."""
+    """Of the registry that `--sabakan-url` names, or else the fleet's settings in the cluster, by their query."""
     data: dict[str, str] = next(
         (one.get("data") or {} for one in config_maps if one["metadata"]["name"] == settings.NAME), {}
     )
