@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+
 from mooring.model.kinds import Kind
 from mooring.rehearse.drill import form
 from mooring.rehearse.drill.events import Options, acts
@@ -51,6 +52,17 @@ def test_without_mooring_the_same_notice_cuts_everybody_off(demo: Snapshot) -> N
     assert outcome.verdict == "does-not-hold"
     assert any("24 pods cut off when 12 nodes went" in words for words in outcome.broken)
     assert {one.how for one in outcome.played.gone} == {"lost"}
+
+
+def test_who_is_not_managed_is_cut_off_and_named() -> None:
+    """O4, M1: a workload that does not opt in is not touched, not even with notice; the verdict names it."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    cluster.deployment("shop", "web", 8)
+    outcome = play(taken(cluster), "spot-gone")
+    assert outcome.verdict == "does-not-hold"
+    assert outcome.broken[0].endswith("went, in spite of the notice: Deployment shop/web")
 
 
 def test_spot_nodes_that_just_go_take_an_all_spot_workload_down(demo: Snapshot) -> None:
@@ -145,6 +157,20 @@ def test_a_pod_that_no_node_helps_is_not_counted_as_lack_of_room() -> None:
     assert outcome.played.more == ()
 
 
+def test_a_pod_that_had_no_place_before_is_not_blamed_on_the_event() -> None:
+    """O4: it is listed as such, and the verdict does not turn on it."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(3, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    cluster.deployment("shop", "web", 4, labels={"vacant.io/optimize-scheduling": "true"})
+    cluster.deployment("shop", "huge", 1, template=manifests.pod_template({"app": "huge"}, cpu="64"))
+    cluster.run_for(60)
+    outcome = play(taken(cluster), "spot-gone")
+    assert [(one.workload, one.lacks) for one in outcome.played.unplaced] == [("Deployment shop/huge", "before")]
+    assert outcome.verdict == "holds"
+    assert "1 workloads were short before the event" in outcome.played.remarks[-1]
+
+
 def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> None:
     """O4: exactly the regions whose voters were there, counted in real regions when they are played by their share."""
     shot = PdShot(
@@ -153,7 +179,9 @@ def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> N
         members=demo.pds[0].members,
         stores=tuple(StoreShot(id=i + 1, address=f"demo-tikv-{i}.peer:20160") for i in range(3)),
         placements=tuple(
-            Placement(peers=peers, leader=leader, regions=10_000) for leader in (1, 2, 3) for peers in ((1, 2, 3), (leader,))
+            Placement(peers=peers, leader=leader, regions=10_000)
+            for leader in (1, 2, 3)
+            for peers in ((1, 2, 3), (leader,))
         ),
     )
     node = next(p["spec"]["nodeName"] for p in demo.of(Kind.POD) if p["metadata"]["name"] == "demo-tikv-1")

@@ -135,9 +135,7 @@ async def test_a_cluster_out_of_reach_is_an_error(tmp_path: Path) -> None:
     async with Facade(cluster.api.server) as facade:
         facade.write_kubeconfig(tmp_path / "kubeconfig")
     with pytest.raises((Unanswered, Refused)):
-        await take(
-            load_kubeconfig(str(tmp_path / "kubeconfig")), CONFIG, now=0.0, make_pd=None, make_registry=None
-        )
+        await take(load_kubeconfig(str(tmp_path / "kubeconfig")), CONFIG, now=0.0, make_pd=None, make_registry=None)
 
 
 def test_keys_of_pds_are_those_of_their_clusters(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mooring.rehearse.drill.gather import gather, start_time
 from mooring.rehearse.drill.slim import slim
 from mooring.sandbox.kubelet import START
 
-SECRET = "s3cr3t"  # noqa: S105
+SECRET = "s3cr3t"
 META = {"name": "web", "namespace": "shop", "uid": "u-1", "labels": {"app": "web"}}
 POD_SPEC: dict[str, Any] = {
     "nodeName": "n1",

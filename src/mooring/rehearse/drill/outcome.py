@@ -135,7 +135,9 @@ def _broken(played: Played) -> Sequence[str]:
             found.append(f"{where}: {toll.without_leader} regions without a leader for {clock(toll.without_leader_s)}")
     cut_off = [one for one in played.gone if one.how == "lost" and one.noticed]
     if cut_off:
-        found.append(f"{_some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice")
+        whose = ", ".join(sorted({one.workload or one.pod for one in cut_off})[:3])
+        words = f"{_some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice"
+        found.append(f"{words}: {whose}")
     crowd = [one for one in played.unplaced if one.lacks == "room"]
     if crowd:
         found.append(f"{_some(len(crowd), 'pod')} find no room")

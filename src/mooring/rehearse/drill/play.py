@@ -39,7 +39,10 @@ from mooring.traffic.audit import audit
 LOOK_S: Final = 0.5
 #: Mooring may put right what it finds before anything befalls the cluster, for so long at most.
 SETTLE_S: Final = 900.0
-SETTLED_S: Final = 20.0
+#: Nothing waits or runs for this long: Mooring has settled. Longer than the minute between two looks at a registry.
+SETTLED_S: Final = 90.0
+#: Nobody is short, nothing waits, and nothing has moved for this long: it is over.
+CALM_S: Final = 80.0
 #: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
 QUIET_S: Final = 420.0
 #: How many of those that wait at the end are explained.
@@ -162,6 +165,7 @@ class Play:
         if leader is not None:
             self.chronicle.follow(leader.engine)
         self._shapes = list(cluster.store.list(Kind.NODE))
+        self._pending = {one.pod for one in unplaced(cluster, self.witness.workload_of)}
         for act in self._acts:
             cluster.timeline.after(act.after_s, lambda act=act: self._strike(act))  # type: ignore[misc]
 
@@ -193,11 +197,12 @@ class Play:
         leader = self.rig.leader()
         if leader is None:
             return False
-        patience = QUIET_S if leader.engine.running or self._waits() else SETTLED_S * 4
-        return self.witness.quiet_s >= patience and self.chronicle_quiet_s >= min(patience, SETTLED_S * 4)
+        patience = QUIET_S if self._waits() else CALM_S
+        return self.witness.quiet_s >= patience and self._told_s >= CALM_S
 
     @property
-    def chronicle_quiet_s(self) -> float:
+    def _told_s(self) -> float:
+        """Since when nothing was told."""
         rows = self.chronicle.rows
         return self.witness.now_s - rows[-1].at_s if rows else self.witness.now_s
 
@@ -238,7 +243,9 @@ class Play:
         tolls, stuck = self._regions.tolls(), tuple(witness.stuck())
         for name in list(rig.replicas):
             rig.kill(name)
-        told, more = await more_nodes(cluster, waiting, rig.config.mix.capacity, self._shapes, rig.sleep)
+        new = [one for one in waiting if one.pod not in self._pending]
+        told, more = await more_nodes(cluster, new, rig.config.mix.capacity, self._shapes, rig.sleep)
+        told += [msgspec.structs.replace(one, lacks="before") for one in waiting if one.pod in self._pending]
         self.outcome = judge(
             Played(
                 source=self._snapshot.source,

@@ -16,6 +16,7 @@ SHOWN: Final = 40
 SHOWN_WORKLOADS: Final = 15
 _TOLD: Final = frozenset({"", "queued", "waits", "finished", "failed", "canceled", "timeout", "away", "fell", "back"})
 _QUIET_SOURCES: Final = ("balance-", "replica", "merge", "split", "hot")
+_LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before": "had none before either"}
 _HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
 
 
@@ -122,8 +123,7 @@ def _room(played: Played, *, everything: bool) -> Iterator[str]:
     for one in played.unplaced:
         groups.setdefault((one.workload or "no workload", one.lacks, one.why), []).append(one.pod)
     for (workload, lacks, why), pods in list(groups.items())[: None if everything else SHOWN_WORKLOADS]:
-        kind = "no room" if lacks == "room" else "no such node would help"
-        yield f"  {len(pods)} of {workload}, {kind}: {why}"
+        yield f"  {len(pods)} of {workload}, {_LACKS[lacks]}: {why}"
     for more in played.more:
         size = f"{more.node_class}, cpu {more.cpu}, memory {more.memory}"
         nodes = f"{more.nodes} node{'s' if more.nodes != 1 else ''} more like {more.like} ({size})"

@@ -38,7 +38,8 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int
     #: kube-scheduler's words.
     why: str
-    #: "room": more machines help · "pinned": its volume or a rule of its own keeps it where nobody is.
+    #: "room": more machines help · "pinned": its volume or a rule of its own keeps it off them · "before": it had no
+    #: place when the event began either.
     lacks: str = "room"
 
 
