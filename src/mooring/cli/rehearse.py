@@ -13,7 +13,9 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
+    from mooring.cli.rehearse_page import Page
     from mooring.rehearse.drill.form import Snapshot
+    from mooring.rehearse.drill.play import Play
     from mooring.run.config import Resolved
 
 app = App(
@@ -95,6 +97,9 @@ def play(
         str, Parameter(help="NAME=true|false,…; every feature is on unless this or --config says.")
     ] = "",
     seed: Annotated[int, Parameter(help="Another seed, another draw of what is left to chance.")] = 1,
+    page: Annotated[bool, Parameter(negative="", help="Watch it on Mooring's page while it plays.")] = False,
+    port: Annotated[int, Parameter(help="Of the page; -1: the first that is free from 8390 on.")] = -1,
+    speed: Annotated[float, Parameter(help="With --page: so many virtual seconds a second.")] = 20.0,
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row of the timeline.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
@@ -115,7 +120,7 @@ def play(
     """
     from mooring.rehearse.drill import form
     from mooring.rehearse.drill.events import BadEvent, Options, acts, span
-    from mooring.rehearse.drill.play import everything_on, rehearse
+    from mooring.rehearse.drill.play import Play, everything_on
     from mooring.rehearse.drill.report import render
     from mooring.run import logs
 
@@ -131,9 +136,12 @@ def play(
         limit_s = span(for_)
     except (form.BadSnapshot, BadEvent) as error:
         raise CommandError(str(error)) from None
+    if speed <= 0:
+        raise CommandError(f"--speed {speed:g}: more than 0, e.g. 20")
     progress = _Progress()
     try:
-        outcome = rehearse(taken, planned, settings, seed=seed, limit_s=limit_s, progress=progress.show)
+        whole = Play(taken, planned, settings, seed=seed, limit_s=limit_s, progress=progress.show)
+        outcome = whole.run(_page(whole, port) if page else None, speed)
     except AssertionError as error:
         words = (str(error).splitlines() or ["?"])[0]
         raise CommandError(f"Mooring did not come up on this snapshot: {words}", Exit.COULD_NOT_LOOK) from None
@@ -144,6 +152,15 @@ def play(
     else:
         print("\n".join(render(outcome, everything=everything)))
     return Exit.DONE if outcome.verdict == "holds" else Exit.NOT_AS_IT_SHOULD_BE
+
+
+def _page(whole: "Play", port: int) -> "Page":
+    from mooring.cli.demo import listen
+    from mooring.cli.rehearse_page import Page
+
+    listener = listen(port)
+    note(f"page http://127.0.0.1:{listener.getsockname()[1]} until it is over; Ctrl-C stops, and leaves nothing")
+    return Page(whole.rig, listener)
 
 
 def _settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":

@@ -23,6 +23,9 @@ class Chronicle:
     def follow(self, engine: Engine) -> None:
         engine.story.listeners.append(self._hear)
 
+    def unfollow(self, engine: Engine) -> None:
+        engine.story.listeners.remove(self._hear)
+
     def _hear(self, entry: Entry) -> None:
         if entry.verb in ENDS:
             of = self.ended.setdefault(entry.source, {})

@@ -8,7 +8,7 @@ byte. Nothing outside this process is touched.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -16,17 +16,18 @@ from mooring.engine.why import explain
 from mooring.model.kinds import Kind
 from mooring.rehearse.drill.chronicle import Chronicle
 from mooring.rehearse.drill.events import Act, Name
+from mooring.rehearse.drill.findings import breaches, interrupted
 from mooring.rehearse.drill.form import Snapshot
 from mooring.rehearse.drill.load import Loaded, load
 from mooring.rehearse.drill.members import Members
-from mooring.rehearse.drill.outcome import Interrupted, Outcome, Played, judge
+from mooring.rehearse.drill.outcome import Outcome, Played, judge
 from mooring.rehearse.drill.promises import promises, workloads
 from mooring.rehearse.drill.regions import Regions
 from mooring.rehearse.drill.room import more_nodes, unplaced
 from mooring.rehearse.drill.strike import strike
-from mooring.rehearse.drill.toll import Breach, breach
 from mooring.rehearse.drill.witness import Witness
 from mooring.rehearse.rig import Rig
+from mooring.rehearse.sandbox_stage import HURRY
 from mooring.rehearse.scenes.home import ask_mooring
 from mooring.run.config import Config
 from mooring.run.features import FEATURES
@@ -34,6 +35,7 @@ from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.kubelet import Pace
+from mooring.sandbox.paced import PacedLoop, run_paced
 from mooring.traffic.audit import audit
 
 LOOK_S: Final = 0.5
@@ -49,6 +51,14 @@ QUIET_S: Final = 420.0
 EXPLAINED: Final = 20
 
 Progress = Callable[[float, str], None]
+
+
+class Beside(Protocol):
+    """Something that lives while it is played."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 def everything_on(config: Config) -> Config:
@@ -104,9 +114,15 @@ class Play:
         self._audited = -1
         self._housekeeping = 0
 
-    def run(self) -> Outcome:
+    def run(self, beside: Beside | None = None, speed: float = 1.0) -> Outcome:
+        """`beside`: what lives next to it, as the page does; from the event on a second is then `speed` virtual ones."""
+        self._beside, self._speed = beside, speed
+        timeline = self.rig.cluster.timeline
         with quiet_collector():
-            run_virtual(self.whole, self.rig.cluster.timeline)
+            if beside is None:
+                run_virtual(self.whole, timeline)
+            else:
+                run_paced(self.whole, timeline, HURRY)
         return self.outcome
 
     # ── The whole of it ───────────────────────────────────────────────────────────────────────────────────────────
@@ -114,11 +130,17 @@ class Play:
     async def whole(self) -> None:
         try:
             self._progress(0.0, "Mooring comes up on the snapshot")
+            if self._beside is not None:
+                await self._beside.start()
             await self._come_up()
             self._begin()
+            _set_speed(self._speed)
             await self._go_on()
+            _set_speed(HURRY)
             await self._finish()
         finally:
+            if self._beside is not None:
+                await self._beside.stop()
             for name in list(self.rig.replicas):
                 self.rig.kill(name)
             await asyncio.sleep(0)
@@ -135,7 +157,7 @@ class Play:
         while calm < SETTLED_S and rig.clock.monotonic() < end:
             await rig.sleep(LOOK_S)
             calm = 0.0 if rig.unsettled() else calm + LOOK_S
-        replica.engine.story.listeners.clear()
+        count.unfollow(replica.engine)
         self._housekeeping = sum(ends.get("finished", 0) for ends in count.ended.values())
 
     def _begin(self) -> None:
@@ -258,9 +280,9 @@ class Play:
                 names=tuple(act.name for act in self._acts),
                 ended=self._ended,
                 played_s=round(ended_s, 1),
-                interrupted=tuple(self._interrupted(ended_s)),
+                interrupted=tuple(interrupted(self._wanted, witness.meters, ended_s)),
                 workloads=len(self._wanted),
-                breaches=tuple(self._breaches(ended_s)),
+                breaches=tuple(breaches(self._promises, witness.meters[len(self._wanted) :], ended_s)),
                 regions=tolls,
                 gone=tuple(witness.gone),
                 come=tuple(witness.come),
@@ -274,32 +296,6 @@ class Play:
                 remarks=(*self._snapshot.remarks, *self._loaded.remarks, *self._remarks()),
             )
         )
-
-    def _interrupted(self, ended_s: float) -> list[Interrupted]:
-        found = []
-        for one, meter in zip(self._wanted, self.witness.meters, strict=False):
-            spans = meter.close(ended_s)
-            if spans:
-                until = spans[-1].until_s
-                found.append(
-                    Interrupted(
-                        workload=one.name,
-                        wanted=one.replicas,
-                        before=meter.before,
-                        worst=meter.worst,
-                        away_s=round(meter.seconds(ended_s), 1),
-                        from_s=round(spans[0].from_s, 1),
-                        until_s=None if until is None else round(until, 1),
-                        at_end=meter.value,
-                    )
-                )
-        return sorted(found, key=lambda one: (-one.away_s, one.workload))
-
-    def _breaches(self, ended_s: float) -> list[Breach]:
-        meters = self.witness.meters[len(self._wanted) :]
-        pairs = zip(self._promises, meters, strict=True)
-        found = (breach(promise.rule, promise.subject, meter, ended_s) for promise, meter in pairs)
-        return [one for one in found if one is not None]
 
     def _open(self) -> tuple[str, ...]:
         leader = self.rig.leader()
@@ -324,6 +320,12 @@ class Play:
         if self._ended == "limit":
             found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
         return found
+
+
+def _set_speed(speed: float) -> None:
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, PacedLoop):
+        loop.pace.speed = speed
 
 
 def _schedulers_of_members(snapshot: Snapshot) -> list[str]:
