@@ -142,6 +142,8 @@ def play(
     try:
         whole = Play(taken, planned, settings, seed=seed, limit_s=limit_s, progress=progress.show)
         outcome = whole.run(_page(whole, port) if page else None, speed)
+    except form.BadSnapshot as error:
+        raise CommandError(f"{from_}: {error}") from None
     except AssertionError as error:
         words = (str(error).splitlines() or ["?"])[0]
         raise CommandError(f"Mooring did not come up on this snapshot: {words}", Exit.COULD_NOT_LOOK) from None

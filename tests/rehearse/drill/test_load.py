@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from mooring.model.kinds import Kind
 from mooring.ports import Json
-from mooring.rehearse.drill.form import KINDS, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.drill.form import KINDS, BadSnapshot, PdShot, Placement, Snapshot, StoreShot
 from mooring.rehearse.drill.gather import gather
 from mooring.rehearse.drill.load import load
 from mooring.rehearse.drill.stores import thinned, without_leader, without_quorum
@@ -98,6 +99,47 @@ def test_a_lost_pods_owner_makes_another_and_ids_never_come_twice(demo: Snapshot
     assert cluster.run_until_stable()
     new = set(standing(cluster)) - old
     assert (len(new), cluster.ready("shop", "web")) == (1, 5)
+
+
+def test_a_pod_on_its_way_out_goes_on_leaving() -> None:
+    """O4: what was being deleted when the snapshot was taken ends, and is replaced."""
+    original = Cluster(seed=3)
+    original.add_nodes(2)
+    slow = manifests.pod_template({"app": "web"}, annotations={"lab.mooring.dev/grace-seconds": "20"})
+    original.deployment("shop", "web", 2, template=slow)
+    original.run_until_stable()
+    leaving = original.pods("shop", "web")[0]["metadata"]
+    original.store.delete(Kind.POD, "shop", leaving["name"])
+    original.run_for(0.5)
+    cluster = load(taken(original), 1).cluster
+    assert podstate.terminating(cluster.store.get(Kind.POD, "shop", leaving["name"]))
+    assert cluster.run_until_stable()
+    assert leaving["uid"] not in standing(cluster)
+    assert cluster.ready("shop", "web") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (Kind.POD, {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "much"}}}]}),
+        (Kind.POD, {"nodeName": "n1", "tolerations": "all"}),
+        (Kind.NODE, {"taints": [{"effect": "NoSchedule"}]}),
+    ],
+)
+def test_what_cannot_stand_is_named(kind: Kind, spec: dict[str, object], demo: Snapshot) -> None:
+    """O4: a damaged object is an error with its name, never a traceback."""
+    bad = {**demo.of(kind)[0], "spec": spec}
+    broken = msgspec.structs.replace(demo, objects={**demo.objects, kind.value: [bad]})
+    with pytest.raises(BadSnapshot, match=bad["metadata"]["name"]):
+        load(broken, 1)
+
+
+def test_an_object_that_is_there_twice_is_refused(demo: Snapshot) -> None:
+    """O4: two pods of one name are no cluster."""
+    pods = demo.of(Kind.POD)
+    broken = msgspec.structs.replace(demo, objects={**demo.objects, "Pod": [*pods, pods[0]]})
+    with pytest.raises(BadSnapshot, match="already exists"):
+        load(broken, 1)
 
 
 def test_regions_stand_where_pd_had_them(demo: Snapshot) -> None:

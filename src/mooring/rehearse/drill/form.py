@@ -7,6 +7,7 @@ sentence: a rehearsal of half a cluster would be worse than none.
 
 import os
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,6 +146,10 @@ def parse(body: bytes, where: str) -> Snapshot:
 
 
 def _check(snapshot: Snapshot) -> None:
+    try:
+        datetime.fromisoformat(snapshot.taken_at)
+    except ValueError:
+        raise BadSnapshot(f"taken_at {snapshot.taken_at!r} is no time") from None
     known = {kind.value: kind for kind in KINDS}
     for name, objects in snapshot.objects.items():
         if name not in known:

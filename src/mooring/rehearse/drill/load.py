@@ -13,8 +13,8 @@ import msgspec
 
 from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
-from mooring.ports import Json
-from mooring.rehearse.drill.form import KINDS, Snapshot
+from mooring.ports import Json, PortError
+from mooring.rehearse.drill.form import KINDS, BadSnapshot, Snapshot
 from mooring.rehearse.drill.stores import assumed, build_pd, component_pods, tikv_pods
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.cluster import Cluster
@@ -48,6 +48,7 @@ class Loaded:
 
 
 def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
+    """Raises BadSnapshot, naming the object, when something in it cannot stand."""
     taken_at = parse_rfc3339(snapshot.taken_at)
     schedulers = sorted({*_schedulers(snapshot), DEFAULT_SCHEDULER, "tidb-scheduler"})
     profiles = tuple(Profile(name, 100) if name == "tidb-scheduler" else Profile(name) for name in schedulers)
@@ -59,7 +60,12 @@ def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
     revisions = _revisions(snapshot, pods)
     for kind in KINDS:
         for obj in snapshot.of(kind):
-            cluster.store.create(kind, _restored(kind, obj, taken_at, revisions), prepared=True)
+            try:
+                cluster.store.create(kind, _restored(kind, obj, taken_at, revisions), prepared=True)
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PortError) as error:
+                where = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
+                words = f"{kind} {where} cannot be loaded ({type(error).__name__}: {error})"
+                raise BadSnapshot(f"damaged: {words}; take it again") from error
     for node in snapshot.of(Kind.NODE):
         ready = podstate.condition(node, "Ready")
         if ready is not None and ready["status"] != "True":

@@ -15,7 +15,7 @@ import msgspec
 from mooring.engine.why import explain
 from mooring.model.kinds import Kind
 from mooring.rehearse.drill.chronicle import Chronicle
-from mooring.rehearse.drill.events import Act, Name
+from mooring.rehearse.drill.events import Act, Name, listed
 from mooring.rehearse.drill.findings import breaches, interrupted
 from mooring.rehearse.drill.form import Snapshot
 from mooring.rehearse.drill.load import Loaded, load
@@ -115,7 +115,7 @@ class Play:
         self._housekeeping = 0
 
     def run(self, beside: Beside | None = None, speed: float = 1.0) -> Outcome:
-        """`beside`: what lives next to it, as the page does; from the event on a second is then `speed` virtual ones."""
+        """`beside`: what lives next to it, as the page does; from the event on, a second is `speed` virtual ones."""
         self._beside, self._speed = beside, speed
         timeline = self.rig.cluster.timeline
         with quiet_collector():
@@ -317,6 +317,9 @@ class Play:
         away = [m.before < m.asked for m in self.witness.meters[: len(self._wanted)]]
         if any(away):
             found.append(f"{sum(away)} workloads were short before the event; they are held to what they had")
+        bare = [one.pod for one in self.witness.gone if one.how == "lost" and not one.workload]
+        if bare:
+            found.append(f"{len(bare)} pods without a workload are lost for good: {listed(bare)}")
         if self._ended == "limit":
             found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
         return found
