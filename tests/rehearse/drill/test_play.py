@@ -242,6 +242,16 @@ def test_reports_are_short_by_default_and_say_what_is_hidden(demo: Snapshot) -> 
     assert len([line for line in whole if " queued " in line]) == 24
 
 
+def test_the_worked_example_in_the_docs_is_what_it_says(demo: Snapshot) -> None:
+    """O4: docs/rehearse.md shows what the command prints, line by line."""
+    page = (Path(__file__).parents[3] / "docs" / "rehearse.md").read_text()
+    shown = page.partition("$ mooring rehearse play rack-lost 2 --demo\n")[2].partition("\n…")[0].splitlines()
+    assert len(shown) > 20
+    assert render(play(demo, "rack-lost 2"))[: len(shown)] == shown
+    other = page.partition("$ mooring rehearse play rack-lost 1 --demo\n")[2].splitlines()[0]
+    assert play(demo, "rack-lost 1").answer == other
+
+
 def test_a_play_that_is_cut_short_says_so(demo: Snapshot) -> None:
     """O4: a limit that comes before the end is a remark, not a verdict about what was not seen."""
     config = everything_on(Config())

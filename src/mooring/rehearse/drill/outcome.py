@@ -154,9 +154,9 @@ def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
     away = [one for one in played.interrupted if one.until_s is None]
     who = _some(len(played.interrupted), "workload")
     if away:
-        words = ", ".join(f"{one.workload} ({one.at_end} of {one.wanted})" for one in away[:3])
-        more = f" and {len(away) - 3} more" if len(away) > 3 else ""
-        return f"HOLDS, but not over: every line is kept; still short when it ended: {words}{more}"
+        first = away[0]
+        more = f" and {len(away) - 1} more" if len(away) > 1 else ""
+        return f"HOLDS, but not over: still short at the end: {first.workload} ({first.at_end} of {first.wanted}){more}"
     end = f"over after {clock(over)}" if over is not None else "over"
     if not played.interrupted:
         return f"HOLDS: only leaders are elected anew; {end}"

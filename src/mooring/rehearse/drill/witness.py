@@ -238,9 +238,9 @@ class Witness:
     def _tell(self, line: int, crossed: str) -> None:
         promise, meter = self._promises[line - self._first_promise], self.meters[line]
         if crossed == "fell":
-            words = f"falls below its {promise.rule}: {meter.value}, {meter.least} must be"
+            words = f"{promise.rule}: {meter.value} where {meter.least} must be"
         else:
-            words = f"has its {promise.rule} again: {meter.value}, {meter.least} must be"
+            words = f"{promise.rule}: {meter.value} again, {meter.least} must be"
         self._say("promise", words, crossed, promise.subject)
 
     def _lines_of(self, pod: Json) -> tuple[int, ...]:
