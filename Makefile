@@ -25,7 +25,7 @@ test: setup ## All tests that need nothing but this machine and Python
 	@$(BIN)/pytest $(T)
 
 e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
-	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S)
+	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S) --tools
 	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e $(T)
 
 bench: setup ## Print the figures we claim (B=name for one of them)

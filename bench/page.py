@@ -1,49 +1,52 @@
-"""What the page costs the loop that decides: one frame at 5,000 nodes and 150,000 pods, and its longest slice."""
+"""What the page costs the loop that decides, its viewers and its tabs, at 5,000 nodes and 150,000 pods."""
 
 import asyncio
+import sys
+import threading
 import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from aiohttp import web
 
 from mooring.engine.engine import Engine
-from mooring.model.cluster import Node, Owner, Pod, PodShape
-from mooring.model.events import Listed
-from mooring.model.kinds import Kind
+from mooring.model.operator import Operator, Step, StepKind
 from mooring.serve.frames import Framer
+from mooring.serve.page import Page
 from mooring.serve.stream import difference, event, picture
 from mooring.traffic import Queue, live_settings
 from mooring.world.world import World
 
-NODES, PODS = 5_000, 150_000
+# The same world and the same browser as in the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serve" / "page"))
+
+TICKS = 12
+VIEWERS = 8
 
 
-def _world() -> World:
+def _replica(nodes: int, pods: int, waiting: int = 0) -> Any:
+    import big
+
     world = World()
-    labels = [{"cke.cybozu.com/rack": str(r), "node.kubernetes.io/capacity": "spot"} for r in range(125)]
-    nodes = tuple(
-        Node(
-            name=f"n{i:04d}",
-            uid=f"n{i}",
-            resource_version="1",
-            ready="True",
-            labels=labels[i // 40],
-            unschedulable=i % 25 == 0,
-        )
-        for i in range(NODES)
-    )
-    shape, owner = PodShape(), Owner("ReplicaSet", "web-1", "rs")
-    pods = tuple(
-        Pod("shop", f"web-{i}", f"p{i}", "1", shape, owner, node=f"n{i % NODES:04d}", phase="Running")
-        for i in range(PODS)
-    )
-    world.apply(Listed(Kind.NODE, nodes))
-    world.apply(Listed(Kind.POD, pods))
-    return world
-
-
-async def _measure() -> None:
-    world = _world()
+    big.fill(world, nodes, pods)
     engine = Engine(world, Queue(live_settings()), [])
-    replica = SimpleNamespace(
+    for number in range(waiting):
+        operator = Operator(
+            id=str(number + 1),
+            source="spot",
+            kind="move-replica",
+            subject=f"pod/shop/web-{number}",
+            claims=(f"pod/shop/web-{number}",),
+            steps=(Step(StepKind.ADD_REPLACEMENT),),
+            phases=({f"workload/shop/web-{number % 400}": 1},),
+            deadline=1e10,
+        )
+        engine.queue.submit(operator)
+        engine.waiting[operator.id] = operator
+    return SimpleNamespace(
         engine=engine,
         world=world,
         identity="bench",
@@ -52,7 +55,10 @@ async def _measure() -> None:
         informers=SimpleNamespace(informers=()),
         not_ready=list,
     )
-    framer = Framer(lambda: replica)  # type: ignore[arg-type]
+
+
+async def _frames(replica: Any, name: str) -> None:
+    framer = Framer(lambda: replica)
     longest, done = 0.0, False
 
     async def probe() -> None:
@@ -66,8 +72,7 @@ async def _measure() -> None:
     first = await framer.build()
     longest = 0.0
     began = time.thread_time()
-    ticks = 8
-    for _ in range(ticks):
+    for _ in range(TICKS):
         frame = await framer.build()
     took = time.thread_time() - began
     done = True
@@ -75,13 +80,113 @@ async def _measure() -> None:
     assert first is not None
     assert frame is not None
     whole, delta = event("snapshot", 1, picture(frame)), event("delta", 2, difference(first, frame))
-    print(f"page frame            {took / ticks * 1e3:8.1f} ms a tick, walking every 4th   target  50 ms")
-    print(f"longest slice         {longest * 1e3:8.1f} ms of CPU at a time               target  20 ms")
-    print(f"snapshot {len(whole) / 1024:.0f} KiB, delta of nothing new {len(delta)} bytes")
+    print(f"{name:<22}{took / TICKS * 1e3:8.1f} ms a tick, walking every 4th   target  50 ms")
+    print(f"  longest slice       {longest * 1e3:8.1f} ms of CPU at a time               target  20 ms")
+    print(f"  snapshot {len(whole) / 1024:.0f} KiB, delta of nothing new {len(delta)} bytes")
+
+
+# ── Viewers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _serve(replica: Any) -> tuple[Page, web.AppRunner, str]:
+    page = Page(lambda: replica)
+    app = web.Application()
+    page.add_to(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return page, runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+def _elsewhere(work: Callable[[], Coroutine[Any, Any, Any]]) -> threading.Thread:
+    """Readers live in a thread of their own: their cost is not the server's."""
+    thread = threading.Thread(target=lambda: asyncio.run(work()), daemon=True)
+    thread.start()
+    return thread
+
+
+async def _viewers(replica: Any) -> None:
+    import big
+
+    churn, costs = big.Churn(replica.world), []
+    for viewers in (1, VIEWERS):
+        page, runner, url = await _serve(replica)
+        heard = [0] * viewers
+
+        async def read(number: int, url: str = url, heard: list[int] = heard) -> None:
+            async with aiohttp.ClientSession() as session, session.get(f"{url}/api/v1/stream") as stream:
+                while heard[number] < TICKS:
+                    await stream.content.readuntil(b"\n\n")
+                    heard[number] += 1
+
+        async def all_of_them(viewers: int = viewers) -> None:
+            await asyncio.gather(*(read(number) for number in range(viewers)))
+
+        thread = _elsewhere(all_of_them)
+        while page.hub.viewers < viewers:
+            await asyncio.sleep(0.05)
+        began, built, changing = time.thread_time(), page.hub.built, 0.0
+        while thread.is_alive():
+            before = time.thread_time()
+            churn.beat()
+            changing += time.thread_time() - before
+            await asyncio.sleep(0.25)
+        frames = page.hub.built - built
+        costs.append((time.thread_time() - began - changing) / max(1, frames))
+        print(f"{viewers} viewer{'s' if viewers > 1 else ' '} {costs[-1] * 1e3:19.1f} ms of the loop a frame, sockets "
+              f"included; {frames} frames built, {sum(heard)} sent")  # fmt: skip
+        await runner.cleanup()
+    print(f"  {VIEWERS} viewers : 1       {costs[1] / costs[0]:8.2f} times the cost of one")
+
+
+# ── A tab ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _tab(address: str, replica: Any) -> tuple[float, float, float]:
+    """First frame drawn after (ms), heap and whole renderer (MB), after every view was open."""
+    from chromium import Chromium
+
+    _, runner, url = await _serve(replica)
+    async with Chromium(address) as browser:
+        tab = await browser.tab(url)
+        await tab.until("performance.getEntriesByName('first frame').length", limit_s=60)
+        first = await tab.ask("performance.getEntriesByName('first frame')[0].startTime")
+        heap = 0
+        for key in "12345":
+            await tab.press(key)
+            await asyncio.sleep(0.6)
+            heap = max(heap, await tab.heap_bytes())
+        renderer = await browser.renderer_bytes()
+    await runner.cleanup()
+    return float(first), heap / 1e6, renderer / 1e6
+
+
+async def _tabs(large: Any) -> None:
+    from chromium import NoBrowser, Program
+
+    try:
+        program = Program()
+    except NoBrowser as error:
+        print(f"tab                   not measured: {error}")
+        return
+    small = _replica(24, 100)
+    await _tab(program.address, small)  # the first tab of a browser pays for all
+    small_first, _, _ = await _tab(program.address, small)
+    first, heap, renderer = await _tab(program.address, large)
+    program.close()
+    print(f"a tab                 {heap:8.1f} MB heap, {renderer:.0f} MB in all               target 200 MB")
+    print(f"  first frame drawn   {first:8.0f} ms after opening, {first / small_first:.1f} times that of 24 nodes")
 
 
 def main() -> None:
-    asyncio.run(_measure())
+    import big
+
+    large = _replica(big.NODES, big.PODS)
+    asyncio.run(_frames(large, "page frame"))
+    asyncio.run(_frames(_replica(24, 100, waiting=10_000), "10,000 in the queue"))
+    asyncio.run(_viewers(large))
+    asyncio.run(_tabs(large))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Shared by all tests: our own logs stay quiet unless a test asks for them, and Ctrl-C works in what tests start."""
+"""Shared by all tests: our own logs stay quiet unless a test asks for them, Ctrl-C works in what tests start, and uv."""
 
 import logging
+import shutil
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 import structlog
@@ -14,3 +17,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True, scope="session")
 def _quiet_logs():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+@pytest.fixture(scope="session")
+def uv() -> str:
+    """The one that made .venv; where pip did that, it is fetched as .ci/setup fetches it."""
+    if found := shutil.which("uv"):
+        return found
+    root = Path(__file__).parents[1]
+    subprocess.run(["sh", ".ci/setup", "uv-only"], cwd=root, check=True, timeout=240)
+    return str(root / ".tools/bin/uv")

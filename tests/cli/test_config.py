@@ -28,6 +28,14 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("nonsense: 1\n", "nonsense"),
         ("handoff:\n  recheck: 3\n", "recheck"),
         ("lease-s: 5\nrenew-s: 7\n", "must hold"),
+        ("retry-s: 0\n", "0 < retry-s 0"),
+        ("lease-s: 10\nrenew-s: 8\n", "2.5 s"),
+        ("traffic: {MaxScheduleCost: -5}\n", "traffic: MaxScheduleCost is -5"),
+        ("traffic: {Nonsense: 1}\n", "traffic: unknown setting 'Nonsense'"),
+        ("fleet: {query-s: 0}\n", "fleet.query-s"),
+        ("fleet: {recheck-s: -1}\n", "fleet.recheck-s"),
+        ("fleet: {retire-hold-s: .nan}\n", "fleet.retire-hold-s"),
+        ("fleet: {history: 0}\n", "fleet.history"),
         ("- a\n", "mapping"),
         ("a: [\n", "not YAML"),
         ("a: 2026-02-30\n", "not YAML"),
@@ -35,6 +43,13 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("listen-http: nowhere\n", "HOST:PORT"),
         ("log-level: loud\n", "one of debug"),
         ("features: {mix: perhaps}\n", "no boolean"),
+        ("namespace: Bad Name\n", "namespace is 'Bad Name'"),
+        ("sabakan-url: nonsense\n", "sabakan-url is 'nonsense'"),
+        ("sabakan-url: 'http://'\n", "sabakan-url is 'http://'"),
+        ("webhook-url: http://127.0.0.1:9443\n", "webhook-url is 'http://127.0.0.1:9443'; write an https://"),
+        ("webhook-url: 'https://[::1'\n", "webhook-url"),
+        ("pd: {tidb/demo: [ftp://pd]}\n", "pd of tidb/demo is 'ftp://pd'"),
+        ("pd: [a]\n", "object"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
@@ -52,6 +67,14 @@ def test_a_file_that_is_no_text_is_a_sentence(tmp_path, raw):
     file.write_bytes(raw)
     with pytest.raises(BadConfig, match="not YAML"):
         resolve({}, {}, str(file))
+
+
+def test_a_flag_beside_a_file_of_the_wrong_shape(tmp_path):
+    """The file is blamed for what the file says, whatever the flags add."""
+    file = tmp_path / "mooring.yml"
+    file.write_text("pd: [a]\n")
+    with pytest.raises(BadConfig, match="object"):
+        resolve({}, {}, str(file), ("tidb/demo=http://127.0.0.1:2379",))
 
 
 def test_a_missing_file_is_a_sentence():

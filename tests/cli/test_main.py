@@ -1,7 +1,10 @@
 """The command as a user meets it: exit codes, errors in a sentence, help that teaches."""
 
+import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +31,13 @@ def test_version_is_on_stdout():
         ("run", "--features", "mix=perhaps"),
         ("why", "pod"),
         ("run", "--pd", "x"),
+        ("mix", "target", "--kind", "Deployment", "--replicas", "1.5"),
+        ("manifests", "--replicas", "2.5"),
+        ("manifests", "--namespace", "Bad Name"),
+        ("traffic", "calibrate", "--bound", "nan"),
+        ("demo", "--short", "--speed", "nan"),
+        ("lab", "up", "--with", "nonsense"),
+        ("lab", "up", "--nodes", "0.5"),
     ],
 )
 def test_bad_usage_exits_2_with_a_sentence_and_no_traceback(args):
@@ -51,6 +61,72 @@ def test_nobody_there_is_exit_4():
     done = mooring("why", "pod/x", "--server", "http://127.0.0.1:9")
     assert done.returncode == 4
     assert "no Mooring answers" in done.stderr
+
+
+def into(stdout, *args):
+    # Python buffers stdout unless told otherwise: what cannot be written then shows only at the end.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "mooring", *args]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
+    )
+
+
+TARGET = ("mix", "target", "--kind", "Deployment", "--replicas", "3")
+
+
+def test_a_reader_that_has_left_is_no_error():
+    """`| head -1`: nothing of ours is wrong, so exit 0 and not a word, however late it shows."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = into(writer, *TARGET)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_a_sentence():
+    """What could not be written is told in words, never as a traceback."""
+    with Path("/dev/full").open("w") as full:
+        done = into(full, *TARGET)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "mooring: stdout: No space left on device; the answer is not complete\n",
+    )
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_stream_that_the_caller_closed(closed):
+    """`>&-` and `2>&-`: the command does its work, and what belongs to the closed stream goes nowhere else."""
+    shell = f'exec {closed}>&-; exec "$@"'
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "mooring", "traffic", "replay", "-"]
+    done = subprocess.run(command, input="rubbish", capture_output=True, text=True, timeout=60, check=False)
+    said, event = "-:1: not a JSON object", '{"at":0.0,"event":"ignored","reason":"invalid"}\n'
+    assert (done.returncode, done.stdout) == (0, "" if closed == 1 else event)
+    assert done.stderr.startswith(said if closed == 1 else "") and "Traceback" not in done.stderr
+
+
+def test_run_ends_politely_before_it_has_begun(tmp_path):
+    """SIGTERM is exit 0 from the first moment, also while the API server has not answered yet."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        config = tmp_path / "kubeconfig"
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config.write_text(
+            "current-context: c\n"
+            f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+            "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+            "users: [{name: u, user: {token: x}}]\n"
+        )
+        command = [sys.executable, "-m", "mooring", "run", "--kubeconfig", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+            asked, _ = silent.accept()
+            running.terminate()
+            said = running.communicate(timeout=60)[1]
+            asked.close()
+    assert (running.returncode, said) == (0, "")
 
 
 def test_every_command_has_help_with_an_example():

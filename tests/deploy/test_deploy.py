@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.model.tidb import TidbCluster
 from mooring.run import metrics
 from mooring.run.features import FEATURES
 from mooring.run.manifests import USER, Install, manifests
+from mooring.run.pds import endpoints
 from mooring.run.rights import CORE, RIGHTS, rights_of, rules
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +55,37 @@ def test_pods_are_locked_down():
     # With a read-only root, the webhook's key can be loaded from nowhere else.
     assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
     assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
-    assert {"livenessProbe", "readinessProbe"} <= set(container) and pod["terminationGracePeriodSeconds"] > 10
+    assert {"livenessProbe", "readinessProbe"} <= set(container)
+    assert pod["terminationGracePeriodSeconds"] > container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10
+
+
+def test_the_network_policy_lets_in_what_we_listen_on_and_out_where_we_go():
+    """In: the container's three ports. Out: DNS, API servers, a PD where tidb-operator puts it, the other replica."""
+    found = {o["kind"]: o for o in manifests(Install(image="m:1", features=frozenset(FEATURES)))}
+    pod, policy = found["Deployment"]["spec"]["template"], found["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert {p["port"] for rule in policy["ingress"] for p in rule["ports"]} == set(ports.values())
+    out = {p["port"] for rule in policy["egress"] for p in rule["ports"]}
+    cluster = TidbCluster(namespace="tidb", name="demo", uid="u", resource_version="1")
+    pd = {int(url.rpartition(":")[2]) for url in endpoints(cluster, {})}
+    assert out == {53, 443, 6443, 10080, ports["webhook"]} | pd
+
+
+def test_a_rollout_leads_nobody_to_a_replica_that_is_not_there():
+    """The API server is led to replicas that are ready, one goes at a time, and one that goes serves on until those who
+    call it have heard."""
+    found = {
+        (o["kind"], o["metadata"]["name"]): o for o in manifests(Install(image="m:1", features=frozenset({"mix"})))
+    }
+    service, deployment = found["Service", "mooring-webhook"], found["Deployment", "mooring"]
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert not service["spec"].get("publishNotReadyAddresses"), "it listens before it has certificates"
+    assert pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] >= 5
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] < deployment["spec"]["replicas"]
+    assert found["PodDisruptionBudget", "mooring"]["spec"]["maxUnavailable"] == 1
 
 
 @pytest.mark.parametrize("feature", [CORE, *FEATURES])

@@ -16,10 +16,15 @@ from mooring.cli.completion import candidates
         ([], "do", ["doctor"]),
         (["mix"], "ta", ["target"]),
         (["why"], "--na", ["--namespace"]),
+        (["doctor", "-o"], "", ["json", "table"]),
+        (["doctor", "--short", "--output"], "j", ["json"]),
+        (["completion"], "", ["bash", "fish", "zsh"]),
+        (["doctor", "--wait"], "", []),
+        (["nonsense"], "", []),
     ],
 )
 def test_kubectl_is_told_what_may_stand_here(before, last, wanted):
-    """`kubectl mooring <Tab>` completes commands, subcommands and options."""
+    """`kubectl mooring <Tab>` completes commands, subcommands, options and the words they take."""
     assert candidates(before, last) == wanted
 
 
@@ -33,3 +38,27 @@ def test_a_script_for_each_shell(shell):
     if program := shutil.which(shell):
         check = subprocess.run([program, "-n"], input=ran.stdout, capture_output=True, text=True)
         assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["do"], "doctor"),
+        (["mix", "ta"], "target"),
+        (["doctor", "--sh"], "--short"),
+        (["doctor", "-o", "js"], "json"),
+    ],
+)
+def test_bash_completes(words, wanted):
+    """Loaded into a bash, Tab gives what may stand there."""
+    script = subprocess.run(
+        [sys.executable, "-m", "mooring", "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    typed = " ".join(["mooring", *words])
+    asked = f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; COMP_LINE='{typed}'; COMP_POINT={len(typed)}; _mooring"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f'{script}\n{asked}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [wanted], done.stderr

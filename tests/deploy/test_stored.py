@@ -4,11 +4,14 @@
 stored must still pass them, until no supported version reads that way. `stored/0.1.0.json` is what 0.1.0 wrote.
 """
 
+import base64
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from mooring.fleet.current import Member
 from mooring.fleet.ledger import Entry, Pending, read_ledger
@@ -16,7 +19,14 @@ from mooring.fleet.store import Decisions, encode_decisions
 from mooring.home.memory import read_places, write_places
 from mooring.mix import memory
 from mooring.model.cluster import ConfigMap
+from mooring.model.kinds import Kind
 from mooring.model.marks import HOME, Mark, read_mark, read_marks, write_mark, write_marks
+from mooring.rehearse.rig import Rig
+from mooring.run.certificates import SETTLED_S
+from mooring.run.config import Config
+from mooring.run.keeper import SECRET, Keeper
+from mooring.run.tls import Front
+from mooring.run.webhooks import Address
 
 GOLDEN = json.loads((Path(__file__).parent / "stored/0.1.0.json").read_text())
 
@@ -168,3 +178,41 @@ def test_what_is_of_another_shape_is_left_alone():
     other = json.dumps([99, *json.loads(GOLDEN["decisions"])[1:]])
     assert "version 99" in str(read_ledger(config_map({"decisions": other})))
     assert read_mark('{"operator": 7}') is None
+
+
+def old_certificates(secret):
+    """0.1.0's reading of the webhook's Secret: authorities (newest first), leaf, and when the last step was taken."""
+    data = {name: base64.b64decode(secret["data"][name], validate=True) for name in ("ca.crt", "tls.crt")}
+    for name, certificate in (("ca.key", data["ca.crt"]), ("tls.key", data["tls.crt"])):
+        key = load_pem_private_key(base64.b64decode(secret["data"][name], validate=True), None)
+        assert key.public_key() == x509.load_pem_x509_certificate(certificate).public_key()
+    authorities = x509.load_pem_x509_certificates(data["ca.crt"])
+    leaf = x509.load_pem_x509_certificate(data["tls.crt"])
+    return authorities, leaf, float(secret["metadata"]["annotations"]["mooring.dev/rotated-at"])
+
+
+def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
+    """The Secret at rest and in the middle of a rotation: two authorities, the newest first and with its key, and a leaf
+    that one of them vouches for."""
+
+    async def scene(rig):
+        keeper = Keeper(rig.api, rig.clock, Front(), Address("mooring-system"), leads=lambda: True)
+
+        async def looked(count):
+            await keeper.turn()
+            authorities, leaf, since = old_certificates(await rig.api.get(Kind.SECRET, "mooring-system", SECRET))
+            assert len(authorities) == count and since <= rig.clock.now()
+            assert any(leaf.issuer == one.subject for one in authorities)
+            return authorities, leaf
+
+        (old,), leaf = await looked(1)
+        await rig.api.delete(Kind.SECRET, "mooring-system", SECRET)
+        (new, kept), same = await looked(2)
+        assert kept == old and same == leaf and new != old
+        await rig.sleep(SETTLED_S)
+        _, leaf = await looked(2)
+        assert leaf.issuer == new.subject
+        await rig.sleep(SETTLED_S)
+        assert (await looked(1))[0] == [new]
+
+    Rig(config=Config(features={"mix": True})).play(scene)

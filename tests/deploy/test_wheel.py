@@ -1,7 +1,6 @@
-"""`pip install mooring` works: everything the commands need is in the wheel."""
+"""`pip install mooring` and `uvx mooring demo` work: everything the commands need is in the wheel."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 ROOT = Path(__file__).parents[2]
-UV = shutil.which("uv") or (str(ROOT / ".tools/bin/uv") if (ROOT / ".tools/bin/uv").exists() else None)
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -20,17 +18,27 @@ def run(*command: str, cwd: Path) -> str:
     return ran.stdout
 
 
-@pytest.mark.skipif(UV is None, reason="uv is not at hand: the wheel is built with it")
-def test_the_wheel_runs_away_from_the_sources(tmp_path):
-    """Built, installed into an empty environment, and run from elsewhere: version, manifests, page files, a short demo."""
-    run(UV, "build", "--wheel", "-o", str(tmp_path), str(ROOT), cwd=tmp_path)
-    run(UV, "venv", "--python", sys.executable, "env", cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
-    run(UV, "pip", "install", "--python", "env/bin/python", str(wheel), cwd=tmp_path)
+@pytest.fixture(scope="module")
+def wheel(uv, tmp_path_factory) -> str:
+    directory = tmp_path_factory.mktemp("wheel")
+    run(uv, "build", "--wheel", "-o", str(directory), str(ROOT), cwd=directory)
+    (built,) = directory.glob("*.whl")
+    return str(built)
+
+
+def test_pip_installs_the_wheel(uv, wheel, tmp_path):
+    """By pip into an empty environment, and run from elsewhere: version, manifests, completion, the page's files."""
+    run(uv, "venv", "--seed", "--python", sys.executable, "env", cwd=tmp_path)
+    run("env/bin/pip", "install", "-q", wheel, cwd=tmp_path)
     assert run("env/bin/mooring", "--version", cwd=tmp_path).strip()
     assert "kind: Deployment" in run("env/bin/kubectl-mooring", "manifests", cwd=tmp_path)
     assert "doctor" in run("env/bin/kubectl_complete-mooring", "do", cwd=tmp_path)
     listing = "from importlib import resources; print(*(f.name for f in resources.files('mooring.serve').joinpath('static').iterdir()))"
     shipped = set(run("env/bin/python", "-c", listing, cwd=tmp_path).split())
     assert shipped == {f.name for f in (ROOT / "src/mooring/serve/static").iterdir()}
-    assert '"held":' in run("env/bin/mooring", "demo", "--short", "-o", "json", cwd=tmp_path)
+
+
+def test_uvx_plays_the_demo(uv, wheel, tmp_path):
+    """`uvx mooring demo` (`uv tool run` in full): nothing is installed, and every promise of the short day is held."""
+    once = ("tool", "run", "--isolated", "--python", sys.executable, "--from", wheel)
+    assert '"held":' in run(uv, *once, "mooring", "demo", "--short", "-o", "json", cwd=tmp_path)

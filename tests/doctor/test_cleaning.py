@@ -1,38 +1,12 @@
 """Cleanup takes back what marks say we did, and nothing else."""
 
-import asyncio
 import json
 
-from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.wishes import RESTART
 from mooring.model.kinds import Kind
-from mooring.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark
-from mooring.rehearse.rig import Rig
-from mooring.run.cleaning import traces
-from mooring.run.config import Config
-from mooring.sandbox.cluster import Cluster
-
-
-def played(scene):
-    """Run a scene on a small cluster with a TidbCluster; every replica is gone at its end."""
-    rig = Rig(
-        seed=5, config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0)), cluster=Cluster(seed=5)
-    )
-    for number in range(4):
-        rig.cluster.add_node(f"n{number}", capacity="on-demand", rack=1)
-    rig.cluster.tidb_cluster("tidb", "demo", tikv=3, with_pd=True)
-
-    async def whole(rig):
-        await rig.sleep(2.0)
-        await rig.until(lambda: rig.cluster.ready("tidb", "demo-tikv") == 3)
-        rig.cluster.pd["tidb", "demo"].load(60)
-        try:
-            await scene(rig)
-        finally:
-            rig.kill()
-            await asyncio.sleep(0)
-
-    rig.play(whole)
+from mooring.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark, write_marks
+from mooring.run.cleaning import OBJECTS, traces
+from mooring.run.webhooks import Address, configurations, install
 
 
 async def cleaned(rig) -> list[str]:
@@ -43,7 +17,7 @@ async def cleaned(rig) -> list[str]:
     return [trace.what for trace in found]
 
 
-def test_a_hand_over_that_was_killed_is_taken_back():
+def test_a_hand_over_that_was_killed_is_taken_back(played):
     """E6 after the end: the evict-leader scheduler, the mark, the status entry and the lease go; asking again finds none."""
 
     async def scene(rig):
@@ -67,7 +41,7 @@ def test_a_hand_over_that_was_killed_is_taken_back():
     played(scene)
 
 
-def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays():
+def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
     """A cordon that was there before us is a person's; a mark that cannot be read is nobody's to touch."""
 
     def mark(before):
@@ -107,5 +81,45 @@ def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays():
         assert (await rig.api.get(Kind.CONFIG_MAP, "mooring-system", "mooring-fleet"))["data"] == {"template": "x"}
         cluster = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
         assert cluster["metadata"]["annotations"][HANDOFF] == "not a mark"
+
+    played(scene)
+
+
+def test_interrupted_anywhere_it_is_run_again(played):
+    """Stopped after any number of its steps, the next run takes back the rest; a third finds nothing."""
+
+    async def litter(rig):
+        mark = Mark(operator="3", source="fleet", reason="r", step="s", since=0.0, before={"unschedulable": "false"})
+        cordoned = {"metadata": {"annotations": {CORDONED_BY: write_mark(mark)}}, "spec": {"unschedulable": True}}
+        await rig.api.patch(Kind.NODE, "", "n0", cordoned)
+        seat = Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
+        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}]
+        held = {"metadata": {"annotations": {SEAT: write_mark(seat)}}, "spec": {"taints": taints}}
+        await rig.api.patch(Kind.NODE, "", "n1", held)
+        evicting = Mark(operator="5", source="handoff", reason="r", step="EvictLeaders", since=0.0, store_id=store(rig))
+        marks = write_marks({"demo-tikv-0": evicting})
+        await rig.api.patch(Kind.TIDB_CLUSTER, "tidb", "demo", {"metadata": {"annotations": {HANDOFF: marks}}})
+        await rig.cluster.pd["tidb", "demo"].add_evict_leader(store(rig))
+        memory = {"metadata": {"annotations": {HOME: "{}"}}}
+        await rig.api.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", memory)
+        await install(rig.api, configurations(Address("mooring-system"), b"ca"))
+        for kind, name in OBJECTS:
+            await rig.api.create(kind, {"metadata": {"namespace": "mooring-system", "name": name}})
+
+    def store(rig):
+        return min(s.id for s in rig.cluster.pd["tidb", "demo"].server.stores())
+
+    async def scene(rig):
+        await litter(rig)
+        steps = len(await traces(rig.api, rig, "mooring-system"))
+        assert steps == 10
+        for done in range(steps):
+            for trace in (await traces(rig.api, rig, "mooring-system"))[:done]:
+                assert await trace.undo() == "", trace.what
+            # The webhook configurations go together.
+            assert len(await cleaned(rig)) == steps - (done + 1 if done == 1 else done)
+            assert await cleaned(rig) == []
+            assert not rig.cluster.pd["tidb", "demo"].server.evict_list()
+            await litter(rig)
 
     played(scene)

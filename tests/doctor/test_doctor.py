@@ -115,11 +115,11 @@ async def test_the_webhook_is_asked_and_not_believed():
     """Configured is not enough: a bad workload must be refused by us; admitted means that nobody asked us."""
     there = {"MutatingWebhookConfiguration": {}, "ValidatingWebhookConfiguration": {}}
     ours = Refused('admission webhook "workloads.mooring.dev" denied the request')
-    assert [f.code for f in await living.webhooks(Api(**there, create=ours), on=True)] == ["", ""]
-    assert [f.code for f in await living.webhooks(Api(**there, create={}), on=True)] == ["", "MO402"]
-    assert [f.code for f in await living.webhooks(Api(), on=True)] == ["MO401"]
-    assert [f.code for f in await living.webhooks(Api(**there), on=False)] == ["MO403"]
-    other = await living.webhooks(Api(**there, create=Refused("deployments is forbidden")), on=True)
+    assert [f.code for f in await living.webhooks(Api(**there, create=ours), "own", on=True)] == ["", ""]
+    assert [f.code for f in await living.webhooks(Api(**there, create={}), "own", on=True)] == ["", "MO402"]
+    assert [f.code for f in await living.webhooks(Api(), "own", on=True)] == ["MO401"]
+    assert [f.code for f in await living.webhooks(Api(**there), "own", on=False)] == ["MO403"]
+    other = await living.webhooks(Api(**there, create=Refused("deployments is forbidden")), "own", on=True)
     assert other[1].level is Level.SKIPPED
 
 
@@ -159,5 +159,7 @@ def test_marks_without_an_operator_are_found():
     forgotten = msgspec.structs.replace(cordoned, unschedulable=False)
     assert [f.code for f in living.marks([], [cordoned], [tc], frozenset({"7"}))] == [""]
     assert [f.code for f in living.marks([], [bad, forgotten], [tc], frozenset())] == ["MO701", "MO702", "MO702"]
+    (unreadable,) = living.marks([], [], [tidb(**{HANDOFF: "{"})], frozenset())
+    assert unreadable.fix.startswith("kubectl -n tidb annotate tidbcluster demo mooring.dev/handoff-   ")
     assert [f.level for f in living.marks([], [], [tc], None)] == [Level.SKIPPED]
     assert Key("tidb", "demo") == tc.key

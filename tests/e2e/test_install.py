@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,14 +14,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve" / "page"))
 from chromium import Chromium, NoBrowser
 
+from mooring import __version__ as version
 from mooring.kube import HttpKubeApi, load
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from mooring.lab.tools import find_tools
+from mooring.model.marks import CORDONED_BY, Mark, write_mark
+from mooring.model.reasons import Reason
+from mooring.run import metrics
 from mooring.run.doctor.cluster import rights as doctors_rights
 from mooring.run.features import FEATURES
 from mooring.run.rights import CORE, RIGHTS, rights_of
@@ -228,22 +233,31 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         ran = mooring(*doctor, "--wait", "60", MOORING_LISTEN_EXTENDER=replica.extender)
         assert ran.returncode == 0, ran.stdout
         whole = json.loads(ran.stdout)
-        assert whole["well"] and not [f for f in whole["findings"] if f["code"]], whole
+        assert whole["well"], whole
+        # This control plane's scheduler is not set up to ask us, and that is all there is to say; then one does.
+        assert [f["code"] for f in whole["findings"] if f["code"]] == ["MO502"], whole
+        ask_as_a_scheduler(replica.extender)
         reached = [f["what"] for f in whole["findings"] if f["group"] == "webhooks"]
         assert any("reaches the webhook" in what for what in reached), whole
         assert not refused(replica), "a right is missing that the doctor does not know of"
-        # As `helm test` runs it: with the account's own rights.
-        alone = ["doctor", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--service-account="]
+        # As `helm test` runs it, with the account's own rights; and not one warning either.
+        alone = ["doctor", "--strict", "--kubeconfig", str(kubeconfig), "--namespace", namespace, "--service-account="]
         ran = mooring(
             *alone, "--features", switches(ON), "--server", replica.url, MOORING_LISTEN_EXTENDER=replica.extender
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         page_shows(replica.url)
+        scrape_is_sound(replica.url)
+        ends_what_fleet_began(lab, doctor, [*common, "--server", replica.url], replica.extender)
         cut_one_right(lab)
         ran = mooring(*doctor, MOORING_LISTEN_EXTENDER=replica.extender)
         codes = {(f["code"], f["seen"]) for f in json.loads(ran.stdout)["findings"] if f["level"] == "error"}
         assert ran.returncode == 1 and len(codes) >= 1
         assert all(code == "MO202" and "may not create pods/eviction" in seen for code, seen in codes), codes
+        (fix,) = {f["fix"] for f in json.loads(ran.stdout)["findings"] if f["code"] == "MO202"}
+        lab.kubectl("apply", "-f", "-", input=mooring(*fix.partition(" | ")[0].split()[1:]).stdout)
+        ran = mooring(*doctor, "--wait", "30", MOORING_LISTEN_EXTENDER=replica.extender)
+        assert ran.returncode == 0, ran.stdout
         held = mooring("cleanup", "--yes", *common)
         assert held.returncode == 3 and "stop it first" in held.stderr
     finally:
@@ -261,6 +275,50 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         assert lab.kubectl("get", kind, "-l", "app.kubernetes.io/name=mooring", "-o", "name") == ""
     hooks = lab.kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name")
     assert "mooring" not in hooks
+
+
+def scrape_is_sound(url: str) -> None:
+    """What Prometheus gets from a replica at work: the names of the tables and no others, reasons of the one vocabulary,
+    nothing that promtool complains about."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        text = answer.read().decode()
+    families = list(text_string_to_metric_families(text))
+    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(tables)
+    assert sum(s.value for f in families if f.name == "mooring_extender_requests" for s in f.samples) > 0
+    words = {s.labels["reason"] for f in families for s in f.samples if "reason" in s.labels}
+    assert words and words <= {str(reason) for reason in Reason}
+    lint = [str(find_tools()["promtool"]), "check", "metrics"]
+    ran = subprocess.run(lint, input=text, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+
+
+def ask_as_a_scheduler(extender: str) -> None:
+    body = json.dumps({"Pod": {"metadata": {"name": "p", "namespace": "default"}, "spec": {}}, "NodeNames": []})
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{extender}/scheduler/filter", body.encode(), headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
+def ends_what_fleet_began(lab: Lab, doctor: list[str], common: list[str], extender: str) -> None:
+    """A cordon of fleet's, which is off here: doctor names it, and the command that it names ends it while we run."""
+    (node, *_) = lab.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    mark = Mark(operator="9", source="fleet", reason="r", step="s", since=0.0, before={"unschedulable": "false"})
+    lab.kubectl("annotate", "node", node, f"{CORDONED_BY}={write_mark(mark)}")
+    lab.kubectl("cordon", node)
+    ran = mooring(*doctor, MOORING_LISTEN_EXTENDER=extender)
+    (found,) = [f for f in json.loads(ran.stdout)["findings"] if f["code"]]
+    assert ran.returncode == 1 and found["code"] == "MO703" and f"node {node}" in found["seen"], found
+    on = mooring("cleanup", "--feature", "mix", "--yes", *common)
+    assert on.returncode == 3 and "mix is on" in on.stderr
+    command, *_ = found["fix"].split("   ")
+    done = mooring(*command.split()[1:], *common)
+    assert done.returncode == 0 and f"node {node}" in done.stdout, done.stderr
+    after = json.loads(lab.kubectl("get", "node", node, "-o", "json"))
+    assert not after["spec"].get("unschedulable") and CORDONED_BY not in after["metadata"].get("annotations", {})
+    assert mooring(*doctor, MOORING_LISTEN_EXTENDER=extender).returncode == 0
 
 
 def refused(replica: Replica) -> list[str]:
@@ -282,7 +340,7 @@ async def look_at(url: str) -> None:
         async with Chromium() as browser:
             tab = await browser.tab(url)
             await tab.until("document.getElementById('pulse').dataset.state === 'live'")
-            await tab.until("document.querySelector('#nodes .body').innerText.includes('more with no news')")
+            await tab.until("document.querySelector('#nodes .body').innerText.includes('with no news')")
             assert browser.complaints == []
     except NoBrowser as error:
         pytest.fail(str(error))
@@ -294,21 +352,10 @@ def cut_one_right(lab: Lab) -> None:
     lab.kubectl("replace", "-f", "-", input=json.dumps(role))
 
 
-@pytest.mark.parametrize("how", ["manifests", "chart"])
-def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str, how: str):
+def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: str):
     """Applied for real where Pod Security enforces `restricted`: both replicas are created; a plain pod is refused."""
-    if how == "chart":
-        found = [Path(os.environ.get("MOORING_BIN_DIR", "/nonexistent")) / name for name in ("helm4", "helm3", "helm")]
-        helm = next((str(path) for path in found if path.exists()), shutil.which("helm"))
-        if helm is None:
-            pytest.skip("no helm in MOORING_BIN_DIR or on the PATH: the chart was not rendered")
-        chart = Path(__file__).parents[2] / "deploy/chart/mooring"
-        command = [helm, "template", "m", str(chart), "-n", namespace, "--set=features.mix=true"]
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        lab.kubectl("create", "namespace", namespace)
-    else:
-        text = mooring("manifests", "--namespace", namespace, "--features", "mix=true").stdout
-        lab.kubectl("apply", "-f", "-", input=text.partition("---")[0])
+    text = mooring("manifests", "--namespace", namespace, "--features", "mix=true").stdout
+    lab.kubectl("apply", "-f", "-", input=text.partition("---")[0])
     lab.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
     lab.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", input=text)
     lab.kubectl("apply", "--server-side", "-f", "-", input=text)
@@ -319,3 +366,21 @@ def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: st
         time.sleep(0.2)
     with pytest.raises(LabError, match="PodSecurity"):
         lab.kubectl("run", "plain", "--image=example.org/c:1", "-n", namespace)
+
+
+def test_kubectl_finds_its_plug_in(lab: Lab):
+    """`kubectl mooring …` runs us, and its Tab asks us: by the two programs that the package installs."""
+    programs = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KUBECONFIG": str(lab.kubeconfig)}
+
+    def kubectl(*words: str) -> str:
+        command = [str(lab.binaries["kubectl"]), *words]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert kubectl("mooring", "--version").strip() == version
+    assert kubectl("__complete", "mooring", "doc").splitlines() == ["doctor", ":4"]
+    assert kubectl("__complete", "mooring", "doctor", "--sho").splitlines()[0] == "--short"
+    # The cluster is the one kubectl talks to.
+    assert '"well":true' in kubectl("mooring", "doctor", "--pre", "-o", "json").replace(" ", "")

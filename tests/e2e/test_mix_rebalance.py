@@ -24,7 +24,7 @@ CUSTOM = f"{ENABLED}-mode-custom-on-demand"
 INTERRUPT_AT = "vacant.io/interrupt-at"
 
 SETTINGS = {
-    "lease-s": 3,
+    "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
     "mix": {"rebalance": {"settle-s": 2.0, "pause-s": 2.0}},

@@ -1,5 +1,7 @@
 """A small TidbCluster as values, and an engine driven by hand: no mocks, no sleeps."""
 
+from math import inf
+
 from mooring.engine.engine import Engine
 from mooring.engine.events import Features, Led, Synced
 from mooring.handoff import Handoff
@@ -47,7 +49,7 @@ def tidb_cluster(annotations=None, *, version="1", replicas=3):
 
 def view(leaders=(10, 10, 10), evicting=(), *, started=7, regions=None):
     stores = tuple(
-        Store(id=i + 1, address=f"demo-tikv-{i}.peer:20160", leader_count=n, region_count=30)
+        Store(id=i + 1, address=f"demo-tikv-{i}.peer:20160", leader_count=n, region_count=30, last_heartbeat_at=inf)
         for i, n in enumerate(leaders)
     )
     return PdView(

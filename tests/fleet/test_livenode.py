@@ -1,6 +1,7 @@
 """Labels, annotations and taints on one live Node, and the stored ledger, without a cluster around them."""
 
 import msgspec
+import pytest
 from fleet_making import NOW, m, template
 
 from mooring.fleet import keys
@@ -68,10 +69,11 @@ def test_a_lifted_state_leaves_other_taints():
     assert node.taints == (Taint("other.io/x", "NoSchedule"),)
 
 
-def test_an_unreadable_note_of_ours_is_written_anew():
+@pytest.mark.parametrize("broken", ["{", '{"else": ' + "[" * 3000 + "]" * 3000 + "}"])
+def test_an_unreadable_note_of_ours_is_written_anew(broken):
     """What we applied is noted on the node; a note that somebody broke costs a write, not the node."""
-    node, _ = written(Node("n", "u", "1", annotations={APPLIED: "{"}), wanted())
-    assert node.annotations.get(APPLIED, "{}") != "{"
+    node, _ = written(Node("n", "u", "1", annotations={APPLIED: broken}), wanted())
+    assert node.annotations.get(APPLIED, broken) != broken
 
 
 def test_the_ledger_reads_back_what_it_wrote_and_forgets_the_oldest():

@@ -109,6 +109,13 @@ def test_what_is_set_is_what_is_got(desk):
     assert desk.ok("get-url") == f"{desk.url}\n"
     desk.ok("set-variables", desk.file("v.json", '{"having": {"roles": ["cs"]}}'))
     assert json.loads(desk.ok("get-variables")) == {"having": {"roles": ["cs"]}}
+    for name, said in (
+        ("template", template_document()),
+        ("constraints", {"control-plane-count": 1, "minimum-workers": 2}),
+        ("url", desk.url),
+        ("variables", {"having": {"roles": ["cs"]}}),
+    ):
+        assert json.loads(desk.ok(f"get-{name}", "-o", "json")) == said
     desk.ok("disable")
     assert json.loads(desk.ok("status", "-o", "json"))["enabled"] is False
 

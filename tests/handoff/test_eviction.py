@@ -3,12 +3,15 @@
 A small world of values stands for everything outside: what the machine asks for is done to it, and time goes on.
 """
 
+from math import inf
+
 import msgspec
 import pytest
 
-from mooring.handoff.eviction import GAVE_UP, steer_eviction
+from mooring.handoff.eviction import steer_eviction
 from mooring.handoff.operators import eviction_for
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.scene import GAVE_UP
 from mooring.handoff.wishes import EVICT_LEADER, EXPIRATION, RESTART, wish_of
 from mooring.handoff.writing import marks_of
 from mooring.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
@@ -33,7 +36,10 @@ class Outside:
         self.member = Pod(
             "tidb", "demo-tikv-0", "old", "1", PodShape(), node="n1", ready=True, annotations={RESTART: ""}
         )
-        stores = tuple(Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90) for i in (1, 2, 3))
+        heard = {"last_heartbeat_at": inf}  # just now, at whatever moment
+        stores = tuple(
+            Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90, **heard) for i in (1, 2, 3)
+        )
         self.view = PdView(stores, (), 90, start_timestamp=1, leader="pd-0")
         self.away = ""
         self.entries = {}
@@ -45,6 +51,9 @@ class Outside:
 
     def pod(self, _):
         return self.member
+
+    def workload(self, _kind, _key):
+        return None
 
     def pd(self, _):
         return self.view

@@ -42,6 +42,7 @@ def test_an_empty_store_is_seen_to_be_empty():
         (msgspec.structs.replace(EMPTY, evicting=(2,)), Reason.PD_UNSURE, "no evict-leader scheduler"),
         (changed(state="Disconnected"), Reason.STORE_NOT_UP, "Disconnected"),
         (changed(last_heartbeat_at=NOW - 61), Reason.PD_UNSURE, "heartbeat"),
+        (changed(last_heartbeat_at=None), Reason.PD_UNSURE, "never sent a heartbeat"),
         (changed(leader_count=3), Reason.LEADERS_LEFT, "3 leaders left"),
         (msgspec.structs.replace(EMPTY, start_timestamp=int(NOW - 59)), Reason.PD_UNSURE, "started 59 s ago"),
         (msgspec.structs.replace(EMPTY, region_count=91), Reason.PD_UNSURE, "90 leaders for 91 regions"),

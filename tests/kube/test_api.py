@@ -75,6 +75,15 @@ async def test_retry_after_comes_from_the_header_or_the_status(script, api, word
     assert wishes == [11.0, 12.0, 13.0, 1.0]
 
 
+@pytest.mark.parametrize(("said", "wish"), [("86400", 60.0), ("9" * 400, 60.0), ("²", 1.0), ("-5", 1.0), ("1.5", 1.0)])
+async def test_a_wish_to_wait_is_bounded(script, api, words, said, wish):
+    """A maintenance page that asks for a day must not blind us for one; what is no number is no wish."""
+    script.answer(429, words.status(429, "TooManyRequests"), Retry_After=said)
+    with pytest.raises(Throttled) as raised:
+        await api.get(Kind.NODE, "", "n1")
+    assert raised.value.retry_after_s == wish
+
+
 @pytest.mark.parametrize("body", [b"<html>Bad Gateway</html>", b"", b"\xff\xfe", b'{"kind":"Pod"}', b"null", b"[]"])
 async def test_an_answer_that_is_no_status_still_has_words(script, api, body):
     """A proxy's page in place of a Status becomes part of the sentence, never a traceback."""
@@ -127,8 +136,10 @@ def test_a_write_takes_less_than_lease_minus_renew_deadline():
     """One-queue's fencing rule, as numbers."""
     from mooring.kube.api import WRITE_TIMEOUT_S
     from mooring.kube.election import Timing
+    from mooring.run.config import WRITE_S
 
     assert Timing().lease_s - Timing().renew_deadline_s > WRITE_TIMEOUT_S
+    assert WRITE_S == WRITE_TIMEOUT_S, "what settings are checked against"
 
 
 async def test_writes_say_who_we_are_and_what_must_hold(script, api, words):
@@ -188,8 +199,20 @@ async def test_an_event_of_a_megabyte_and_a_half_passes(script, api, words):
     assert [e.object.name async for e in api.watch(Kind.POD)] == ["big", "small"]
 
 
+DEEP = b'{"type":"ADDED","object":{"metadata":{"name":"a"},"else":' + b"[" * 20_000 + b"]" * 20_000 + b"}}\n"
+
+
+async def test_an_object_that_nests_as_deep_as_the_api_server_allows(script, api, words):
+    """One odd object must not cost the others: a TidbCluster's free-form fields may nest 10,000 deep."""
+    deep = b'{"metadata":{"name":"a","uid":"u","resourceVersion":"5"},"else":' + b"[" * 9_000 + b"]" * 9_000 + b"}"
+    script.stream(b'{"type":"ADDED","object":' + deep + b"}\n", words.line("ADDED", words.pod("b", 6)))
+    assert [e.object.name async for e in api.watch(Kind.TIDB_CLUSTER)] == ["a", "b"]
+    script.answer(200, b'{"metadata":{"resourceVersion":"5"},"items":[' + deep + b"]}")
+    assert [o.name for o in (await api.list(Kind.TIDB_CLUSTER)).items] == ["a"]
+
+
 @pytest.mark.parametrize(
-    "garbage", [b"\n", b"null\n", b'{"type":"ADDED"}\n', b'{"type":"NEW","object":{}}\n', b"\xff\n"]
+    "garbage", [b"\n", b"null\n", b'{"type":"ADDED"}\n', b'{"type":"NEW","object":{}}\n', b"\xff\n", DEEP]
 )
 async def test_garbage_in_a_stream_is_said_to_be_garbage(script, api, words, garbage):
     """A line that is no event ends the stream with one sentence; what came before it counts."""

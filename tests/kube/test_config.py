@@ -1,6 +1,7 @@
 """Finding the API server: kubeconfigs as people have them, and the sentences when one is wrong."""
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_nothing_found_says_what_would_help(tmp_path):
     """Three ways to go on, in one sentence."""
     with pytest.raises(ConfigError, match=r"--kubeconfig FILE, set KUBECONFIG, or create .*KUBERNETES_SERVICE_HOST"):
         load(env={"HOME": str(tmp_path)})
+
+
+def test_a_user_without_a_home_has_no_kubeconfig(monkeypatch):
+    """A container's user may have neither HOME nor a line in passwd: the sentence above, no traceback."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 65532)
+    with pytest.raises(ConfigError, match=r"create ~/\.kube/config"):
+        load(env={})
 
 
 def test_a_pod_without_service_account_says_so(tmp_path):

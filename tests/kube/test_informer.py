@@ -254,8 +254,44 @@ async def test_a_kind_that_vanishes_is_believed_at_the_third_look(script, follow
     script.answer(404, words.status(404, "NotFound"))
     for _ in range(looks):
         script.answer(404, words.status(404, "NotFound"))
-    _, seen = await follow()
+    _, seen = await follow(Kind.TIDB_CLUSTER)
     assert told(seen) == [("listed", ["a"])] + ([("listed", [])] if believed else [])
+
+
+@pytest.mark.parametrize("kind", [Kind.POD, Kind.NODE, Kind.PDB])
+async def test_a_built_in_kind_never_vanishes(script, follow, words, kind):
+    """Every API server has pods: 404 is a road that leads elsewhere, and must not empty the world, however often."""
+    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True))
+    for _ in range(8):
+        script.answer(404, b"404 page not found\n")
+    script.stream(words.line("ADDED", words.pod("b", 15)))
+    informer, seen = await follow(kind)
+    assert told(seen) == [("listed", ["a"]), ("seen", "b")], "and the stream is taken up where it was"
+    assert informer.stats.failures >= 8
+
+
+async def test_a_built_in_kind_that_is_not_there_is_not_synced(script, follow, words):
+    """A load balancer's 404 before the first sync is no empty cluster: not ready, and it says why."""
+    for _ in range(4):
+        script.answer(404, b"404 page not found\n")
+    informer, seen = await follow(Kind.POD)
+    assert seen == []
+    assert not informer.synced
+    assert "404" in informer.stats.last_error
+
+
+@pytest.mark.parametrize("odd", [{}, None, 5, "pod", {"metadata": None}, {"metadata": {"name": "x"}}])
+@pytest.mark.parametrize("kind", [Kind.POD, Kind.TIDB_CLUSTER])
+async def test_what_has_no_uid_came_from_no_api_server(script, follow, words, odd, kind):
+    """One nameless object in a stream or a list ends neither us nor what is known: it is asked for again."""
+    script.stream(words.line("ADDED", words.pod("a", 5)), words.bookmark(9, end=True))
+    script.stream(words.line("MODIFIED", odd))
+    script.stream(words.line("MODIFIED", words.pod("a", 11)), words.line("ERROR", words.status(410, "Expired")))
+    script.answer(422, words.status(422, "Invalid"))
+    script.answer(200, {"metadata": {"resourceVersion": "20"}, "items": [words.pod("a", 12), odd]})
+    script.answer(200, words.pod_list(30, words.pod("a", 12)))
+    _, seen = await follow(kind)
+    assert told(seen) == [("listed", ["a"]), ("seen", "a"), ("listed", ["a"])]
 
 
 async def test_not_ready_before_the_first_sync(script, follow, words, clock):

@@ -8,6 +8,8 @@ import pytest
 
 from mooring.cli import main
 from mooring.lab import build
+from mooring.lab.binaries import NEEDED
+from mooring.lab.tools import TOOL_PACKAGES
 
 # `main` is called as the console script calls it, without arguments, which cyclopts finds odd in a test.
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -40,6 +42,20 @@ def test_without_go_and_programs_it_could_not_look(mooring, monkeypatch: pytest.
         assert (code, out) == (4, "")
         assert "install Go 1.26 or later" in err
         assert "MOORING_BIN_DIR" in err
+
+
+def test_tools_are_found_beside_the_programs(mooring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`--tools` adds helm and promtool to what is found; without it nobody waits for them."""
+    for name in (*NEEDED, *TOOL_PACKAGES):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("MOORING_BIN_DIR", str(tmp_path))
+    for args, names in ((("build",), {*NEEDED}), (("build", "--tools"), {*NEEDED, *TOOL_PACKAGES})):
+        code, out, _ = mooring(*args, "-o", "json")
+        assert (code, set(json.loads(out)["programs"])) == (0, names)
+    code, _, err = mooring("build", "--tools")
+    assert code == 0
+    assert f"helm3, helm4, promtool: {tmp_path}" in err
 
 
 @pytest.mark.parametrize(

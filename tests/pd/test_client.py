@@ -287,9 +287,10 @@ async def test_operator_is_never_sent_twice(play):
     assert len(script.asked) == 1
 
 
-async def test_proxy_page_is_no_answer(play):
+@pytest.mark.parametrize("page", ["<html>", '{"stores": [], "else": ' + "[" * 3000 + "]" * 3000 + "}"])
+async def test_proxy_page_is_no_answer(play, page):
     """Half an answer or an error page with status 200 says nothing about PD."""
-    client = await play(settled(Script().say("GET", API + "/stores", 200, "<html>")))
+    client = await play(settled(Script().say("GET", API + "/stores", 200, page)))
     with pytest.raises(Unanswered, match="not understood"):
         await client.observe()
 

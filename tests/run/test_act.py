@@ -2,9 +2,17 @@
 
 import pytest
 
-from mooring.model.cluster import Key
+from mooring.model.cluster import Key, Taint
 from mooring.model.events import Gone
-from mooring.model.instructions import AddEvictLeader, CancelPdOperator, Create, DeletePod, Patch, RemoveEvictLeader
+from mooring.model.instructions import (
+    AddEvictLeader,
+    CancelPdOperator,
+    Create,
+    DeletePod,
+    EditTaints,
+    Patch,
+    RemoveEvictLeader,
+)
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
 from mooring.run.act import Act
@@ -195,3 +203,63 @@ def test_only_the_operator_that_was_meant_is_canceled(bench):
     assert cancel(there.brief).reason is None
     assert region.id not in pd.server.operators.running and there.status == "CANCEL"
     assert cancel(there.brief).reason is None
+
+
+class _Slow:
+    """An API (or PD) whose reads take so long that the lease is lost meanwhile; everything else is the real one's."""
+
+    def __init__(self, real, bench, *reads):
+        self._real, self._bench, self._reads = real, bench, reads
+
+    def __getattr__(self, name):
+        call = getattr(self._real, name)
+        if name not in self._reads:
+            return call
+
+        async def slowly(*args, **more):
+            answer = await call(*args, **more)
+            self._bench.open = False
+            return answer
+
+        return slowly
+
+
+def test_a_lease_lost_while_looking_before_a_write_stops_the_write(bench):
+    """One-queue: every write checks the lease, also the one that first reads the taints it edits."""
+    node = bench.cluster.store.list(Kind.NODE)[0]["metadata"]
+    edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),))
+    bench.act = Act(_Slow(bench.cluster.api, bench, "get"), bench, bench)
+    outcome = bench.do(edit)
+    assert outcome.reason is Reason.NOT_LEADER
+    assert not bench.cluster.store.get(Kind.NODE, "", node["name"])["spec"].get("taints")
+    bench.open, bench.act = True, Act(bench.cluster.api, bench, bench)
+    assert bench.do(edit).reason is None
+
+
+def test_a_lease_lost_while_looking_before_a_cancel_stops_the_cancel(bench):
+    """One-queue: PD is asked who is there first; whoever no longer leads then cancels nothing."""
+    key = Key("tidb", "demo")
+    pd = SandboxPd(bench.cluster.timeline, seed=1)
+    bench.pds[key] = _Slow(pd, bench, "operator")
+    stores = [pd.attach(f"demo-tikv-{n}") for n in range(4)]
+    pd.load(regions=12)
+    region = run_virtual(pd.regions, bench.cluster.timeline)[0]
+    source, (target,) = region.peers[-1].store_id, set(stores) - {p.store_id for p in region.peers}
+    ask = {"name": "transfer-peer", "region_id": region.id, "from_store_id": source, "to_store_id": target}
+    run_virtual(lambda: pd.add_operator(ask), bench.cluster.timeline)
+    there = pd.server.operators.running[region.id]
+    write = CancelPdOperator(cluster=key, region_id=region.id, desc=there.desc, brief=there.brief)
+    assert bench.do(write).reason is Reason.NOT_LEADER
+    assert region.id in pd.server.operators.running
+
+
+def test_an_answer_that_is_no_object_is_not_taken_in(bench):
+    """A proxy's `{}` with 200: nobody knows whether it was written, and the world is not told of a nameless object."""
+
+    class Empty:
+        async def patch(self, *_, **__):
+            return {}
+
+    bench.act = Act(Empty(), bench, bench)
+    outcome = bench.do(bench.patch())
+    assert (outcome.reason, outcome.object) == (Reason.UNKNOWN, None)

@@ -19,6 +19,7 @@ from mooring.world.world import World
 
 LABELS = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "demo"}
 POD = {"metadata": {"name": "demo-tidb-0", "namespace": "tidb", "labels": LABELS}}
+DEEP = b'{"Pod": {"metadata": {"name": "x"}, "spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
 MEMBER = {"Pod": POD, "Nodes": None, "NodeNames": ["n0", "n1"]}
 
 
@@ -71,7 +72,9 @@ async def test_the_three_verbs_answer():
         assert served.counted == [("filter", "home"), ("prioritize", "home"), ("preempt", "home-absent")]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"Pod":3}', b'{"NodeNames":3}', b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"Pod":3}', b'{"NodeNames":3}', b"\xff\xfe", b"[" * 100_000, DEEP]
+)
 async def test_bad_input_is_a_400_with_a_sentence_on_a_connection_that_lives(body):
     """H7: a 4xx that says what would be right; the connection serves the next request."""
     async with Served() as served:
@@ -81,6 +84,14 @@ async def test_bad_input_is_a_400_with_a_sentence_on_a_connection_that_lives(bod
             assert "wanted" in answer["Error"]
         assert (await served.ask(MEMBER))[0] == 200
         assert len(served.session.connector._conns) == 1, "one connection served them all"
+
+
+async def test_a_body_that_is_not_as_its_encoding_says_is_a_400():
+    """H7: what cannot be unpacked is the sender's mistake, not a defect of ours."""
+    async with Served() as served:
+        packed = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        async with served.session.post(f"{served.url}/scheduler/filter", data=b"{}", headers=packed) as answer:
+            assert (answer.status, "gzip" in (await answer.json())["Error"]) == (400, True)
 
 
 async def test_unknown_verbs_and_methods():

@@ -196,6 +196,7 @@ async def test_a_workload_is_refused_in_words(stand):
         (b"{", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[]", "not an AdmissionReview"),
+        (b'{"request": {"uid": "x", "object": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", "nested too deep"),
         (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}', "request"),
         (b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}', "no uid"),
         (b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "x"}}', "v1beta1"),

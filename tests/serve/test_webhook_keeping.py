@@ -7,9 +7,9 @@ import pytest
 from cryptography import x509
 
 from mooring.model.kinds import Kind
-from mooring.ports import NotFound
+from mooring.ports import NotFound, Refused, Unanswered
 from mooring.rehearse.rig import Rig
-from mooring.run.certificates import AUTHORITY_DAYS, SETTLED_S, split_bundle
+from mooring.run.certificates import AUTHORITY_DAYS, LEAF_DAYS, SETTLED_S, split_bundle
 from mooring.run.config import Config
 from mooring.run.keeper import SECRET, Keeper
 from mooring.run.peers import address_of, advertised, identity_with
@@ -86,6 +86,28 @@ def test_the_leader_installs_and_a_stranger_stays():
     rig().play(scene)
 
 
+def test_they_belong_to_our_namespace():
+    """Whoever deletes the namespace has them collected; those of an earlier version get the same, and nothing else of
+    them is touched."""
+
+    async def scene(rig: Rig) -> None:
+        await install(rig.api, configurations(Address(OWN), b"ca"))
+        before = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
+        await rig.api.replace(
+            Kind.MUTATING_WEBHOOK, before | {"metadata": before["metadata"] | {"annotations": {"a": "b"}}}
+        )
+        uid = (await rig.api.get(Kind.NAMESPACE, "", OWN))["metadata"]["uid"]
+        rig.start()
+        await rig.until(lambda: owners(rig) == [[uid], [uid]])
+        assert rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME)["metadata"]["annotations"] == {"a": "b"}
+
+    def owners(rig: Rig) -> list[list[str]]:
+        found = [rig.cluster.store.find(kind, "", NAME)["metadata"] for kind in KINDS]
+        return [[owner["uid"] for owner in one.get("ownerReferences") or ()] for one in found]
+
+    rig().play(scene)
+
+
 def test_switched_off_takes_them_away():
     """With Mix off, the next leader removes what an earlier one installed, and only what carries our label."""
 
@@ -100,6 +122,32 @@ def test_switched_off_takes_them_away():
         assert len(hooks(rig)) == 1
 
     Rig(config=Config(features={"handoff": True})).play(scene)
+
+
+def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
+    """The one try at the moment of switching off fails: it is tried again, without a change of leader."""
+
+    class Away:
+        def __init__(self, api) -> None:
+            self.api, self.left = api, 3
+
+        async def delete(self, *args, **more):
+            if self.left:
+                self.left -= 1
+                raise Unanswered("connection refused")
+            return await self.api.delete(*args, **more)
+
+        def __getattr__(self, name):
+            return getattr(self.api, name)
+
+    async def scene(rig: Rig) -> None:
+        await install(rig.api, configurations(Address(OWN), b"ca"))
+        keeper = Keeper(Away(rig.api), rig.clock, Front(), Address(OWN), leads=lambda: True, serves=False)
+        task = asyncio.get_running_loop().create_task(keeper.run())
+        await rig.until(lambda: hooks(rig) == [], limit_s=60)
+        task.cancel()
+
+    rig().play(scene)
 
 
 def test_one_that_stops_leaves_the_address_of_another_who_came_after():
@@ -301,6 +349,43 @@ def test_killed_before_the_api_servers_were_told_the_next_leader_waits_from_its_
         assert pair.leaf() != leaf
         await pair.look(SETTLED_S)
         assert len(bundle(rig)) == 1
+
+    rig().play(scene)
+
+
+def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
+    """Somebody keeps them his own way and took the right from us: the same authority vouches for the next leaf, and no
+    step is taken that they would have to be told of."""
+
+    class Guarded:
+        def __init__(self, api) -> None:
+            self.api = api
+
+        async def replace(self, kind, body):
+            if kind in KINDS:
+                raise Refused(f"{kind} is forbidden")
+            return await self.api.replace(kind, body)
+
+        def __getattr__(self, name):
+            return getattr(self.api, name)
+
+    async def scene(rig: Rig) -> None:
+        pair = Pair(rig)
+        await pair.look()
+        own = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
+        hook = own["webhooks"][0] | {"timeoutSeconds": 5}
+        await rig.api.replace(Kind.MUTATING_WEBHOOK, own | {"webhooks": [hook]})
+        authority = bundle(rig)
+        pair.keepers[0]._api = Guarded(rig.api)
+        leaves = {pair.leaf()}
+        for _ in range(3):
+            pair.calendar.date += 0.7 * LEAF_DAYS * 86_400
+            with pytest.raises(Refused):
+                await pair.keepers[0].turn()
+            pair.all_trusted()
+            leaves.add(pair.leaf())
+        assert len(leaves) == 4
+        assert bundle(rig) == authority
 
     rig().play(scene)
 

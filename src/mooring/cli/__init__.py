@@ -4,6 +4,7 @@ Exit codes, of every command: 0 done · 1 the thing asked about is not as it sho
 3 refused by a rule · 4 could not look. stdout carries data only; progress and logs go to stderr.
 """
 
+import errno
 import os
 import sys
 from typing import Final, NoReturn
@@ -33,6 +34,8 @@ GROUPS: Final[dict[str, str]] = {
     "why": "mooring.cli.why:app",
 }
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 app = App(
     name="mooring",
     help="Says where machines, pods and data leaders belong, and moves them gently when they must move.",
@@ -45,22 +48,47 @@ for _name, _where in GROUPS.items():
 
 def main() -> NoReturn:
     """Run one command and leave by the exit codes of the contract: never a traceback for something a user can mend."""
+    _reserve_streams()
+    code: int = Exit.DONE
     try:
-        result = app(exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        _say(str(error))
-        sys.exit(Exit.USAGE)
-    except CommandError as error:
-        _say(str(error))
-        sys.exit(error.code)
-    except KeyboardInterrupt:
-        _say("stopped")
-        sys.exit(130)
+        code = _run()
+        # Here rather than at the interpreter's end, where nobody could answer for what goes wrong.
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has left; nothing of ours is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(Exit.DONE)
-    sys.exit(result if isinstance(result, int) else Exit.DONE)
+        _abandon_stdout()
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _abandon_stdout()
+        _say(f"{error.filename or 'stdout'}: {error.strerror}; the answer is not complete")
+        code = Exit.USAGE
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        result = app(exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        _say(str(error))
+        return Exit.USAGE
+    except CommandError as error:
+        _say(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def _reserve_streams() -> None:
+    """Where the caller closed a stream, let what belongs there go nowhere: not into the next file that is opened."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123 - open as long as we are
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
+def _abandon_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.server import Server, ask
 
 if TYPE_CHECKING:
     from mooring.kube import HttpKubeApi
@@ -22,31 +23,44 @@ def cleanup(
     *,
     dry_run: Annotated[bool, Parameter(help="Only list what is there.")] = False,
     yes: Annotated[bool, Parameter(help="Do it.")] = False,
+    feature: Annotated[
+        tuple[str, ...], Parameter(help="Only what this feature began and nobody ends, now that it is off; may repeat.")
+    ] = (),
     kubeconfig: str = "",
     context: str = "",
     namespace: str = "",
     pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
+    server: Server = "",
     output: Output = Format.TABLE,
 ) -> int:
     """List or remove what Mooring has left: webhook configurations, marks, cordons, seats, evict-leader schedulers.
 
     Stop Mooring first (kubectl -n mooring-system scale deploy/mooring --replicas 0): while a replica leads nothing is
-    removed (exit 3). Only what a mark says we did is undone; what was there before us stays.
+    removed (exit 3). Only what a mark says we did is undone; what was there before us stays. It may be interrupted and
+    run again.
+
+    With --feature Mooring may go on running, as long as that feature is off: the one that leads is asked (--server).
+    What the feature remembers stays, for when it is switched on again.
 
     Example: mooring cleanup --dry-run
     Example: mooring cleanup --yes
+    Example: mooring cleanup --feature home --yes
     """
     from mooring.run.config import BadConfig, resolve
+    from mooring.run.features import FEATURES
 
     if dry_run == yes:
         raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")
+    for name in feature:
+        if name not in FEATURES:
+            raise CommandError(f"--feature {name}: one of {', '.join(FEATURES)} is wanted")
     try:
         config = resolve(
             {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, os.environ, "", pd
         ).config
     except BadConfig as error:
         raise CommandError(str(error)) from None
-    done, failed, kept = asyncio.run(_cleanup(config, yes=yes))
+    done, failed, kept = asyncio.run(_cleanup(config, frozenset(feature), server, yes=yes))
     if output is Format.JSON:
         print_json({"dry_run": dry_run, "found": done, "failed": failed, "kept": kept})
     else:
@@ -57,11 +71,14 @@ def cleanup(
         for line in failed:
             note(f"not done: {line}")
         if not done and not failed:
-            note("nothing of Mooring's is left behind")
+            whose = f"nothing that {' or '.join(feature)} began still stands"
+            note(whose if feature else "nothing of Mooring's is left behind")
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
 
 
-async def _cleanup(config: "Config", *, yes: bool) -> tuple[list[str], list[str], list[str]]:
+async def _cleanup(
+    config: "Config", features: frozenset[str], server: str, *, yes: bool
+) -> tuple[list[str], list[str], list[str]]:
     from mooring.kube import ConfigError, HttpKubeApi, load
     from mooring.ports import PortError
     from mooring.run.assemble import make_pd
@@ -84,13 +101,17 @@ async def _cleanup(config: "Config", *, yes: bool) -> tuple[list[str], list[str]
         try:
             leads = await leader(api, config.namespace, config.lease_name, clock.now())
             if yes and leads.level == "ok":
-                raise CommandError(
-                    f"{leads.what}: stop it first (kubectl -n {config.namespace} scale deploy/mooring --replicas 0), "
-                    "or it would begin anew",
-                    Exit.REFUSED,
-                )
+                if not features:
+                    raise CommandError(
+                        f"{leads.what}: stop it first (kubectl -n {config.namespace} scale deploy/mooring "
+                        "--replicas 0), or it would begin anew",
+                        Exit.REFUSED,
+                    )
+                _refuse_what_runs(server, features, config.namespace)
             await _fill(world, api)
             found = await traces(api, pds, config.namespace)
+            if features:
+                found = [trace for trace in found if trace.feature in features]
             for trace in found:
                 if trace.undo is None:
                     continue
@@ -101,6 +122,24 @@ async def _cleanup(config: "Config", *, yes: bool) -> tuple[list[str], list[str]
         finally:
             await pds.close()
     return done, failed, [t.what for t in found if t.undo is None]
+
+
+def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> None:
+    """Only the one that leads knows what it may still be doing; it is asked, and believed."""
+    status = ask(server, "/api/v1/status")
+    if not status["leading"]:
+        pod = status["leader"].partition("_")[0].rpartition("-")[0] or "…"
+        raise CommandError(
+            f"{status['identity']} answers, and {status['leader'] or 'nobody it knows of'} leads; ask that one: "
+            f"kubectl -n {namespace} port-forward pod/{pod} 8390",
+            Exit.REFUSED,
+        )
+    if running := sorted(features & set(status["features"])):
+        raise CommandError(
+            f"{', '.join(running)} is on, and ends by itself what it began; switch it off first "
+            f"(--features {running[0]}=false, the chart: features.{running[0]})",
+            Exit.REFUSED,
+        )
 
 
 async def _fill(world: "World", api: "HttpKubeApi") -> None:

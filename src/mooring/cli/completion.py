@@ -29,16 +29,18 @@ def kubectl() -> None:
 
 
 def candidates(before: list[str], last: str) -> list[str]:
-    """Commands and options that may stand here and begin with what was typed."""
+    """Commands, options and the words an option takes that may stand here and begin with what was typed."""
     from mooring.cli import app as whole
 
-    _, apps, _ = whole.parse_commands(before)
-    found: set[str] = set()
+    _, apps, rest = whole.parse_commands(before)
     here = apps[-1]
-    if last.startswith("-"):
-        command = here.default_command
-        if command is not None:
-            found |= {name for a in here.assemble_argument_collection() for name in a.names if name.startswith("--")}
-    else:
-        found |= {name for name in here if not name.startswith("-")}
+    arguments = here.assemble_argument_collection() if here.default_command is not None else ()
+    found: set[str] = set()
+    if rest and rest[-1].startswith("-"):
+        found = {word for a in arguments if rest[-1] in a.names for word in a.get_choices() or ()}
+    elif last.startswith("-"):
+        found = {name for a in arguments for name in a.names if name.startswith("--")}
+    elif not rest:
+        found = {name for name in here if not name.startswith("-")}
+        found |= {word for a in arguments if a.index == 0 for word in a.get_choices() or ()}
     return sorted(name for name in found if name.startswith(last))

@@ -6,6 +6,7 @@ import socket
 import sys
 import textwrap
 import time
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
@@ -61,7 +62,7 @@ def demo(
     from mooring.rehearse.day import Day
     from mooring.run import logs
 
-    if speed is not None and speed <= 0:
+    if speed is not None and not 0 < speed < inf:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
         raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")

@@ -214,36 +214,36 @@ def _quorum(current: Current, stored: Ledger) -> list[str]:
 # ── Getting ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def get_url(*, where: Where = HERE) -> None:
+def get_url(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print where sabakan is asked.
 
     Example: mooring fleet get-url
     """
-    _print(where, settings.URL)
+    _print(where, settings.URL, output)
 
 
-def get_template(*, where: Where = HERE) -> None:
+def get_template(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print the template as it was set.
 
     Example: mooring fleet get-template > template.yml
     """
-    _print(where, settings.TEMPLATE)
+    _print(where, settings.TEMPLATE, output)
 
 
-def get_constraints(*, where: Where = HERE) -> None:
+def get_constraints(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print the constraints as they were set.
 
     Example: mooring fleet get-constraints
     """
-    _print(where, settings.CONSTRAINTS)
+    _print(where, settings.CONSTRAINTS, output)
 
 
-def get_variables(*, where: Where = HERE) -> None:
+def get_variables(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print the variables of the search as they were set.
 
     Example: mooring fleet get-variables
     """
-    _print(where, settings.VARIABLES)
+    _print(where, settings.VARIABLES, output)
 
 
 def get_cluster(
@@ -407,13 +407,20 @@ def _set(where: Where, key: str, text: str) -> None:
     talk(where, go)
 
 
-def _print(where: Where, key: str) -> None:
+def _print(where: Where, key: str, output: Format) -> None:
+    """The text as it was set, or what it says as JSON."""
+
     async def go(store: Store) -> str:
         return (await store.data()).get(key, "")
 
     text = talk(where, go)
     if not text:
         raise CommandError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
+    if output is Format.JSON:
+        print_json(
+            text if key == settings.URL else _good(decode_document(text.encode(), key, ErrorCode.INVALID_TEMPLATE))
+        )
+        return
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ K8s = Annotated[str | None, Parameter(name="--k8s", help="Kubernetes version, as
 def up(
     *,
     dir: Dir = None,  # noqa: A002 - the flag's name
-    nodes: Annotated[int, Parameter(help="How many nodes to create (8 CPUs, 32 GiB each).")] = 3,
+    nodes: Annotated[Whole, Parameter(help="How many nodes to create (8 CPUs, 32 GiB each).")] = 3,
     with_: Annotated[str, Parameter(name="--with", help="Real neighbours beside it: pd, sabakan or both.")] = "",
     k8s: K8s = None,
     output: Output = Format.TABLE,
@@ -41,11 +42,15 @@ def up(
     """
     from mooring.lab import build
     from mooring.lab.binaries import find, release
-    from mooring.lab.cluster import Lab
+    from mooring.lab.cluster import EXTRAS, Lab
     from mooring.lab.errors import LabError
 
     if nodes < 0:
         raise CommandError(f"--nodes {nodes}: a lab has 0 nodes or more")
+    extras = [name.strip() for name in with_.split(",") if name.strip()]
+    if unknown := [name for name in extras if name not in EXTRAS]:
+        # Before anything is built: that takes minutes.
+        raise CommandError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
     directory = dir or _default_dir()
     try:
         lab = Lab.open(directory)
@@ -57,7 +62,6 @@ def up(
                 + "; --nodes, --with and --k8s count for a new lab alone"
             )
         else:
-            extras = [name.strip() for name in with_.split(",") if name.strip()]
             with _ending_politely():
                 binaries = find(release(k8s), build=build.build)
                 lab = Lab.up(directory, binaries, extras=extras, say=note)
@@ -122,25 +126,38 @@ def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A
 
 
 @app.command(name="build")
-def build_programs(*, k8s: K8s = None, output: Output = Format.TABLE) -> None:
+def build_programs(
+    *,
+    k8s: K8s = None,
+    tools: Annotated[
+        bool, Parameter(negative="", help="Also helm3, helm4 and promtool, which only tests use.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
     """Make sure the programs are there: find them, or build them once with Go.
 
     Example: mooring lab build --k8s 1.35
+    Example: mooring lab build --tools
     """
     from mooring.lab import build
     from mooring.lab.binaries import OPTIONAL, find, release
     from mooring.lab.errors import LabError
+    from mooring.lab.tools import build_tools, find_tools
 
     try:
         with _ending_politely():
             binaries = find(release(k8s), build=build.build)
+            beside = find_tools(build=build_tools) if tools else {}
     except LabError as error:
         raise _as_command_error(error) from error
     if output is Format.JSON:
-        print_json({"k8s": binaries.release.version, "programs": {k: str(v) for k, v in binaries.paths.items()}})
+        programs = {name: str(path) for name, path in (binaries.paths | beside).items()}
+        print_json({"k8s": binaries.release.version, "programs": programs})
         return
     homes = sorted({str(path.parent) for path in binaries.paths.values()})
     note(f"Kubernetes {binaries.release.version}, etcd and kwok: {', '.join(homes)}")
+    if beside:
+        note(f"{', '.join(beside)}: {', '.join(sorted({str(path.parent) for path in beside.values()}))}")
     absent = [name for name in OPTIONAL if binaries.optional(name) is None]
     if absent:
         note(f"{' and '.join(absent)}: not in MOORING_BIN_DIR; the sandbox's servers stand in for them")

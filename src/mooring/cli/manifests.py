@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 import mooring
 from mooring.cli.exits import CommandError
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, print_json
 
 app = App(name="manifests", help="Print the Kubernetes objects that install Mooring, with the rights of what is on.")
@@ -22,20 +23,24 @@ def manifests(
         str, Parameter(help="The image built from deploy/Containerfile.")
     ] = f"mooring:{mooring.__version__}",
     namespace: str = "mooring-system",
-    replicas: int = 2,
+    replicas: Whole = 2,
     sabakan_url: str = "",
+    rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Print Namespace, ServiceAccount, roles, Deployment, Services, budget, priority and network policy.
 
-    Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl.
+    Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl. Name every
+    feature that is to be on: what is not named is off, and without its rights.
 
     Example: mooring manifests --features handoff=true --image registry.example/mooring:0.1.0 | kubectl apply -f -
+    Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """
     import yaml
 
+    from mooring.run.config import is_namespace
     from mooring.run.features import BadFeatures, parse_features
-    from mooring.run.manifests import Install
+    from mooring.run.manifests import RIGHTS, Install
     from mooring.run.manifests import manifests as objects
 
     try:
@@ -44,6 +49,8 @@ def manifests(
         raise CommandError(f"--features: {error}") from None
     if not 1 <= replicas <= 5:
         raise CommandError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
+    if not is_namespace(namespace):
+        raise CommandError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
     install = Install(
         image=image,
         namespace=namespace,
@@ -51,7 +58,7 @@ def manifests(
         replicas=replicas,
         sabakan_url=sabakan_url,
     )
-    found = objects(install)
+    found = [o for o in objects(install) if not rights or o["kind"] in RIGHTS]
     if output is Format.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": found})
     else:

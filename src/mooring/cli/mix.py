@@ -7,10 +7,22 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
+from mooring.mix.wording import counted
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
+
+
+#: Of what line 1 says.
+LONGEST_LINE = 110
+#: Slots that are written out.
+LONGEST_SEQUENCE = 40
+
+
+#: The state words, as they read after a name.
+_IS = {"held": "is held", "moving": "is moving", "refused": "is refused"}
 
 
 class WorkloadKind(StrEnum):
@@ -18,11 +30,20 @@ class WorkloadKind(StrEnum):
     StatefulSet = "StatefulSet"
 
 
+#: As kubectl spells them.
+_KINDS = {
+    "deployment": WorkloadKind.Deployment,
+    "deploy": WorkloadKind.Deployment,
+    "statefulset": WorkloadKind.StatefulSet,
+    "sts": WorkloadKind.StatefulSet,
+}
+
+
 @app.command
 def target(
     *,
     kind: Annotated[str, Parameter(help="Deployment or StatefulSet.")],
-    replicas: Annotated[int, Parameter(help="How many replicas.")],
+    replicas: Annotated[Whole, Parameter(help="How many replicas.")],
     mode: Annotated[str | None, Parameter(help="The mode; without it, the default of the kind.")] = None,
     custom: Annotated[str | None, Parameter(help="With mode custom: 3, 30% or 30pct.")] = None,
     output: Output = Format.TABLE,
@@ -57,9 +78,16 @@ def target(
     if output is Format.JSON:
         print_json({"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence})
         return
+    slots = _sequence(sequence)
     print_table(
-        ("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [(str(wanted), str(on_demand), str(replicas - on_demand), sequence)]
+        ("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [(str(wanted), str(on_demand), str(replicas - on_demand), slots)]
     )
+
+
+def _sequence(slots: str) -> str:
+    if len(slots) <= LONGEST_SEQUENCE:
+        return slots
+    return f"{slots[:LONGEST_SEQUENCE]}… ({len(slots)}, -o json shows all)"
 
 
 @app.command
@@ -80,13 +108,21 @@ def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
     elif not answer["leading"]:
         note("this replica follows: ask the leader for what waits and runs")
     for node in answer["nodes"]:
-        signal = node["signal"] or "no signal any more"
-        note(f"{node['node']} goes in {node['seconds_left']:.0f} s ({signal}), {node['pods']} pods on it")
+        note(_node(node))
     if not answer["workloads"]:
         note("no workload has the label vacant.io/optimize-scheduling")
         return
     rows = [_row(one) for one in answer["workloads"]]
     print_table(("STATE", "NAMESPACE", "WORKLOAD", "MODE", "READY", "ON-DEMAND", "SAFE", "WHAT IS WRONG"), rows)
+
+
+def _node(node: dict[str, Any]) -> str:
+    if node["signal"]:
+        left = f"goes in {node['seconds_left']:.0f} s" if node["seconds_left"] else "was to be gone by now"
+        return f"{node['node']} {left} ({node['signal']}), {counted(node['pods'], 'pod')} on it"
+    if node["problem"]:
+        return f"{node['node']} is not emptied: {node['problem']}"
+    return f"{node['node']} stays after all; our cordon is lifted once it is Ready"
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
@@ -96,7 +132,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
         f"{one['kind']}/{one['name']}",
         one["mode"] or "–",
         f"{one['ready']}/{one['replicas']}",
-        f"{one['have']}/{one['wanted']}",
+        f"{one['have']}/{one['wanted']}" if one["managed"] else "–",
         str(one["safe"]),
         one["wrong"] or "nothing",
     )
@@ -115,23 +151,14 @@ def explain(
     Example: mooring mix explain web -n shop
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
-    kind, slash, name = workload.rpartition("/")
-    kinds = [kind] if slash else [k.value for k in WorkloadKind]
-    if slash and kind not in set(WorkloadKind):
-        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    missing = f"there is no Deployment or StatefulSet {namespace}/{name}"
-    answer: dict[str, Any] | None = None
-    for place, one in enumerate(kinds):
-        try:
-            answer = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing=missing)
-            break
-        except CommandError as error:
-            if error.code is not Exit.NOT_AS_IT_SHOULD_BE or place + 1 == len(kinds):
-                raise
-    assert answer is not None
+    answer = _asked(server, workload, namespace)
     if output is Format.JSON:
         print_json(answer)
         return
+    if not answer["on"]:
+        note("mix is off (mooring run --features mix=true): this is what it would do")
+    elif not answer["leading"]:
+        note("this replica follows: ask the leader for what waits and runs")
     print("\n".join(_story(answer)))
     rows = [
         (
@@ -148,24 +175,59 @@ def explain(
     print_table(("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", ""), rows)
 
 
+def _asked(server: str, workload: str, namespace: str) -> dict[str, Any]:
+    """What Mooring knows of it; of a bare name, whichever kind there is."""
+    written, slash, name = workload.rpartition("/")
+    kind = _KINDS.get(written.lower())
+    if not name or (slash and kind is None):
+        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
+    kinds = list(WorkloadKind) if kind is None else [kind]
+    for one in kinds:
+        try:
+            answer: dict[str, Any] = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")
+        except CommandError as error:
+            if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
+                raise
+        else:
+            return answer
+    what = f"there is no {' or '.join(kinds)} {name} in namespace {namespace}"
+    raise CommandError(f"{what}; -n names another namespace", Exit.NOT_AS_IT_SHOULD_BE)
+
+
 def _story(one: dict[str, Any]) -> list[str]:
     """Line 1 is the answer."""
     name = f"{one['kind']}/{one['name']}"
-    if not one["managed"]:
+    if one["problems"]:
+        first = f"{name} is not managed: {'; '.join(one['problems'])}"
+    elif not one["managed"]:
         first = f"{name} is not managed{': ' + one['wrong'] if one['wrong'] else ''}"
     elif one["wrong"]:
-        first = f"{name} {one['state']}: {one['wrong']}"
+        first = f"{name} {_IS.get(one['state'], one['state'])}: {one['wrong']}"
     else:
         first = f"{name} is placed: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
-    lines = [first if len(first) <= 110 else first[:109] + "…", ""]
+    lines = [_headline(first, one["problems"]), ""]
+    if len(first) > LONGEST_LINE:
+        lines += [f"wrong       {part}" for part in one["problems"] or one["wrong"].split("; ")]
     if one["managed"]:
         by = " (the default of its kind)" if one["by_default"] else ""
-        lines.append(f"mode        {one['mode']}{by}: slots {one['sequence']}")
+        lines.append(f"mode        {one['mode']}{by}: slots {_sequence(one['sequence'])}")
         lines.append(f"floor       {one['wanted']} on on-demand; {one['safe']} Ready there now")
     lines += [f"next        {one['next']}"] if one["next"] else []
-    lines += [f"not yet     {one['not_yet']}"] if one["not_yet"] else []
+    lines += [f"not yet     {one['not_yet']}"] if one["not_yet"] not in {"", one["wrong"]} else []
     lines += [f"to change   {one['remedy']}"] if one["remedy"] else []
     return [*lines, ""]
+
+
+def _headline(words: str, problems: list[str]) -> str:
+    """At most one line. The last clause names what blocks; of several problems, the first. The rest follows below."""
+    if len(words) <= LONGEST_LINE:
+        return words
+    name, _, rest = words.partition(": ")
+    clause = problems[0] if problems else rest.rpartition("; ")[2]
+    short = f"{name}: {clause}"
+    if len(short) > LONGEST_LINE and "; " in clause:
+        short = f"{name}: {clause.rpartition('; ')[0]}"
+    return short if len(short) <= LONGEST_LINE else short[: LONGEST_LINE - 1] + "…"
 
 
 @app.command

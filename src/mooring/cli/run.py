@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -46,6 +47,8 @@ def run(
 
     Example: mooring run --kubeconfig lab/kubeconfig --features handoff=true --pd tidb/demo=http://127.0.0.1:2379
     """
+    # Until the loop has its own: as the first process of a container we would not hear it at all.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
     from mooring.run.config import BadConfig, Resolved, resolve
 
     flags = {

@@ -1,6 +1,7 @@
 """`mooring traffic`: play recorded operators through the queue, and come over from PD's old limits."""
 
 import sys
+from math import inf
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -270,7 +271,7 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
     from mooring.rehearse.regions.calibrate import table
     from mooring.rehearse.regions.model import Model
 
-    if bound <= 1.0 or limit < 1:
+    if not 1.0 < bound < inf or limit < 1:
         raise CommandError("--bound must be more than 1 (an idle store), --limit at least 1")
     model = Model()
     result = run(bound, limit=limit, seed=seed, model=model)

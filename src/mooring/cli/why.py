@@ -30,9 +30,10 @@ def why(
     subject: Annotated[
         str,
         Parameter(
-            help="pod/NAME, node/NAME, machine/SERIAL, workload/NAME, operator/N, store/CLUSTER/ID, cluster/NAME."
+            help="pod/NAME, node/NAME, machine/SERIAL, workload/NAME, operator/N, store/CLUSTER/ID, cluster/NAME.",
+            show_default=False,
         ),
-    ],
+    ] = "",
     *,
     namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="Where the object lives.")] = "default",
     all_: Annotated[bool, Parameter(name="--all", help="The whole history that is kept.")] = False,
@@ -58,6 +59,11 @@ def why(
 
 def spelled_out(subject: str, namespace: str) -> str:
     """`deploy/web` in namespace shop → `workload/shop/Deployment/web`; what is written in full stays as it is."""
+    if not subject:
+        raise CommandError(
+            "about what? write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb, node/n7, deploy/web -n shop, operator/42, "
+            "store/demo/4 -n tidb, cluster/demo -n tidb or machine/M007; `mooring queue` lists what moves and waits"
+        )
     kind, slash, name = subject.partition("/")
     kind, _, owner = SHORT.get(kind, kind).partition("/")
     if not slash or not name or kind not in KINDS:

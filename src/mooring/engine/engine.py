@@ -24,6 +24,7 @@ import msgspec
 from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
 from mooring.engine.concerns import Concerns
+from mooring.engine.doorstep import Doorstep
 from mooring.engine.events import Event, Features, Led, Retuned, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
@@ -94,8 +95,8 @@ class Engine:
         self._flight = Flight()
         self._glances = Glances()
         self._concerns = Concerns()
-        #: Source → slots whose proposal found its cap reached: looked at again when the source has room.
-        self._turned_away: dict[str, dict[Slot, None]] = {}
+        #: Slots whose proposal found the cap of its source reached: looked at again when there is room.
+        self._doorstep = Doorstep()
         #: How an operator that is being ended ended, in words.
         self._last_words: dict[str, str] = {}
 
@@ -115,8 +116,7 @@ class Engine:
         return self.work(self.now, enough)
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:
-        """Decide a slice of what is dirty or due, a shorter one when `enough()` says so. Call again at once while
-        `next_wakeup()` is not in the future."""
+        """Decide a slice of what is dirty or due, less if `enough()` says so. Again while `next_wakeup()` is due."""
         self.now = max(now, self.now)
         self._take_in(self._intake.advance())
         if self.leading and self.synced and not self._intake.busy and not self.deciding:
@@ -259,13 +259,13 @@ class Engine:
 
     def _take_back(self, resumed: Resumed) -> None:
         operator = resumed.operator
-        if operator.id.isdigit():
+        if operator.id.isdecimal() and len(operator.id) < 16:  # a mark may say anything
             self._operator_ids = max(self._operator_ids, int(operator.id))
-        self.waiting[operator.id] = operator
-        self._learn(self.queue.resume(operator, resumed.phase))
+        if operator.id not in self.running:
+            self.waiting[operator.id] = operator
+            self._learn(self.queue.resume(operator, resumed.phase))
         running = self.running.get(operator.id)
-        if running is None:
-            self.waiting.pop(operator.id, None)
+        if self.waiting.pop(operator.id, None) is not None or running is None or running.operator is not operator:
             self._say("not-resumed", operator.id, operator, reason=Reason.CONFLICT, text="another mark claims the same")
             return
         running.step, running.phase = resumed.step, resumed.phase
@@ -336,10 +336,11 @@ class Engine:
         if rejected is not None:
             self._operator_ids -= 1
             if rejected.reason == Reason.TOO_MANY_WAITING:
-                self._turned_away.setdefault(operator.source, {})[slot] = None
+                self._doorstep.turn_away(operator.source, slot)
             state = State.REFUSED if rejected.reason in REFUSED_REASONS else State.WAITS
             self.verdicts[slot] = Verdict(state, rejected.reason, rejected.detail)
             return
+        self._doorstep.let_in(operator.source, slot, self._operator_ids)
         self.waiting[operator.id] = operator
         self._say("queued", operator.id, operator, reason=operator.reason, text=operator.detail)
         self._learn(events)
@@ -424,7 +425,7 @@ class Engine:
                 self._agenda.touch(capability.name, touched, cause_of(ended), self.now, at)
 
     def _make_room(self, source: str) -> None:
-        for slot in self._turned_away.pop(source, {}):
+        for slot in self._doorstep.come_in(source):
             self._agenda.look(slot, "room")
 
     # ── Out, and in words ─────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from mooring.fleet import ledger as ledgers
 from mooring.fleet import report as reports
 from mooring.fleet import retire
 from mooring.fleet import settings as settings_of
-from mooring.fleet.changing import steer_change
+from mooring.fleet.changing import is_asked_for, steer_change
 from mooring.fleet.current import Member
 from mooring.fleet.emptying import (
     EVICT_POD,
@@ -40,6 +40,7 @@ from mooring.fleet.settings import Settings
 from mooring.fleet.settling import control_plane_facts, live_nodes, settles_at
 from mooring.fleet.taints import wanted_state_taint
 from mooring.fleet.touching import changed_members, is_control_plane, node_news
+from mooring.fleet.update import ONLY_ONE
 from mooring.fleet.words import machine_words
 from mooring.model.cluster import Node, Pod
 from mooring.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
@@ -187,7 +188,7 @@ class Fleet:
             tries.append(settles_at(ledger, self.policy.settle_timeout_s))
         look = Look(
             proposals=asked,
-            withdrawals=tuple(self._withdrawn(survey, queue)),
+            withdrawals=tuple(self._withdrawn(survey, made, queue)),
             facts=facts,
             instructions=(write,) if write is not None else (),
             machines_by=ask_at,
@@ -237,10 +238,14 @@ class Fleet:
             if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
                 yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)
 
-    def _withdrawn(self, survey: Survey, queue: Queue) -> Iterator[Withdrawal]:
+    def _withdrawn(self, survey: Survey, made: Pass, queue: Queue) -> Iterator[Withdrawal]:
         members = self.known.members(survey.ledger)
         for operator in queue.operators():
-            if operator.kind != RETIRE_MACHINE or operator.source != SOURCE or queue.is_running(operator.id):
+            if operator.source != SOURCE or queue.is_running(operator.id):
+                continue
+            if operator.kind == CHANGE_CONTROL_PLANE and not is_asked_for(operator, survey, made.wanted):
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, "the plan no longer asks for it")
+            if operator.kind != RETIRE_MACHINE:
                 continue
             machine = survey.machines.get(operator.args["address"])
             if machine is None:
@@ -306,6 +311,10 @@ class Fleet:
         ledger = self.known.ledger(world)
         if isinstance(ledger, str):
             waits = Verdict(State.HELD, Reason.MISCONFIGURED, ledger)
+            return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
+        if settings is None and self.known.configured(world):
+            # Settings that broke before we led: nobody has switched fleet off, so what has begun waits for good ones.
+            waits = Verdict(State.HELD, Reason.MISCONFIGURED, wrong)
             return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
         off = self._off(settings, wrong, running, now)
         survey = self.known.survey(settings, ledger, world, now) if settings is not None and not off else None
@@ -425,6 +434,9 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
     if made.wanted.unmet:
         short = [f"{u.constraint} wants {u.wanted}, has {u.have}" for u in made.wanted.unmet]
         return Verdict(State.HELD, Reason.UNMET, listed(short))
+    only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
+    if only and made.plan.action in {Action.NONE, Action.TAINT}:
+        return Verdict(State.HELD, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
     if made.plan.action is not Action.NONE:
         return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")
     return Verdict(State.PLACED, Reason.DONE, "every machine is where the plan wants it")

@@ -41,6 +41,10 @@ class Known:
         self._good = made
         return made, ""
 
+    def configured(self, world: WorldRead) -> bool:
+        """Whether there are settings at all, good or bad."""
+        return world.config_map(Key(self.namespace, settings_of.NAME)) is not None
+
     def ledger(self, world: WorldRead) -> Ledger | str:
         found = world.config_map(ledgers.key(self.namespace))
         if self._ledger[0] is not found:

@@ -76,7 +76,7 @@ def read_ledger(found: ConfigMap | None) -> Ledger | str:
         history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[Entry, ...])
         revision = int(data.get(REVISION) or 0)
         held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
-    except (InvalidDecisions, msgspec.DecodeError, ValueError) as error:
+    except (InvalidDecisions, ValueError, RecursionError) as error:
         return f"ConfigMap {found.key}: {error}"
     return Ledger(decisions, revision, pending, history, held, found)
 

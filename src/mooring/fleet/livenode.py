@@ -46,7 +46,7 @@ class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
 def applied_to(node: Node) -> Applied:
     try:
         return msgspec.json.decode(node.annotations.get(APPLIED) or "{}", type=Applied)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Applied()
 
 

@@ -38,6 +38,8 @@ EMPTYING: Final = "emptying"
 EMPTIED: Final = "emptied"
 HELD: Final = "held"
 _DAY_S: Final = 86_400.0
+#: From here on the wait is a day in any case.
+_DOUBLINGS: Final = 32
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -94,8 +96,13 @@ def may_try(node: Node, policy: FleetPolicy) -> float:
     mark = retiring_mark(node)
     if mark is None or mark.step != HELD:
         return 0.0
-    tries = int(mark.value or 1)
-    return mark.since + float(min(policy.retire_hold_s * 2 ** (tries - 1), _DAY_S))
+    doubled: int = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
+    return mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
+
+
+def _tries(mark: Mark) -> int:
+    """How often it was given up on. Anybody may edit a mark: what is no number counts as none."""
+    return int(mark.value) if mark.value.isdecimal() and len(mark.value) < 6 else 0
 
 
 def still_wanted(member: Member | None, machine: Machine) -> bool:
@@ -194,7 +201,7 @@ def _time_is_over(
         if taken_back:
             return Course(step=EMPTY, instructions=taken_back, progress="gives its place up")
         held = msgspec.structs.replace(
-            mark, step=HELD, since=scene.now, value=str(int(mark.value or 0) + 1), detail=state.words
+            mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=state.words
         )
         return Course(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
     names = ", ".join(str(p.key) for p in state.left[:10])

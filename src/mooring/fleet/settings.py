@@ -57,14 +57,14 @@ def parse_settings(data: Mapping[str, str]) -> Settings | PlanError:
         return limits
     try:
         variables = msgspec.json.decode(data[VARIABLES], type=dict[str, Any] | None) if data.get(VARIABLES) else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return _wrong(VARIABLES, f"not a JSON object: {error}")
     enabled = data.get(ENABLED, "false")
     if enabled not in {"true", "false"}:
         return _wrong(ENABLED, f"true or false is wanted, not {enabled!r}")
     try:
         confirmed = msgspec.json.decode(data.get(CONFIRMED) or "[]", type=frozenset[str])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return _wrong(CONFIRMED, f"not a JSON list of addresses: {error}")
     said = data.get(CKE_INTEGRATION, "")
     if said not in {"", "on", "off"}:

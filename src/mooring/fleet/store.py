@@ -95,7 +95,7 @@ def decode_decisions(raw: bytes) -> Decisions:
     try:
         text = zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
         stored = _decoder.decode(text)
-    except (ValueError, zlib.error, msgspec.DecodeError) as error:
+    except (ValueError, zlib.error, RecursionError) as error:
         raise InvalidDecisions(f"the stored cluster is not readable: {error}") from None
     if stored.version != _VERSION:
         raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")

@@ -24,6 +24,8 @@ _RETIRED: Final = MachineState.RETIRED
 #: Fewer workers than this vanish for ordinary reasons.
 _GUARDED_WORKERS: Final = 4
 
+ONLY_ONE: Final = "the only control plane"
+
 #: True: it changed the draft. A PlanError ends the pass.
 Outcome = bool | PlanError
 
@@ -102,10 +104,11 @@ def _decrease_control_plane(draft: Draft) -> Outcome:
 
 
 def _replace_control_plane(draft: Draft) -> Outcome:
-    if len(draft.control_planes) < 2:
-        return False
     bad, why = _first_bad(draft)
     if not bad:
+        return False
+    if len(draft.control_planes) < 2:
+        draft.notes.append(f"{ONLY_ONE} {bad} stays although {why}: nobody could hand its etcd over")
         return False
     before = len(draft.workers)
     if not draft.replace_control_plane(bad, f"control plane replaced: {why}"):

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from mooring.handoff import eviction, members, restart
-from mooring.handoff.eviction import GAVE_UP, TOLD, steer_eviction
+from mooring.handoff.eviction import TOLD, drop_wishes, steer_eviction
 from mooring.handoff.members import MemberLook
 from mooring.handoff.operators import eviction_for, eviction_operator, read_back, restart_for
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
-from mooring.handoff.restart import steer_restart
-from mooring.handoff.scene import others_up
-from mooring.handoff.status import foreign_evictions, missing_members, pod_subject, store_target
+from mooring.handoff.restart import rolling, steer_restart
+from mooring.handoff.scene import GAVE_UP, others_take_leaders, others_up
+from mooring.handoff.status import foreign_evictions, members_away, pod_subject, store_target
 from mooring.handoff.volumes import Stuck, stuck_volume
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
 from mooring.handoff.words import words
@@ -49,8 +49,9 @@ class Handoff:
 
     def __init__(self, policy: HandoffPolicy | None = None) -> None:
         self.policy = policy or HandoffPolicy()
-        #: Store → when we ended an eviction there. Soft: it only tells a late write of ours from a person's.
-        self._ended: dict[str, float] = {}
+        #: Store → when we ended an eviction there, and when one was taken back there last. Soft: it only tells a late
+        #: write of ours from a person's.
+        self._ended: dict[str, tuple[float, float]] = {}
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,11 +89,12 @@ class Handoff:
         pods = {p.name: p for p in world.tidb_pods(cluster, "tikv")}
         marks = marks_of(tc) or {}
         ours = {m.store_id for m in marks.values() if m.step != GAVE_UP and m.before.get("evicting") != "true"}
-        facts = [*missing_members(tc, pods, view), *foreign_evictions(cluster, view, ours)]
+        facts = [*members_away(tc, pods, view, now, self.policy.heartbeat_s), *foreign_evictions(cluster, view, ours)]
         proposals: list[Operator] = []
         instructions: list[Instruction] = []
         verdicts: list[Verdict] = []
         wishes = self._wishes(pods, now)
+        instructions.extend(self._expired(cluster, pods, seen, queue, now))
         for pod, wish in wishes:
             instructions.extend(_warn_unknown(pod, wish))
             stuck = stuck_volume(pod, world) if wish.value == DELETE_POD else None
@@ -137,6 +139,19 @@ class Handoff:
                 found.append((pod, wish))
         return found
 
+    def _expired(
+        self, cluster: Key, pods: Mapping[str, Pod], view: PdView | None, queue: Queue, now: float
+    ) -> Iterator[Instruction]:
+        """Wishes whose time passed before anything began; what runs takes its own annotations off when it ends."""
+        for name in sorted(pods):
+            wish = wish_of(pods[name], leave_to_tidb_operator=self.policy.leave_to_tidb_operator)
+            if wish is None or not wish.expired(now) or pods[name].terminating:
+                continue
+            store = view.store_of(name, cluster.namespace) if view is not None else None
+            claims = [pod_subject(pods[name].key), *([store_target(cluster, store.id)] if store is not None else [])]
+            if not any(queue.holder(claim) is not None for claim in claims):
+                yield drop_wishes(pods[name], self.policy)
+
     def _want(
         self,
         tc: TidbCluster,
@@ -154,24 +169,26 @@ class Handoff:
         if pod.name in tc.operator_evict_leader:
             return Verdict(State.WAITS, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
         mark = marks.get(pod.name)
-        if mark is not None and mark.step == GAVE_UP and mark.pod_uid == pod.uid:
+        if mark is not None and _remembers(mark, pod, wish):
+            reason = Reason.MISCONFIGURED if mark.reason == Reason.MISCONFIGURED else Reason.TIMEOUT
             return Verdict(
-                State.HELD,
-                Reason.TIMEOUT,
-                f"{pod.name} was given up: {mark.detail}",
-                "remove the annotation to ask again",
+                State.HELD, reason, f"{pod.name} was given up: {mark.detail}", "remove the annotation to ask again"
             )
         if stuck is not None and wish.may_wait:
             return Verdict(State.HELD, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
         if view is None:
             return Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
-        store = view.store_of(pod.name)
+        store = view.store_of(pod.name, pod.namespace)
         if store is None:
-            return Verdict(State.WAITS, Reason.STORE_UNKNOWN, f"PD knows no store of {pod.name}")
+            known = ", ".join(s.address for s in view.stores[:3]) or "none"
+            detail = f"PD knows no store of {pod.name} (a store's address begins with its pod's name; it has {known})"
+            return Verdict(State.WAITS, Reason.STORE_UNKNOWN, detail)
         live = queue.holder(store_target(cluster, store.id))
         if live is not None:
             if wish.value != DELETE_POD or not _proven(queue, live) or self._doubted(view, store.id, now):
                 return None
+            if rolling(tc):
+                return Verdict(State.WAITS, Reason.SETTLING, f"{pod.name} is empty; {rolling(tc)}")
             if stuck is not None:
                 return Verdict(
                     State.HELD, Reason.LOCAL_VOLUME, f"{pod.name} is empty, and {stuck.detail}", stuck.remedy
@@ -183,6 +200,15 @@ class Handoff:
                 Reason.ONE_STORE,
                 f"{pod.name} has the only store that is Up: its leaders have nowhere to go",
             )
+        if not others_take_leaders(view, store.id):
+            return Verdict(
+                State.HELD,
+                Reason.ONE_STORE,
+                f"every other store that is Up is being evicted: the leaders of {pod.name} have nowhere to go",
+                "let leaders return to one of them",
+            )
+        if rolling(tc) and wish.value == DELETE_POD and wish.may_wait:
+            return Verdict(State.WAITS, Reason.SETTLING, rolling(tc))
         if store.state != "Up":
             return Verdict(State.WAITS, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
         return eviction_for(cluster, pod, wish, store.id)
@@ -206,11 +232,12 @@ class Handoff:
             return
         for store_id in view.evicting or ():
             target = store_target(tc.key, store_id)
-            ended = self._ended.get(target)
-            if ended is None or store_id in ours or queue.holder(target) is not None:
+            ended, judged = self._ended.get(target, (0.0, 0.0))
+            if not ended or store_id in ours or queue.holder(target) is not None:
                 continue
-            if ended < seen_at and now - ended < LATE_S:
-                self._ended[target] = now  # judged again on the next look at PD, not on this one
+            if judged < seen_at and now - ended < LATE_S:
+                # Judged again on the next look at PD, not on this one; and not for ever: who insists is a person.
+                self._ended[target] = (ended, now)
                 detail = f"an eviction of ours on store {store_id} arrived after its end; taken back"
                 yield RemoveEvictLeader(cluster=tc.key, store_id=store_id, why=detail)
                 yield Tell(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=Reason.SWEPT, message=detail)
@@ -235,6 +262,8 @@ class Handoff:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, "the annotation was removed or has expired")
             elif wish.value != operator.args["value"]:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the wish changed to {wish.value}")
+            elif wish.deadline is not None and (operator.deadline is None or wish.deadline < operator.deadline):
+                yield Withdrawal(operator.id, Reason.REPLACED, "its node is to go: asked again, with that deadline")
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,8 +276,8 @@ class Handoff:
         restarting = restarts is not None and restarts.kind == restart.KIND and queue.is_running(restarts.id)
         course = steer_eviction(running, world, self.policy, now, restarting=restarting)
         if any(isinstance(one, RemoveEvictLeader) for one in course.instructions):
-            self._ended = {s: at for s, at in self._ended.items() if now - at < LATE_S}
-            self._ended[running.operator.subject] = now
+            self._ended = {s: at for s, at in self._ended.items() if now - at[0] < LATE_S}
+            self._ended[running.operator.subject] = (now, now)
         return course
 
     def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
@@ -296,12 +325,16 @@ def _forgotten(
     wishes: Iterable[tuple[Pod, Wish]],
 ) -> Instruction | None:
     """A memory of something given up is dropped once its pod or its wish is another."""
-    asked = {pod.name: pod.uid for pod, _ in wishes}
+    remembered = {pod.name for pod, wish in wishes if pod.name in marks and _remembers(marks[pod.name], pod, wish)}
     for name in sorted(marks):
-        mark = marks[name]
-        if mark.step == GAVE_UP and asked.get(name) != mark.pod_uid:
+        if marks[name].step == GAVE_UP and name not in remembered:
             return clear_mark(tc, marks, name, "the wish that was given up is gone")
     return None
+
+
+def _remembers(mark: Mark, pod: Pod, wish: Wish) -> bool:
+    """This very wish was given up. A node that is to be emptied asks for more than a person did."""
+    return mark.step == GAVE_UP and mark.pod_uid == pod.uid and mark.value == wish.value and wish.may_wait
 
 
 def _warn_unknown(pod: Pod, wish: Wish) -> Iterator[Instruction]:

@@ -23,8 +23,8 @@ import msgspec
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.progress import note_leaders, pace_of
 from mooring.handoff.proof import doubt
-from mooring.handoff.scene import Scene, is_back, observe, others_up
-from mooring.handoff.wishes import DELETE_POD, EXPIRATION, Wish
+from mooring.handoff.scene import GAVE_UP, Scene, is_back, observe, others_take_leaders, others_up
+from mooring.handoff.wishes import DELETE_POD, EXPIRATION, without_wishes
 from mooring.handoff.writing import clear_mark, put_mark, replace_with_memory, rfc3339
 from mooring.model.cluster import Pod
 from mooring.model.decision import Course, End, Glance, Running, Verdict
@@ -39,8 +39,13 @@ from mooring.world.read import WorldRead
 KIND = "evict-leaders"
 STEPS = (Step(StepKind.EVICT_LEADERS), Step(StepKind.HOLD_EMPTY), Step(StepKind.END_EVICTION))
 EVICT, HOLD, END = range(3)
-#: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
-GAVE_UP = "GaveUp"
+#: What to look at when leaders do not move.
+STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
+LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
+#: A look this old still says what was there before us; looks come a minute apart while nothing is asked.
+FRESH_S = 2.0
+#: An operator of these was read from a mark: it had begun.
+FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
 #: Reasons that only a person ends. The look that finds them tells them, for as long as they hold.
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
@@ -50,9 +55,9 @@ def steer_eviction(
 ) -> Course:
     scene = observe(running, world, policy, now, restarting=restarting)
     if scene.marks is None:
-        return _wait(
-            running, scene, policy, Reason.MISCONFIGURED, "annotation mooring.dev/handoff cannot be read; left alone"
-        )
+        return _unreadable(running, scene, policy)
+    if scene.mark is not None:
+        running.notes["not_ours" if scene.not_ours else "ours"] = 1.0
     end = _exit(running, scene, policy)
     if end is not None:
         return _leave(running, scene, policy, end)
@@ -65,15 +70,14 @@ def steer_eviction(
             running, scene, policy, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)"
         )
     if scene.mark is None:
+        if scene.seen_at < running.promoted_at - FRESH_S:
+            # What is there before us is asked now: the last look may be older than a person's pd-ctl.
+            return Course(step=EVICT, glances=(Glance(scene.cluster, now),))
         return _record(running, scene, scene.view.evicting, policy)
     if scene.store_id not in scene.view.evicting:
         if scene.seen_at <= running.acted_at:
             return Course(step=EVICT, glances=(Glance(scene.cluster, now),))
-        add = AddEvictLeader(
-            cluster=scene.cluster, store_id=scene.store_id, why=f"takes the leaders off store {scene.store_id}"
-        )
-        running.notes["added"] = 1.0
-        return Course(step=EVICT, instructions=(add,), glances=(Glance(scene.cluster, now + 1.0),))
+        return _add(running, scene, EVICT, f"takes the leaders off store {scene.store_id}")
     return _watch_leaders(running, scene, scene.view, policy)
 
 
@@ -83,9 +87,10 @@ def steer_eviction(
 def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: HandoffPolicy) -> Course:
     """Write down what is about to begin, and what PD evicted before us."""
     assert scene.tc is not None
-    assert scene.pod is not None
-    assert scene.wish is not None
     operator = running.operator
+    if scene.pod is None or scene.wish is None:
+        # Its restart has been released, and the mark was taken away together with the wish: that one ends first.
+        return _wait(running, scene, policy, Reason.WITHDRAWN, "the mark and the wish are gone")
     others = [name for name, m in (scene.marks or {}).items() if name != scene.name and _holds_eviction(m)]
     if others and operator.phases[0].get(f"evicting/{scene.cluster}"):
         # Another leader's doing, in a moment of overlap: its mark is on the object both must swap.
@@ -119,6 +124,21 @@ def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: H
     )
 
 
+def _add(running: Running, scene: Scene, step: int, why: str) -> Course:
+    """PD does not evict that store (any more). Where somebody's own scheduler is gone, what we add now is ours to end,
+    and the mark says so first."""
+    assert scene.tc is not None
+    assert scene.mark is not None
+    phase = 1 if step == HOLD else None
+    if scene.not_ours:
+        ours = msgspec.structs.replace(scene.mark, before={})
+        swap = put_mark(scene.tc, scene.marks or {}, scene.name, ours, "the scheduler that was there before is gone")
+        return Course(step=step, phase=phase, instructions=(swap,))
+    running.notes["added"] = 1.0
+    add = AddEvictLeader(cluster=scene.cluster, store_id=scene.store_id, why=why)
+    return Course(step=step, phase=phase, instructions=(add,), glances=(Glance(scene.cluster, scene.now + 1.0),))
+
+
 def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> Course:
     doubted = doubt(view, scene.store_id, scene.now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
     notes = running.notes
@@ -132,6 +152,7 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
             step=EVICT,
             progress=pace.words if pace is not None else "",
             figure=float(doubted.leaders),
+            waits=Verdict(State.WAITS, Reason.LEADERS_LEFT, pace.stuck, STUCK) if pace and pace.stuck else None,
             glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
         )
     if running.step == HOLD:
@@ -168,10 +189,9 @@ def _await_pod(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
     """Leaders stay away until the new pod is Ready and its store is Up."""
     pod = scene.pod
     if _ended_by_others(running, scene):
-        add = AddEvictLeader(
-            cluster=scene.cluster, store_id=scene.store_id, why=f"keeps the leaders off store {scene.store_id}"
-        )
-        return Course(step=HOLD, phase=1, instructions=(add,), glances=(Glance(scene.cluster, scene.now + 1.0),))
+        return _add(running, scene, HOLD, f"keeps the leaders off store {scene.store_id}")
+    if pod is not None and not pod.node and pod.uid != scene.asked_uid and _asks_again(scene):
+        running.notes["born_asking"] = 1.0  # nobody annotates a pod before it has a node
     if pod is None:
         detail = f"{scene.name} is not back yet"
     elif pod.uid == scene.asked_uid:
@@ -220,11 +240,13 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
     if scene.stuck is not None and scene.wish.may_wait:
         return End(Reason.LOCAL_VOLUME, f"the leaders may stay: {scene.stuck.detail}")
     if scene.view is not None and not scene.lost:
-        store = scene.view.store_of(scene.name)
+        store = scene.store
         if store is not None and store.id != scene.store_id:
             return End(Reason.STORE_CHANGED, f"{scene.name} is store {store.id} now, was {scene.store_id}")
         if not others_up(scene.view, scene.store_id):
             return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {scene.name}")
+        if scene.mark is None and not others_take_leaders(scene.view, scene.store_id):
+            return End(Reason.ONE_STORE, f"the leaders of {scene.name} may stay: all other stores are being evicted")
     if scene.wish.value == DELETE_POD and scene.now - running.promoted_at > policy.timeout_s:
         return End(Reason.TIMEOUT, f"leaders did not leave within {policy.timeout_s:.0f} s", failed=True)
     return None
@@ -233,7 +255,6 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
 def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> Course:
     """Scheduler out of PD first, then mark and status: a crash in between resumes here."""
     view = scene.view
-    before_us = scene.mark is not None and scene.mark.before.get("evicting") == "true"
     added = "added" in running.notes
     if scene.tc is not None and scene.mark is None and not added:
         # Nothing was begun, or everything is undone and seen to be so.
@@ -244,7 +265,7 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
         return _wait(
             running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD cannot say which stores it evicts"
         )
-    if not before_us:
+    if not scene.not_ours:
         if scene.seen_at <= max(running.acted_at, running.promoted_at):
             return Course(step=END, glances=(Glance(scene.cluster, scene.now),))
         if scene.store_id in view.evicting:
@@ -259,19 +280,19 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
     instructions: list[Instruction] = []
     if end.reason == Reason.EXPIRED and scene.pod is not None and scene.wish is not None:
         running.notes["expired"] = 1.0
-        instructions.append(_drop_annotations(scene.pod, scene.wish))
+        instructions.append(drop_wishes(scene.pod, policy))
+    if "born_asking" in running.notes and _asks_again(scene):
+        detail = f"the new {scene.name} came with the wish again, from its template: {LOOP}"
+        end = End(Reason.MISCONFIGURED, detail, failed=True)
     if end.failed:
-        memory = msgspec.structs.replace(scene.mark, step=GAVE_UP, detail=end.detail)
+        uid = scene.pod.uid if scene.pod is not None else scene.mark.pod_uid
+        memory = msgspec.structs.replace(scene.mark, step=GAVE_UP, reason=end.reason, detail=end.detail, pod_uid=uid)
         instructions.append(
             replace_with_memory(scene.tc, scene.marks, scene.name, memory, "remembers what was given up")
         )
         if scene.pod is not None:
             instructions.append(_warn(scene.pod, end))
-        return (
-            Course(step=END, instructions=tuple(instructions))
-            if scene.mark.step != GAVE_UP
-            else Course(step=END, end=end)
-        )
+        return Course(step=END, instructions=tuple(instructions))
     instructions.append(clear_mark(scene.tc, scene.marks, scene.name, "clears the mark of the hand-over"))
     if end.reason not in TOLD:
         instructions.append(_tell_end(scene, scene.tc, end))
@@ -281,6 +302,8 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
 def _leave_ruins(running: Running, scene: Scene, end: End) -> Course:
     """The cluster is gone, and the mark with it. Its PD may outlive it for a while: ask it three times, then let go."""
     tries = running.notes.get("tries", 0.0)
+    if "ours" not in running.notes and ("not_ours" in running.notes or running.operator.reason not in FROM_MARKS):
+        return Course(step=END, end=end)  # nothing of it is ours to end
     if running.acted_at > 0.0 and tries > 0.0 and running.acted_at >= running.notes["tried_at"]:
         return Course(step=END, end=end)
     if tries >= 3:
@@ -290,14 +313,10 @@ def _leave_ruins(running: Running, scene: Scene, end: End) -> Course:
     return Course(step=END, instructions=(remove,))
 
 
-def _drop_annotations(pod: Pod, wish: Wish) -> Patch:
-    return Patch(
-        kind=Kind.POD,
-        key=pod.key,
-        uid=pod.uid,
-        patch={"metadata": {"annotations": {wish.key: None, EXPIRATION: None}}},
-        why="the wish has expired",
-    )
+def drop_wishes(pod: Pod, policy: HandoffPolicy) -> Patch:
+    gone = without_wishes(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator)
+    patch = {"metadata": {"annotations": gone}}
+    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="the wish has expired")
 
 
 def _tell_end(scene: Scene, tc: TidbCluster, end: End) -> Tell:
@@ -325,20 +344,29 @@ def _ended_by_others(running: Running, scene: Scene) -> bool:
     view, mark = scene.view, scene.mark
     if view is None or scene.lost or view.evicting is None or mark is None or not scene.begun:
         return False
-    if mark.before.get("evicting") == "true" or scene.store_id in view.evicting:
+    if scene.store_id in view.evicting:
         return False
     return scene.seen_at > running.acted_at and any(s.id == scene.store_id for s in view.stores)
+
+
+def _asks_again(scene: Scene) -> bool:
+    return scene.wish is not None and scene.wish.value == DELETE_POD and scene.wish.may_wait
 
 
 def _holds_eviction(mark: Mark) -> bool:
     return mark.step != GAVE_UP and mark.value == DELETE_POD
 
 
+def _unreadable(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
+    detail = "annotation mooring.dev/handoff cannot be read; left alone"
+    remedy = f"kubectl -n {scene.cluster.namespace} annotate tc {scene.cluster.name} mooring.dev/handoff-"
+    waits = Verdict(State.HELD, Reason.MISCONFIGURED, detail, remedy)
+    return Course(step=running.step, waits=waits, again_at=scene.now + policy.recheck_s)
+
+
 def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason, detail: str) -> Course:
-    held = reason == Reason.MISCONFIGURED
     return Course(
         step=running.step,
-        waits=Verdict(State.HELD if held else State.WAITS, reason, detail),
-        glances=() if held else (Glance(scene.cluster, scene.now + policy.recheck_s),),
-        again_at=scene.now + policy.recheck_s if held else None,
+        waits=Verdict(State.WAITS, reason, detail),
+        glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
     )

@@ -17,7 +17,7 @@ from typing import Final
 
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.status import pod_subject
-from mooring.handoff.wishes import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish
+from mooring.handoff.wishes import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish, legible
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Course, End, Fact, Glance, Resumed, Running, Verdict, Withdrawal
 from mooring.model.instructions import DeletePod, Instruction, Patch, Tell, TransferPdLeader
@@ -61,8 +61,8 @@ def member_wish(pod: Pod, component: str, policy: HandoffPolicy) -> Wish | None:
     return Wish(
         value=DELETE_POD if value == DELETE_POD else NONE,
         key=key,
-        detail=f"annotation {key}={value}" if value else f"annotation {key}",
-        unknown="" if value in ALLOWED or value == "" else value,
+        detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
+        unknown="" if value in ALLOWED or value == "" else legible(value),
         expires_at=expiry_of(pod, PD_EXPIRATION) if component == "pd" else None,
     )
 

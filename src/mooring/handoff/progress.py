@@ -28,6 +28,16 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
             return text
         return f"{text}, {self.rate_per_s:.1f}/s, about {span(self.estimate_s)} more"
 
+    @property
+    def stuck(self) -> str:
+        """None has left for long: said as what it is; "" while they go."""
+        if self.still_s is None:
+            return ""
+        return (
+            f"{self.left} leaders left, and none has gone for {span(self.still_s)}: "
+            "their regions may have no other healthy replica"
+        )
+
 
 def note_leaders(notes: MutableMapping[str, float], leaders: int, seen_at: float) -> None:
     """Remember one look at the store. More leaders than ever: it begins anew."""

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mooring.model.reasons import Reason
-from mooring.model.tidb import PdView, Store
+from mooring.model.tidb import PdView
 
 #: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
 SETTLED: Final = 10
@@ -41,7 +41,9 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
         return Doubt(Reason.PD_UNSURE, f"PD has no evict-leader scheduler for store {store_id}")
     if store.state != "Up":
         return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
-    if _stale(store, now, heartbeat_s):
+    if store.last_heartbeat_at is None:
+        return Doubt(Reason.PD_UNSURE, f"store {store_id} has never sent a heartbeat that PD knows of")
+    if now - store.last_heartbeat_at > heartbeat_s:
         return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
     # Leaders that PD does count are there, however little else it knows: the figure is worth showing.
     if store.leader_count:
@@ -58,7 +60,3 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
             Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
         )
     return None
-
-
-def _stale(store: Store, now: float, heartbeat_s: float) -> bool:
-    return store.last_heartbeat_at is not None and now - store.last_heartbeat_at > heartbeat_s

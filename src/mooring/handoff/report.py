@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mooring.handoff.decider import Handoff
-from mooring.handoff.eviction import GAVE_UP
 from mooring.handoff.members import COMPONENTS, leads, member_wish
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.progress import pace_of
+from mooring.handoff.scene import GAVE_UP
 from mooring.handoff.status import pod_subject, store_target
 from mooring.handoff.wishes import Wish, wish_of
 from mooring.handoff.writing import marks_of
@@ -66,7 +66,7 @@ def _tikv(
     pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
     for name in sorted({*pods, *marks}):
         pod, mark = pods.get(name), marks.get(name)
-        store = view.store_of(name) if view is not None else None
+        store = view.store_of(name, tc.namespace) if view is not None else None
         store_id = store.id if store is not None else mark.store_id if mark is not None else 0
         claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
         wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None

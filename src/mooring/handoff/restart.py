@@ -2,7 +2,8 @@
 
     released ──► proven once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
                       │
-                      └── leaders came back · annotation removed · nowhere to come back to: ended, nothing deleted
+                      └── leaders came back · annotation removed · nowhere to come back to · another member away:
+                          ended, nothing deleted, and proposed again when that is over
 
 The proof is made anew, on looks at PD that began after the release: PD may have restarted or failed over since the
 eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
@@ -14,6 +15,7 @@ from mooring.handoff.eviction import prove
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
 from mooring.handoff.scene import DELETING, Scene, is_back, observe
+from mooring.handoff.status import members_away
 from mooring.handoff.wishes import DELETE_POD
 from mooring.handoff.writing import put_mark
 from mooring.model.decision import Course, End, Glance, Running, Verdict
@@ -21,6 +23,7 @@ from mooring.model.instructions import DeletePod, Tell
 from mooring.model.kinds import Kind
 from mooring.model.operator import Step, StepKind
 from mooring.model.reasons import Reason, State
+from mooring.model.tidb import TidbCluster
 from mooring.world.read import WorldRead
 
 KIND = "restart-tikv"
@@ -57,6 +60,14 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
     mark = scene.mark
     if mark is None:
         return Course(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
+    if rolling(scene.tc):
+        return Course(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(scene.tc)}"))
+    # Room was given when this was released, and that was some looks ago.
+    pods = {p.name: p for p in world.tidb_pods(scene.cluster, "tikv")}
+    away = members_away(scene.tc, pods, scene.view, now, policy.heartbeat_s)
+    missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
+    if missing is not None:
+        return Course(step=DELETE, end=End(Reason.FACT, f"not deleted: {missing.detail}"))
     if mark.step != DELETING or mark.restart != running.operator.id:
         begun = msgspec.structs.replace(mark, step=DELETING, restart=running.operator.id)
         return Course(
@@ -69,6 +80,13 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
     text = f"deleted by Mooring ({running.operator.detail}): its store {scene.store_id} is proven empty"
     told = Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=running.operator.reason, message=text)
     return Course(step=DELETE, instructions=(delete, told))
+
+
+def rolling(tc: TidbCluster) -> str:
+    """tidb-operator's rolling update takes members away without asking who else is; "" when none is under way."""
+    return (
+        "TiKV is in phase Upgrade, and tidb-operator restarts its members itself" if tc.tikv_phase == "Upgrade" else ""
+    )
 
 
 def _await(scene: Scene, policy: HandoffPolicy) -> Course:

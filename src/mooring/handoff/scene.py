@@ -8,13 +8,16 @@ from mooring.handoff.wishes import DELETE_POD, Wish, wish_of
 from mooring.handoff.writing import marks_of
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Running
+from mooring.model.kinds import Kind
 from mooring.model.marks import Mark
 from mooring.model.operator import StepKind
-from mooring.model.tidb import PdView, TidbCluster
+from mooring.model.tidb import PdView, Store, TidbCluster
 from mooring.world.read import WorldRead
 
 #: The step word of a mark whose pod is being deleted by us.
 DELETING = StepKind.DELETE_POD
+#: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
+GAVE_UP = "GaveUp"
 
 
 class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -35,11 +38,20 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     restarting: bool
     #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
     stuck: Stuck | None
+    #: Somebody will create it again: it is in the spec, or its StatefulSet still counts it.
+    wanted: bool
     now: float
 
     @property
     def mark(self) -> Mark | None:
-        return self.marks.get(self.name) if self.marks else None
+        """What is under way by the mark. The memory of something given up is not."""
+        found = self.marks.get(self.name) if self.marks else None
+        return found if found is not None and found.step != GAVE_UP else None
+
+    @property
+    def not_ours(self) -> bool:
+        """The scheduler was there before us, and has not been taken away since."""
+        return self.mark is not None and self.mark.before.get("evicting") == "true"
 
     @property
     def begun(self) -> bool:
@@ -49,14 +61,9 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.pod is None or self.pod.uid != self.asked_uid or self.pod.terminating
 
     @property
-    def wanted(self) -> bool:
-        """Is this member still meant to exist?"""
-        if self.tc is None:
-            return False
-        ordinal = self.name.rpartition("-")[2]
-        if self.tc.tikv_replicas is None or not ordinal.isdigit():
-            return True
-        return int(ordinal) < self.tc.tikv_replicas
+    def store(self) -> Store | None:
+        """The store that this pod is, as PD has it now; it may be another one than was asked about."""
+        return self.view.store_of(self.name, self.cluster.namespace) if self.view is not None else None
 
 
 def observe(
@@ -83,8 +90,21 @@ def observe(
         lost=world.pd_lost(cluster),
         restarting=restarting,
         stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
+        wanted=_wanted(name, tc, world),
         now=now,
     )
+
+
+def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
+    ordinal = name.rpartition("-")[2]
+    if tc is None or not (ordinal.isascii() and ordinal.isdigit()):
+        return tc is not None
+    ordinals = tc.ordinals("tikv")
+    if ordinals is None or int(ordinal) in ordinals:
+        return True
+    # More than the spec says: tidb-operator's failover, or a scale-in that has not come to this one yet.
+    sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tikv"))
+    return sts is not None and sts.ordinals_start <= int(ordinal) < sts.ordinals_start + sts.replicas
 
 
 def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
@@ -97,7 +117,7 @@ def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
         return False
     if pod.ready_since is not None and scene.seen_at < pod.ready_since:
         return False
-    store = scene.view.store_of(scene.name)
+    store = scene.store
     if store is None or store.state != "Up":
         return False
     # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
@@ -105,4 +125,11 @@ def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
 
 
 def others_up(view: PdView, store_id: int) -> bool:
-    return any(s.state == "Up" and s.id != store_id for s in view.stores)
+    """Is there another store that could lead?"""
+    return any(s.state == "Up" and s.leads and s.id != store_id for s in view.stores)
+
+
+def others_take_leaders(view: PdView, store_id: int) -> bool:
+    """Is there one whose leaders are not being evicted, too? PD moves nothing when every store is."""
+    evicting = view.evicting or ()
+    return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)

@@ -1,10 +1,10 @@
 """What is broken in a TiKV cluster already: facts that take room on `tikv/…` and `evicting/…` without asking."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Fact
-from mooring.model.tidb import PdView, TidbCluster
+from mooring.model.tidb import PdView, Store, TidbCluster
 
 
 def tikv_target(cluster: Key) -> str:
@@ -29,25 +29,70 @@ def member_name(cluster: Key, ordinal: int) -> str:
 
 def wanted_members(tc: TidbCluster, pods: Iterable[Pod]) -> list[str]:
     """The members that should be there. tidb-operator's own count where it is given, else those that are."""
-    if tc.tikv_replicas is None:
+    ordinals = tc.ordinals("tikv")
+    if ordinals is None:
         return sorted(p.name for p in pods)
-    return [member_name(tc.key, i) for i in range(tc.tikv_replicas)]
+    return [member_name(tc.key, i) for i in ordinals]
 
 
-def missing_members(tc: TidbCluster, pods: dict[str, Pod], view: PdView | None) -> Iterator[Fact]:
+def members_away(
+    tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None, now: float, heartbeat_s: float
+) -> Iterator[Fact]:
+    """Whatever a cluster misses already: members that are not there, and silent stores with regions on them."""
+    yield from missing_members(tc, pods, view)
+    if view is not None:
+        yield from silent_stores(tc, pods, view, now, heartbeat_s)
+
+
+def missing_members(tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None) -> Iterator[Fact]:
     """Wanted members minus those Ready whose store is Up, one fact each, named by pod."""
     target = tikv_target(tc.key)
-    for name in wanted_members(tc, pods.values()):
+    wanted = wanted_members(tc, pods.values())
+    # tidb-operator's failover adds a member for one that is lost: it stands in for it once that one's regions are gone.
+    spare = sum(_well(pod, view) for name, pod in pods.items() if name not in wanted)
+    for name in wanted:
         subject = pod_subject(Key(tc.namespace, name))
         pod = pods.get(name)
-        if pod is None:
-            yield Fact(target, subject, 1, f"{name} is missing")
-        elif pod.terminating or not pod.ready:
-            yield Fact(target, subject, 1, f"{name} is {'leaving' if pod.terminating else 'not Ready'}")
-        elif view is not None:
-            store = view.store_of(name)
+        store = view.store_of(name, tc.namespace) if view is not None else None
+        if pod is not None and not pod.terminating and pod.ready:
             if store is not None and store.state != "Up" and store.region_count:
                 yield Fact(target, subject, 1, f"store {store.id} of {name} is {store.state}")
+        elif spare and view is not None and (store is None or not store.region_count):
+            spare -= 1
+        elif pod is None:
+            yield Fact(target, subject, 1, f"{name} is missing")
+        else:
+            yield Fact(target, subject, 1, f"{name} is {'leaving' if pod.terminating else 'not Ready'}")
+
+
+def _well(pod: Pod, view: PdView | None) -> bool:
+    store = view.store_of(pod.name, pod.namespace) if view is not None else None
+    return pod.ready and not pod.terminating and store is not None and store.state == "Up"
+
+
+def silent_stores(
+    tc: TidbCluster, pods: Mapping[str, Pod], view: PdView, now: float, heartbeat_s: float
+) -> Iterator[Fact]:
+    """Stores with regions on them that nobody hears from and that are no wanted member's: lost with a disk, scaled in
+    without waiting, or of another cluster in the same PD. A second one away breaks their regions."""
+    wanted = {store.id for name in wanted_members(tc, pods.values()) if (store := view.store_of(name, tc.namespace))}
+    for store in view.stores:
+        if store.id in wanted or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
+            continue
+        text = f"store {store.id} ({store.pod_name}) is {store.state} with {store.region_count} regions on it"
+        yield Fact(
+            tikv_target(tc.key),
+            store_target(tc.key, store.id),
+            1,
+            f"{text}; if it never comes back: pd-ctl store delete {store.id}",
+        )
+
+
+def _heard_from(store: Store, now: float, heartbeat_s: float) -> bool:
+    """A store that is being emptied (Offline) serves on as long as it is there."""
+    if store.state != "Offline":
+        return store.state in {"Up", "Tombstone"}
+    return store.last_heartbeat_at is not None and now - store.last_heartbeat_at <= heartbeat_s
 
 
 def foreign_evictions(cluster: Key, view: PdView | None, ours: Iterable[int]) -> Iterator[Fact]:

@@ -2,7 +2,8 @@
 
 `tidb.pingcap.com/restart` wins over `tidb.pingcap.com/evict-leader`; any value of `restart` asks, and an unknown value
 of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same wish from inside: fleet, mix and spot ask
-for the hand-over of a TiKV pod instead of deleting it.
+for the hand-over of a TiKV pod instead of deleting it. It wins over both, since it asks for no less, does not expire,
+and may have a deadline.
 """
 
 from datetime import datetime
@@ -21,6 +22,8 @@ EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
 DELETE_POD: Final = "delete-pod"
 NONE: Final = "none"
 ALLOWED: Final = (NONE, DELETE_POD)
+#: So much of a value is shown.
+LONGEST: Final = 40
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -51,11 +54,11 @@ class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
     """The one wish that counts, or None."""
     annotations = pod.annotations
-    if RESTART in annotations:
-        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
     leaving = leaving_wish(pod)
     if leaving is not None:
         return leaving
+    if RESTART in annotations:
+        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
     if leave_to_tidb_operator:
         return None
     for key in (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE):
@@ -65,8 +68,8 @@ def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
             return Wish(
                 value=DELETE_POD if value == DELETE_POD else NONE,
                 key=key,
-                detail=f"annotation {key}={value}" if value else f"annotation {key}",
-                unknown="" if known else value,
+                detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
+                unknown="" if known else legible(value),
                 expires_at=expiry_of(pod),
             )
     return None
@@ -84,6 +87,20 @@ def leaving_wish(pod: Pod) -> Wish | None:
         detail=f"{mark.source}: {mark.detail or mark.reason}",
         deadline=mark.deadline,
     )
+
+
+def legible(value: str) -> str:
+    """A value that anybody may have written, as it may stand in a mark, an Event and on a terminal."""
+    short = value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+    return "".join(c if c.isprintable() else "·" for c in short)
+
+
+def without_wishes(pod: Pod, *, leave_to_tidb_operator: bool = False) -> dict[str, None]:
+    """The annotations that an expiry takes off: every wish that it bounds, since none may outlive it, and itself."""
+    bounded = (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE)
+    if leave_to_tidb_operator and any(key in pod.annotations for key in bounded):
+        return {RESTART: None}  # the rest is tidb-operator's, and it takes that off itself
+    return {key: None for key in (RESTART, *bounded, EXPIRATION) if key in pod.annotations}
 
 
 def expiry_of(pod: Pod, key: str = EXPIRATION) -> float | None:

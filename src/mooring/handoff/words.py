@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from mooring.handoff.eviction import GAVE_UP, KIND
+from mooring.handoff.eviction import KIND
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.scene import GAVE_UP
 from mooring.handoff.status import evicting_target, store_target, tikv_target
 from mooring.handoff.wishes import DELETE_POD, RESTART, wish_of
 from mooring.handoff.writing import marks_of
@@ -40,7 +41,7 @@ def _of_pod(key: Key, world: WorldRead, queue: Queue, policy: HandoffPolicy) -> 
     if pod is None or tc is None or pod.labels.get("app.kubernetes.io/component") != "tikv":
         return
     view = world.pd(tc.key)
-    store = view.store_of(pod.name) if view is not None else None
+    store = view.store_of(pod.name, pod.namespace) if view is not None else None
     if store is not None:
         yield Line("now", _store_now(store))
         yield from _gives_up(queue, tc.key, store, policy)

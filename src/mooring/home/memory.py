@@ -28,7 +28,7 @@ def read_places(annotations: Mapping[str, str]) -> Places:
     """An annotation that cannot be read remembers nothing, and is written anew with the next change."""
     try:
         return _places.decode(annotations.get(HOME, "") or "{}")
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 

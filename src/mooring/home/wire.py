@@ -209,6 +209,8 @@ def _decode(decoder: Any, data: Any, wanted: str) -> Any:
         raise BadRequest(f"{error}; {wanted}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"not JSON: {error}; {wanted}") from None
+    except RecursionError:
+        raise BadRequest(f"nested too deep; {wanted}") from None
 
 
 def _asked(pod: _Pod | None) -> AskedPod | None:

@@ -122,7 +122,7 @@ class HttpKubeApi:
         answer = await self._transport.send(Request(method, path, f"{method} {path}", body=body), READ_TIMEOUT_S)
         try:
             return msgspec.json.decode(answer)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return answer.decode(errors="replace")
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -220,6 +220,6 @@ def _delete_options(uid: str, resource_version: str, grace_s: int | None) -> Jso
 def _json(request: Request, body: bytes) -> Json:
     try:
         answer: Json = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unanswered(f"{request.what}: the answer is no JSON object: {body[:60]!r}") from error
     return answer

@@ -96,7 +96,8 @@ def load(
         return from_kubeconfig([Path(path).expanduser()], context=context, must_exist=True)
     if named := [Path(p).expanduser() for p in env.get("KUBECONFIG", "").split(os.pathsep) if p]:
         return from_kubeconfig(named, context=context)
-    home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
+    # A container's user may have neither HOME nor a line in passwd: then "~" stays as it is, and nothing is there.
+    home = Path(os.path.expanduser(env.get("HOME") or "~")) / ".kube" / "config"  # noqa: PTH111
     if home.exists():
         return from_kubeconfig([home], context=context)
     if env.get("KUBERNETES_SERVICE_HOST"):

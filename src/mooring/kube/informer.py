@@ -14,7 +14,8 @@ Promises
 - 410 means the same as HTTP status and inside the stream. Bookmarks move the resourceVersion on. ResourceVersions are
   passed back as they came, never compared.
 - Waits are jittered and bounded; 429 has a counter of its own and honours Retry-After.
-- A kind that the server does not know (a CRD not installed) is an empty one, looked for again every half minute.
+- A kind that the server does not know (a CRD not installed) is an empty one, looked for again every half minute. A
+  built-in kind is never believed to be gone: a 404 for pods comes from a road that leads elsewhere.
 - Time and chance come in as arguments, so the same code runs on virtual time.
 
 It keeps no objects: the sink (the world) compares.
@@ -31,7 +32,7 @@ from mooring.kube.backoff import Backoff
 from mooring.kube.stream import BrokenStream
 from mooring.model.cluster import Key
 from mooring.model.events import Gone, KubeEvent, Listed, Object, Seen
-from mooring.model.kinds import Kind
+from mooring.model.kinds import RESOURCES, Kind
 from mooring.ports import (
     Chance,
     Clock,
@@ -91,6 +92,8 @@ class Informer:
         self.stats = Stats()
         #: True from the first `Listed` on: the world may be old (see `stats.heard_at`), but it is whole.
         self.synced = False
+        group = RESOURCES[kind].group
+        self._built_in = "." not in group or group.endswith(".k8s.io")
         self._api = api
         self._sink = sink
         self._clock = clock
@@ -177,7 +180,7 @@ class Informer:
 
     def _missing(self, error: PortError) -> None:
         """The server does not know the kind: it is empty, at once at first, later only after a few looks."""
-        if not isinstance(error, NotFound):
+        if not isinstance(error, NotFound) or self._built_in:
             return
         self._not_found += 1
         if not self._absent and (not self.synced or self._not_found >= NOT_FOUND_BELIEVED):
@@ -256,7 +259,7 @@ class Informer:
             self.stats.throttled += 1
             return self._throttle.next_s(error.retry_after_s)
         self.stats.failures += 1
-        if isinstance(error, NotFound):
+        if isinstance(error, NotFound) and not self._built_in:
             self._resource_version = ""
             return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._absent else 1.0)
         if isinstance(error, BrokenStream):

@@ -51,6 +51,8 @@ class Status(msgspec.Struct, frozen=True):
 _STATUS: Final = msgspec.json.Decoder(Status)
 #: All that the server says when a JSON patch does not apply: a `test` that failed, or a path that is not there.
 _PATCH_DOES_NOT_APPLY: Final = "the server rejected our request due to an error in our request"
+#: The server may ask for as much.
+LONGEST_WISH_S: Final = 60.0
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
@@ -58,7 +60,7 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
     """The Status in a body; whatever else is in there (a proxy's page) becomes its message."""
     try:
         status = _STATUS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         status = None
     if status is not None and status.kind == "Status":
         return status
@@ -67,11 +69,14 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
 
 
 def retry_after_s(header: str | None, status: Status, default: float = 1.0) -> float:
-    """The server's wish in seconds, from the header or the Status. Dates (proxies send them) count as the default."""
-    if header and header.strip().isdigit():
-        return float(header)
-    if status.details and status.details.retry_after_seconds:
-        return float(status.details.retry_after_seconds)
+    """The server's wish in seconds, from the header or the Status, as far as we grant it.
+
+    Dates (proxies send them) count as the default. A maintenance page may ask for hours: the cluster does not wait.
+    """
+    if header and header.strip().isdecimal():
+        return min(float(header), LONGEST_WISH_S)
+    if status.details and status.details.retry_after_seconds > 0:
+        return min(float(status.details.retry_after_seconds), LONGEST_WISH_S)
     return default
 
 

@@ -5,7 +5,9 @@ ERROR's is a Status, and neither would pass for a Pod. Whatever is no answer of 
 line) raises `BrokenStream`: it must never be mistaken for "there is nothing".
 """
 
-from typing import Final
+import sys
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -16,6 +18,13 @@ from mooring.wire import kube as wire
 
 #: The bookmark that ends the initial events of a WatchList carries this annotation.
 INITIAL_END: Final = "k8s.io/initial-events-end"
+#: The last is for what stands in an object's place and is none.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError)
+#: The API server takes objects that nest 10,000 deep (a free-form field of a TidbCluster), the interpreter 1,000.
+DEEPEST: Final = 12_000
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BrokenStream(Unanswered):
@@ -42,29 +51,50 @@ _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 
 def read_page(kind: Kind, body: bytes) -> Page:
     try:
-        items, version, token = wire.decode_list(kind, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        items, version, token = _patiently(wire.decode_list, kind, body)
+    except _UNREADABLE as error:
         raise BrokenStream(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
     if not version:
         raise BrokenStream(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
+    if not all(item.uid for item in items):
+        raise BrokenStream(f"list {kind}: an object without a uid in it: no API server has such")
     return Page(tuple(items), version, token)
 
 
 def read_line(kind: Kind, line: bytes) -> WatchEvent:
     try:
-        frame = _frames.decode(line)
-        match frame.type:
-            case "ADDED" | "MODIFIED" | "DELETED":
-                obj = wire.decode(kind, frame.object)
-                return WatchEvent(frame.type, obj, obj.resource_version)
-            case "BOOKMARK":
-                meta = _bookmarks.decode(frame.object).metadata
-                ended = (meta.annotations or {}).get(INITIAL_END) == "true"
-                return WatchEvent("BOOKMARK", resource_version=meta.resource_version, initial_end=ended)
-            case "ERROR":
-                status = parse_status(frame.object)
-                return WatchEvent("ERROR", code=status.code, message=status.message or status.reason)
-            case other:
-                raise BrokenStream(f"watch {kind}: an event of unknown type {other[:40]!r}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _patiently(_read_line, kind, line)
+    except _UNREADABLE as error:
         raise BrokenStream(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
+
+
+def _patiently(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Once more, with room for the depth, where an object nests too deep: one such must not cost all the others."""
+    try:
+        return read(*args, **kwargs)
+    except RecursionError:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(usual, DEEPEST))
+        try:
+            return read(*args, **kwargs)
+        finally:
+            sys.setrecursionlimit(usual)
+
+
+def _read_line(kind: Kind, line: bytes) -> WatchEvent:
+    frame = _frames.decode(line)
+    match frame.type:
+        case "ADDED" | "MODIFIED" | "DELETED":
+            obj = wire.decode(kind, frame.object)
+            if not obj.uid:
+                raise BrokenStream(f"watch {kind}: an object without a uid: {line[:60]!r}")
+            return WatchEvent(frame.type, obj, obj.resource_version)
+        case "BOOKMARK":
+            meta = _bookmarks.decode(frame.object).metadata
+            ended = (meta.annotations or {}).get(INITIAL_END) == "true"
+            return WatchEvent("BOOKMARK", resource_version=meta.resource_version, initial_end=ended)
+        case "ERROR":
+            status = parse_status(frame.object)
+            return WatchEvent("ERROR", code=status.code, message=status.message or status.reason)
+        case other:
+            raise BrokenStream(f"watch {kind}: an event of unknown type {other[:40]!r}")

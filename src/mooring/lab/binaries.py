@@ -5,11 +5,12 @@ The cache directory's name carries a hash of the module files that pin every ver
 programs, and old ones are found again after a `git checkout`.
 """
 
+import functools
 import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -90,13 +91,18 @@ def release(wanted: str | None = None, env: Mapping[str, str] = os.environ) -> R
 
 def cache_dir(of: Release, env: Mapping[str, str] = os.environ) -> Path:
     """Where the programs of this release are kept on this machine, whether or not they are there yet."""
-    root = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "mooring" / "bin" / f"{of.version}-{_fingerprint(of)}"
+    return cache_root(env) / f"{of.version}-{fingerprint(of.version, of.control_plane_module, of.nodes_module)}"
 
 
-def _fingerprint(of: Release) -> str:
-    digest = hashlib.sha256(f"{of.version} {platform.system()} {platform.machine()}".encode())
-    for module in (of.control_plane_module, of.nodes_module):
+def cache_root(env: Mapping[str, str] = os.environ) -> Path:
+    """Where every set of programs has a directory of its own."""
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mooring" / "bin"
+
+
+def fingerprint(name: str, *modules: Path) -> str:
+    """Another one for every change of a pin, and for every kind of machine."""
+    digest = hashlib.sha256(f"{name} {platform.system()} {platform.machine()}".encode())
+    for module in modules:
         for file in sorted(module.iterdir()):
             digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:12]
@@ -104,28 +110,37 @@ def _fingerprint(of: Release) -> str:
 
 def find(of: Release, env: Mapping[str, str] = os.environ, *, build: Build | None = None) -> Binaries:
     """Every program of this release. Those that are nowhere are built when `build` is given, else it is an error."""
-    paths = _from_bin_dir(env)
-    missing = [name for name in NEEDED if name not in paths]
     cached = cache_dir(of, env)
-    if build is not None and any(not _runs(cached / name) for name in missing):
-        build(of, cached)
+    fill = None if build is None else functools.partial(build, of, cached)
+    paths = locate(NEEDED, cached, env, fill=fill, remedy=f"mooring lab build --k8s {of.minor}")
+    return Binaries(release=of, paths=paths | _from_bin_dir(OPTIONAL, env))
+
+
+def locate(
+    names: Collection[str], cached: Path, env: Mapping[str, str], *, fill: Callable[[], None] | None, remedy: str
+) -> dict[str, Path]:
+    """Each program in `MOORING_BIN_DIR`, else in the cache, filled first when it has to be; `remedy` is the command."""
+    paths = _from_bin_dir(names, env)
+    missing = [name for name in names if name not in paths]
+    if fill is not None and any(not _runs(cached / name) for name in missing):
+        fill()
     nowhere = [name for name in missing if not _runs(cached / name)]
     if nowhere:
         raise LabError(
-            f"{', '.join(nowhere)} not found in {_places(cached, env)}; `mooring lab build --k8s {of.minor}` builds"
-            " them once with Go, or set MOORING_BIN_DIR to a directory that holds them"
+            f"{', '.join(nowhere)} not found in {_places(cached, env)}; `{remedy}` builds them once with Go, or set"
+            " MOORING_BIN_DIR to a directory that holds them"
         )
-    return Binaries(release=of, paths=paths | {name: cached / name for name in missing})
+    return paths | {name: cached / name for name in missing}
 
 
-def _from_bin_dir(env: Mapping[str, str]) -> dict[str, Path]:
+def _from_bin_dir(names: Collection[str], env: Mapping[str, str]) -> dict[str, Path]:
     given = env.get("MOORING_BIN_DIR")
     if not given:
         return {}
     directory = Path(given).expanduser().absolute()
     if not directory.is_dir():
-        raise WrongRequestError(f"MOORING_BIN_DIR={given} is not a directory; it should hold {', '.join(NEEDED)}")
-    return {name: directory / name for name in (*NEEDED, *OPTIONAL) if _runs(directory / name)}
+        raise WrongRequestError(f"MOORING_BIN_DIR={given} is not a directory; it should hold {', '.join(names)}")
+    return {name: directory / name for name in names if _runs(directory / name)}
 
 
 def _places(cached: Path, env: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
     request ──► whose pod? ──► is it switched on? ──► lowest free slot ──► its class ──► a patch, and a reservation
                     │                                      │
-                    │ owner not seen yet                   │ more than the owner may have, and old reservations
+                    │ owner not seen yet                   │ more than the owner may have
                     ▼                                      ▼
                   Wait: ask again when the watch has moved, at last with `patient=False`
 
@@ -34,10 +34,10 @@ from mooring.mix.patching import Operation, entries
 from mooring.mix.policy import MixPolicy
 from mooring.mix.reservations import Reservation, Reservations
 from mooring.mix.reviews import PodObject, PodRequest
-from mooring.mix.slots import Ledger, Managing, NotOurs, NotSeen, Place, managing
+from mooring.mix.slots import Ledger, Managing, NotOurs, NotSeen, Place, class_changed, managing, ordinal_slot
 from mooring.mix.targets import Target
 from mooring.model.capacity import NodeClass
-from mooring.model.cluster import Key, Pod, Workload
+from mooring.model.cluster import Key, Node, Pod, Workload
 from mooring.model.events import Change
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
@@ -132,16 +132,19 @@ class Admission:
             # Another webhook changed the pod after us: the same place again, and only what is missing of it.
             return self._answer(pod, found, again)
         if found.stateful:
-            slot = _ordinal(request.name or pod.metadata.name) - found.workload.ordinals_start
-            if slot < 0:
-                return Decision(Reason.UNKNOWN, f"{request.name} has no ordinal of its set", workload=found.workload)
+            name = request.name or pod.metadata.name
+            ordinal = ordinal_slot(name, found.workload)
+            if ordinal is None:
+                return Decision(Reason.UNKNOWN, f"{name} has no ordinal of its set", workload=found.workload)
+            slot = ordinal
         else:
             if len(ledger) >= found.replicas:
-                dead = self._reservations.older_than(found.owner_uid, now - self.policy.reclaim_s)
-                if dead and patient:
+                # No ReplicaSet has more pods than it wants: a pod went, or it was scaled, and the watch is behind; a
+                # slot beyond the last one would be of the wrong class. Or it tries again what was refused.
+                if patient:
                     return Wait(f"replicas of {found.workload.name}")
-                for reservation in dead:
-                    self._forget(reservation)
+                for dead in self._reservations.older_than(found.owner_uid, now - self.policy.reclaim_s):
+                    self._forget(dead)
             slot = ledger.lowest_free()
         node_class = ledger.choose(slot, target, found.replicas)
         relaxed = node_class is NodeClass.ON_DEMAND and self._relaxed.get(found.workload.uid, 0.0) > now
@@ -219,12 +222,26 @@ class Admission:
                     kept.ledger.drop(old.uid)
             if new is not None and (kept := self._ledgers.get(owner)) is not None:
                 kept.ledger.put_pod(new, world)
+        elif change.kind is Kind.NODE:
+            if self._ledgers:
+                assert change.old is None or isinstance(change.old, Node)
+                assert change.new is None or isinstance(change.new, Node)
+                self._node_changed(change.old, change.new, world)
         elif change.new is None and change.old is not None:
             uid = change.old.uid
             if self._ledgers.pop(uid, None) is not None:
                 for reservation in self._reservations.of(uid):
                     self._reservations.drop(reservation.token)
             self._relaxed.pop(uid, None)
+
+    def _node_changed(self, old: Node | None, new: Node | None, world: WorldRead) -> None:
+        """Pods without a class of their own count as that of their node."""
+        node = new or old
+        if node is None or (old and new and not class_changed(old, new, self.policy.capacity)):
+            return
+        for pod in world.pods_on(node.name):
+            if pod.owner is not None and (kept := self._ledgers.get(pod.owner.uid)) is not None:
+                kept.ledger.put_pod(pod, world)
 
     def forget_all(self) -> None:
         """The lease is lost: whoever leads next counts anew."""
@@ -274,9 +291,3 @@ def _conflict(pod: PodObject, found: Managing, conflict: Conflict) -> Decision:
     operations += entries("/metadata/annotations", meta.annotations, {CONFLICT: conflict.why}, _MARKERS)
     words = f"{workload.kind} {Key(workload.namespace, workload.name)}: a pod is not placed, {conflict.why}"
     return Decision(Reason.CONFLICT, conflict.why, operations, warnings=(words,), workload=workload)
-
-
-def _ordinal(name: str) -> int:
-    """-1: none."""
-    text = name.rpartition("-")[2]
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else -1

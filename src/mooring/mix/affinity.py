@@ -61,7 +61,7 @@ def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | Confl
     """Bind the pod to on-demand nodes."""
     wanted = requirement(capacity.labels[0], NodeClass.ON_DEMAND)
     expression = _plain(wanted)
-    if _selector_denies(rules.node_selector or NO_LABELS, wanted, capacity):
+    if _selector_denies(rules.node_selector or NO_LABELS, wanted, capacity, NodeClass.SPOT):
         return Conflict("its nodeSelector asks for spot nodes, its slot is on-demand")
     required = _node_affinity(rules).get(REQUIRED)
     if required is None:
@@ -80,10 +80,20 @@ def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | Confl
         expressions = term.get("matchExpressions")
         if expression not in (expressions or ()):
             operations += append(f"{terms}/{i}/matchExpressions", expressions, [expression])
-        possible = possible or not _denies(map(_requirement, expressions or ()), wanted, capacity)
+        possible = possible or not _denies(map(_requirement, expressions or ()), wanted, capacity, NodeClass.SPOT)
     if not possible:
         return Conflict("its required node affinity asks for spot nodes, its slot is on-demand")
     return operations
+
+
+def stays_off_spot(rules: PodRules, capacity: CapacityRules) -> bool:
+    """Whether the pod's own rules let it onto no spot node: a preference for spot would be in vain."""
+    wanted, other = requirement(capacity.labels[0], NodeClass.SPOT), NodeClass.ON_DEMAND
+    if _selector_denies(rules.node_selector or NO_LABELS, wanted, capacity, other):
+        return True
+    terms = (_node_affinity(rules).get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    filled = [map(_requirement, term.get("matchExpressions") or ()) for term in terms if term]
+    return bool(filled) and all(_denies(expressions, wanted, capacity, other) for expressions in filled)
 
 
 def prefer(rules: PodRules, capacity: CapacityRules, wanted: NodeClass) -> list[Operation]:
@@ -107,16 +117,18 @@ def tolerate(rules: PodRules, tolerations: Iterable[Toleration]) -> list[Operati
 # ── Contradictions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _selector_denies(selector: Mapping[str, str], wanted: Requirement, capacity: CapacityRules) -> bool:
+def _selector_denies(
+    selector: Mapping[str, str], wanted: Requirement, capacity: CapacityRules, other: NodeClass
+) -> bool:
     if wanted.key in selector and not wanted.matches(selector):
         return True
-    return any(label.class_of(selector) is NodeClass.SPOT for label in capacity.labels)
+    return any(label.class_of(selector) is other for label in capacity.labels)
 
 
-def _denies(expressions: Iterable[Requirement], wanted: Requirement, capacity: CapacityRules) -> bool:
-    """Whether no on-demand node can satisfy all of these."""
+def _denies(expressions: Iterable[Requirement], wanted: Requirement, capacity: CapacityRules, other: NodeClass) -> bool:
+    """Whether only nodes of the other class can satisfy all of these."""
     return any(
-        _denies_one(e, wanted) or any(_only_spot(e, label) for label in capacity.labels if label.key == e.key)
+        _denies_one(e, wanted) or any(_only(other, e, label) for label in capacity.labels if label.key == e.key)
         for e in expressions
     )
 
@@ -137,13 +149,14 @@ def _denies_one(given: Requirement, wanted: Requirement) -> bool:
             return False
 
 
-def _only_spot(given: Requirement, label: CapacityLabel) -> bool:
+def _only(node_class: NodeClass, given: Requirement, label: CapacityLabel) -> bool:
+    """Whether every node that satisfies `given` is of this class by this label."""
     if given.operator == "Exists":
-        return ANY in label.spot_values
+        return ANY in (label.spot_values if node_class is NodeClass.SPOT else label.ondemand_values)
     return (
         given.operator == "In"
         and bool(given.values)
-        and all(label.class_of({label.key: value}) is NodeClass.SPOT for value in given.values)
+        and all(label.class_of({label.key: value}) is node_class for value in given.values)
     )
 
 

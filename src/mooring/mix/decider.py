@@ -18,7 +18,7 @@ from mooring.mix.doomed import Watchlist
 from mooring.mix.explain import lines
 from mooring.mix.health import find_workload, health_of, is_fast, subject_of, workload_key
 from mooring.mix.interrupt import Interruption, quorum_room
-from mooring.mix.labels import AFFINITY, ENABLED, RESERVATION
+from mooring.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.mix.memory import Note
 from mooring.mix.move import KIND, Scene, read_back
 from mooring.mix.move import steer as steer_move
@@ -26,6 +26,7 @@ from mooring.mix.moves import Moves
 from mooring.mix.notices import SOURCE as SPOT
 from mooring.mix.policy import MixPolicy
 from mooring.mix.room import Room
+from mooring.mix.slots import class_changed
 from mooring.mix.workload import Rebalance
 from mooring.model.cluster import ConfigMap, Key, Node, Pod, Workload
 from mooring.model.decision import Course, Later, Line, Look, Resumed, Running
@@ -54,6 +55,8 @@ class Mix:
         self.policy = policy or MixPolicy()
         self.admission = admission or Admission(self.policy)
         self.memory_key = Key(namespace, MEMORY)
+        #: The webhook does not see their pods, so moving them would never help.
+        self.left_out = frozenset({namespace, LEFT_OUT})
         self.watchlist = Watchlist(self.policy.notice)
         self.room = Room(self.policy.capacity, self.policy.tolerations)
         #: "Deployment/shop/web" → its detached pods.
@@ -70,9 +73,10 @@ class Mix:
                 assert old is None or isinstance(old, Pod)
                 assert new is None or isinstance(new, Pod)
                 return self._pod_touched(old, new, world)
-            case Change(kind=Kind.NODE, key=key, new=new):
+            case Change(kind=Kind.NODE, key=key, old=old, new=new):
+                assert old is None or isinstance(old, Node)
                 assert new is None or isinstance(new, Node)
-                return self._node_touched(key.name, new, world)
+                return self._node_touched(key.name, old, new, world)
             case Change(kind=Kind.DEPLOYMENT | Kind.STATEFUL_SET, old=old, new=new):
                 assert old is None or isinstance(old, Workload)
                 assert new is None or isinstance(new, Workload)
@@ -97,14 +101,19 @@ class Mix:
         if pod.node in self.watchlist.doomed:
             yield f"node/{pod.node}"
 
-    def _node_touched(self, name: str, node: Node | None, world: WorldRead) -> Iterator[str]:
-        open_before = bool(self.watchlist.open)
+    def _node_touched(self, name: str, old: Node | None, node: Node | None, world: WorldRead) -> Iterator[str]:
+        open_before, was_doomed = bool(self.watchlist.open), name in self.watchlist.doomed
         concerned = self.watchlist.see(name, node, world)
         if concerned or (node is not None and node.ready == "Unknown"):
             yield f"node/{name}"
         if open_before and not self.watchlist.open:
             # The last cordon is in place: now the moves may begin everywhere.
             yield from (f"node/{one}" for one in sorted(self.watchlist.doomed))
+        stays = was_doomed and name not in self.watchlist.doomed
+        if stays or (old is not None and node is not None and class_changed(old, node, world.rules)):
+            # Its pods count differently now, and nothing about them need have changed.
+            found = [world.workload_of(pod) for pod in world.pods_on(name)]
+            yield from sorted({workload_key(w) for w in found if w is not None and ENABLED in w.labels})
 
     def _ended(self, operator: Operator) -> Iterator[str]:
         yield f"workload/{operator.args['workload']}"
@@ -155,7 +164,8 @@ class Mix:
     def _look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
         kind, _, name = key.partition("/")
         if kind == "node":
-            return Interruption(self.policy, world, queue, now).look(name, frozenset(self.watchlist.open))
+            node = Interruption(self.policy, world, queue, now, left_out=self.left_out)
+            return node.look(name, frozenset(self.watchlist.open))
         if kind == "stray":
             return self._stray(name, world, queue)
         workload = find_workload(name, world)

@@ -15,7 +15,7 @@ mark is in the same patch, and whoever leads next reads it.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mooring.model.cluster import Pod
+from mooring.model.cluster import Pod, Workload
 from mooring.model.instructions import Patch
 from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING, Mark, read_mark, write_mark
@@ -23,6 +23,7 @@ from mooring.model.marks import LEAVING, Mark, read_mark, write_mark
 HASH: Final = "pod-template-hash"
 DETACH: Final = "detach"
 EVICT: Final = "evict"
+RECREATE: Final = "Recreate"
 #: The sources whose marks are Mix's own.
 SOURCES: Final = frozenset({"mix", "spot"})
 _AWAY: Final = "-leaving"
@@ -38,9 +39,11 @@ def is_detached(pod: Pod) -> bool:
     return pod.labels.get(HASH, "").endswith(_AWAY) and LEAVING in pod.annotations
 
 
-def can_detach(pod: Pod) -> bool:
-    """A StatefulSet's pod keeps its name, so its successor cannot stand beside it."""
-    return pod.owner is not None and pod.owner.kind == Kind.REPLICA_SET and HASH in pod.labels
+def can_detach(pod: Pod, workload: Workload) -> bool:
+    """A StatefulSet's pod keeps its name, so its successor cannot stand beside it; and whoever chose the strategy
+    Recreate has said that two of it must not run side by side."""
+    owned = pod.owner is not None and pod.owner.kind == Kind.REPLICA_SET
+    return owned and HASH in pod.labels and workload.strategy != RECREATE
 
 
 def before_detach(pod: Pod) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Every doomed node is cordoned before a single pod moves, or replacements land on the next victim.
 """
 
-from mooring.mix.notices import mark_of, signal_of
+from mooring.mix.notices import mark_of, signal_of, unread
 from mooring.mix.pace import NoticePolicy, Sign
 from mooring.model.cluster import Node
 from mooring.world.read import WorldRead
@@ -17,7 +17,7 @@ class Watchlist:
         self.doomed: set[str] = set()
         #: Of those, the ones that may still be given new pods.
         self.open: set[str] = set()
-        #: Nodes with a mark of ours.
+        #: Nodes with a mark of ours, or with a notice that cannot be read: both are to be looked at.
         self.marked: set[str] = set()
 
     def rebuild(self, world: WorldRead) -> None:
@@ -38,7 +38,7 @@ class Watchlist:
             self.doomed.add(name)
             if not node.unschedulable:
                 self.open.add(name)
-        if mark_of(node) is not None:
+        if mark_of(node) is not None or unread(node, self._policy):
             self.marked.add(name)
         return before or name in self.doomed or name in self.marked
 

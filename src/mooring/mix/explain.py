@@ -3,20 +3,21 @@
 The same look that decides is asked; nothing here has an opinion of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mooring.mix.detach import mark_on
+from mooring.mix.detach import is_detached, mark_on
 from mooring.mix.health import find_workload, is_fast, is_ready, subject_of
-from mooring.mix.labels import ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
-from mooring.mix.notices import mark_of, notice_of
+from mooring.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
+from mooring.mix.notices import mark_of, notice_of, unread
 from mooring.mix.slots import class_of
+from mooring.mix.wording import counted
 from mooring.mix.workload import Case, Rebalance
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Key, Pod, Workload
-from mooring.model.decision import Line
+from mooring.model.decision import Line, Running, Verdict
 from mooring.model.reasons import Reason, State
 from mooring.traffic import Queue, why
 from mooring.world.read import WorldRead
@@ -55,10 +56,13 @@ class WorkloadReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     #: What is wrong, in one sentence; "" when nothing is.
     wrong: str = ""
+    #: The same one by one, where several things are wrong with its labels.
+    problems: tuple[str, ...] = ()
     #: What happens next, and what it waits for.
     next: str = ""
     not_yet: str = ""
     remedy: str = ""
+    #: Those that count, by slot, then those that were detached and still serve.
     pods: tuple[PodReport, ...] = ()
 
 
@@ -70,22 +74,27 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds_left: float
     pods: int
     cordoned: bool
+    #: A notice that cannot be read: the node is not emptied. In words.
+    problem: str = ""
 
 
-#: The longest sequence that is written out.
-LONGEST = 40
-
-
-def report(mix: "Mix", workload: Workload, world: WorldRead, queue: Queue, now: float) -> WorkloadReport:
+def report(
+    mix: "Mix",
+    workload: Workload,
+    world: WorldRead,
+    queue: Queue,
+    now: float,
+    running: Mapping[str, Running] | None = None,
+) -> WorkloadReport:
+    """`running`: the engine's, which knows what a move under way waits for."""
     look = Rebalance(mix, workload, world, queue, now)
     health, wish = look.health, look.wish
-    pods = tuple(_pod(mix, look, pod, world) for pod in health.pods)
+    pods = sorted((_pod(mix, look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
+    detached = mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
     case = look.case()
-    verdict = case.verdict
-    wrong = str(wish) if isinstance(wish, Misconfigured) else (verdict.detail if verdict is not None else "")
-    reason = Reason.MISCONFIGURED if isinstance(wish, Misconfigured) else (verdict.reason if verdict else Reason.DONE)
-    state = State.HELD if isinstance(wish, Misconfigured) else (verdict.state if verdict else State.PLACED)
-    comes, not_yet = _next(look, case)
+    mine = [r for o in mix.moves.of(workload, queue) if (r := (running or {}).get(o.id)) is not None]
+    verdict = _verdict(look, case, detached, mine)
+    comes, not_yet = _next(look, case, detached, mine)
     target = wish.target if isinstance(wish, Managed) else None
     stays = [p for p in health.pods if p.node not in mix.watchlist.doomed and is_ready(p, workload, now)]
     return WorkloadReport(
@@ -101,15 +110,46 @@ def report(mix: "Mix", workload: Workload, world: WorldRead, queue: Queue, now: 
         wanted=0 if target is None else target.on_demand(health.wanted),
         have=sum(class_of(p, world) is NodeClass.ON_DEMAND for p in health.pods),
         safe=sum(world.node_class(p.node) is NodeClass.ON_DEMAND for p in stays),
-        sequence="" if target is None else target.sequence(min(health.wanted, LONGEST)),
-        state=state,
-        reason=reason,
-        wrong=wrong,
+        sequence="" if target is None else target.sequence(health.wanted),
+        state=verdict.state,
+        reason=verdict.reason,
+        wrong=verdict.detail,
+        problems=wish.problems if isinstance(wish, Misconfigured) else (),
         next=comes,
         not_yet=not_yet,
-        remedy=verdict.remedy if verdict is not None else "",
-        pods=tuple(sorted(pods, key=lambda p: (p.slot is None, p.slot or 0, p.name))),
+        remedy=verdict.remedy or _remedy(look),
+        pods=(*pods, *(_pod(mix, look, pod, world) for pod in detached)),
     )
+
+
+def _verdict(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
+    """The first thing to be said about it."""
+    if isinstance(look.wish, Misconfigured):
+        return Verdict(State.HELD, Reason.MISCONFIGURED, str(look.wish))
+    if detached:
+        ready, wanted = look.health.ready, look.health.wanted
+        words = f"{counted(len(detached), 'pod')} leaving, still serving; {ready} of {wanted} others Ready"
+        return Verdict(State.MOVING, _why_gone(detached[0]), words)
+    found = case.verdict or Verdict(State.PLACED, Reason.DONE)
+    waits = next((one.waits for one in running if one.waits is not None and one.waits.state is State.HELD), None)
+    if waits is None:
+        return found
+    remedy = "scale up, or widen the budget" if waits.reason is Reason.PDB else waits.remedy
+    return Verdict(State.HELD, waits.reason, f"{found.detail}; {waits.detail}".removeprefix("; "), remedy)
+
+
+def _why_gone(pod: Pod) -> Reason:
+    mark = mark_on(pod)
+    return Reason(mark.reason) if mark is not None and mark.reason in set(Reason) else Reason.RESUMED
+
+
+def _remedy(look: Rebalance) -> str:
+    """A command that a person could give, where only a person can help."""
+    workload = look.workload
+    label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
+    if isinstance(look.wish, Misconfigured):
+        return f"{label} KEY=VALUE --overwrite"
+    return "" if isinstance(look.wish, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
 
 
 def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
@@ -117,6 +157,11 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
     mark = mark_on(pod)
     if mark is not None:
         notes.append(f"leaving: {mark.detail}")
+    if is_detached(pod):
+        by = f", {max(0.0, mark.deadline - look.now):.0f} s at most" if mark is not None and mark.deadline else ""
+        notes.append(f"detached, serves until its replacement is Ready{by}")
+    if CONFLICT in pod.annotations:
+        notes.append(f"not placed: {pod.annotations[CONFLICT]}")
     if pod.node in mix.watchlist.doomed:
         notes.append("its node is about to go")
     if RELAXED in pod.annotations:
@@ -137,8 +182,12 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
     )
 
 
-def _next(look: Rebalance, case: Case) -> tuple[str, str]:
+def _next(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> tuple[str, str]:
     """Who goes next, and what it still waits for."""
+    if detached:
+        missing = look.health.missing
+        comes = f"{detached[0].name} on {detached[0].node} goes ({len(detached)} to go)"
+        return comes, f"{counted(missing, 'replacement')} not Ready yet" if missing else ""
     verdict = case.verdict
     if not case.candidates:
         return "", verdict.detail if verdict is not None and verdict.state is not State.PLACED else ""
@@ -149,12 +198,13 @@ def _next(look: Rebalance, case: Case) -> tuple[str, str]:
     if operator is None:
         return comes, "not proposed yet"
     if look.queue.is_running(operator.id):
-        return comes, f"op {operator.id} is on its way"
-    waits = why(look.queue, operator.id)
-    if waits is None:
+        waits = next((one.waits for one in running if one.operator.id == operator.id), None)
+        return comes, f"op {operator.id} {waits.state}: {waits.detail}" if waits else f"op {operator.id} is on its way"
+    blocked = why(look.queue, operator.id)
+    if blocked is None:
         return comes, f"op {operator.id} is next"
-    fact = f": {waits.facts[0].text}" if waits.facts else ""
-    return comes, f"op {operator.id} waits for {waits.target}{fact}; {waits.sum()}"
+    fact = f": {blocked.facts[0].text}" if blocked.facts else ""
+    return comes, f"op {operator.id} waits for {blocked.target}{fact}; {blocked.sum()}"
 
 
 def speaking(world: WorldRead) -> list[Workload]:
@@ -176,6 +226,7 @@ def doomed(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
         if node is None:
             continue
         left = 0.0 if notice is None else max(0.0, notice.deadline - now)
+        problem = unread(node, mix.policy.notice) if notice is None else ""
         rows.append(
             NodeReport(
                 node=name,
@@ -183,6 +234,7 @@ def doomed(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
                 seconds_left=round(left, 1),
                 pods=len([p for p in world.pods_on(name) if p.active]),
                 cordoned=mark_of(node) is not None,
+                problem=problem,
             )
         )
     return rows

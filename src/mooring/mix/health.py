@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.mix.detach import RECREATE
 from mooring.mix.labels import REBALANCE
 from mooring.mix.slots import class_of
 from mooring.model.capacity import NodeClass
@@ -42,6 +43,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     #: How many count as on-demand, and the spot ones that found no spot node and run on on-demand ones.
     on_demand: int = 0
     fallen_back: tuple[Pod, ...] = ()
+    #: On-demand ones that run on spot nodes: they were let go there, or the node's label was changed under them.
+    exposed: tuple[Pod, ...] = ()
 
     @property
     def wanted(self) -> int:
@@ -71,6 +74,7 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     unplaced: list[Pod] = []
     marked: list[Pod] = []
     fallen: list[Pod] = []
+    exposed: list[Pod] = []
     owners: set[str] = set()
     ready = on_demand = 0
     is_leaving, node_class, plain = world.is_leaving, world.node_class, workload.min_ready_s == 0
@@ -89,10 +93,22 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         given = class_of(pod, world)
         if given is _ON_DEMAND:
             on_demand += 1
+            if node_class(pod.node) is _SPOT:
+                exposed.append(pod)
         elif given is _SPOT and node_class(pod.node) is _ON_DEMAND:
             fallen.append(pod)
     changing = _changing(workload, owners, world)
-    return Health(workload, tuple(pods), ready, changing, tuple(unplaced), tuple(marked), on_demand, tuple(fallen))
+    return Health(
+        workload,
+        tuple(pods),
+        ready,
+        changing,
+        tuple(unplaced),
+        tuple(marked),
+        on_demand,
+        tuple(fallen),
+        tuple(exposed),
+    )
 
 
 def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
@@ -111,8 +127,9 @@ def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
 
 
 def is_fast(workload: Workload) -> bool:
-    """The quicker way is asked for by annotation, and only a Deployment can surge."""
-    return workload.kind == Kind.DEPLOYMENT and workload.annotations.get(REBALANCE) == "fast"
+    """The quicker way is asked for by annotation, and only a Deployment can surge, unless its strategy forbids it."""
+    surges = workload.kind == Kind.DEPLOYMENT and workload.strategy != RECREATE
+    return surges and workload.annotations.get(REBALANCE) == "fast"
 
 
 def workload_key(workload: Workload) -> str:

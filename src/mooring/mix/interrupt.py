@@ -16,7 +16,7 @@ from mooring.mix.detach import DETACH, EVICT, SOURCES, attach, can_detach, drop_
 from mooring.mix.health import health_of, is_ready, subject_of
 from mooring.mix.labels import Managed, wish_of
 from mooring.mix.move import KIND, last_call, operator
-from mooring.mix.notices import SOURCE, Notice, mark_of, notice_of, silent_until
+from mooring.mix.notices import SOURCE, Notice, mark_of, notice_of, silent_until, unread
 from mooring.mix.pace import NoticePolicy, OnNotice
 from mooring.mix.policy import MixPolicy
 from mooring.model.cluster import Node, Pod, Workload
@@ -44,8 +44,17 @@ def is_handed_over(pod: Pod, world: WorldRead) -> bool:
 class Interruption:
     """One look at one node."""
 
-    def __init__(self, policy: MixPolicy, world: WorldRead, queue: Queue, now: float) -> None:
+    def __init__(
+        self,
+        policy: MixPolicy,
+        world: WorldRead,
+        queue: Queue,
+        now: float,
+        *,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         self.policy = policy
+        self.left_out = left_out
         self.notice: NoticePolicy = policy.notice
         self.world = world
         self.queue = queue
@@ -140,11 +149,16 @@ class Interruption:
                 continue
             if is_handed_over(pod, self.world):
                 found.append((0, pod.namespace, pod.name, pod, workload))
-            elif isinstance(wish_of(workload, self.policy.deployment_target), Managed):
+            elif isinstance(wish_of(workload, self.policy.deployment_target, self.left_out), Managed):
                 siblings = self.world.pods_of(workload)
-                safe = sum(p.ready and p.active and p.node != node.name for p in siblings)
+                safe = sum(p.ready and p.active and self._stays(p.node) for p in siblings)
                 found.append((safe, pod.namespace, pod.name, pod, workload))
         return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
+
+    def _stays(self, name: str) -> bool:
+        """Before the first pod moves every doomed node has its cordon, and with it our mark."""
+        node = self.world.node(name)
+        return node is not None and mark_of(node) is None
 
     def _move(self, pod: Pod, workload: Workload, notice: Notice) -> Operator | None:
         mark = mark_on(pod)
@@ -153,10 +167,13 @@ class Interruption:
         stateful = workload.kind == Kind.STATEFUL_SET
         if stateful and notice.lost:
             return None  # it may still run there: two of one name is worse than one too few
+        call = last_call(notice.deadline, pod, self.notice)
+        assert call is not None
         short = self.now >= self._short_at(pod, workload, notice)
         words = f"{notice.signal} on {pod.node}"
         ready = is_ready(pod, workload, self.now)
-        if can_detach(pod) and ready and not notice.lost and not short:
+        # Until the last call a pod that serves loses nothing by going on while its replacement starts.
+        if can_detach(pod, workload) and ready and not notice.lost and self.now < call:
             return operator(
                 pod,
                 workload,
@@ -224,7 +241,7 @@ class Interruption:
         again = silent_until(node, self.notice)
         if mark is None:
             again = again if again is not None and again > self.now else None
-            return Look(again_at=again)
+            return self._unread(node, again)
         if node.ready != "True":
             return Look(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
         instructions: list[Instruction] = [self._uncordon(node, mark)]
@@ -247,6 +264,18 @@ class Interruption:
             instructions=tuple(instructions),
             limits={target: DEFAULT_LIMITS["node"]},
         )
+
+    def _unread(self, node: Node, again: float | None) -> Look:
+        """Nothing says that it goes; unless somebody tried to say so, and would wait in vain."""
+        problem = unread(node, self.notice)
+        if not problem:
+            return Look(again_at=again)
+        words = f"{node.name} is not emptied: {problem}"
+        told = Tell(
+            kind=Kind.NODE, key=node.key, uid=node.uid, reason=Reason.MISCONFIGURED, message=words, warning=True
+        )
+        verdict = Verdict(State.HELD, Reason.MISCONFIGURED, words, "correct the annotation")
+        return Look(verdict=verdict, instructions=(told,), again_at=again)
 
     def _uncordon(self, node: Node, mark: Mark) -> Patch:
         """Only what the mark says we did."""

@@ -27,6 +27,8 @@ MODE: Final = "vacant.io/optimize-scheduling-mode"
 CUSTOM: Final = "vacant.io/optimize-scheduling-mode-custom-on-demand"
 #: Annotation: `fast` asks for the quicker way of rebalancing (Deployments only).
 REBALANCE: Final = "vacant.io/rebalance"
+#: Besides our own namespace: without its pods no cluster comes up.
+LEFT_OUT: Final = "kube-system"
 # ── on pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 #: Label: the class this pod was given, `on-demand` or `spot`.
 AFFINITY: Final = "vacant.io/affinity"
@@ -68,12 +70,17 @@ Wish = Managed | Unmanaged | Misconfigured
 _UNMANAGED: Final = Unmanaged()
 
 
-def wish_of(workload: Workload, deployment_default: Target = DEPLOYMENT_DEFAULT) -> Wish:
-    """What this workload wants of Mix."""
+def wish_of(
+    workload: Workload, deployment_default: Target = DEPLOYMENT_DEFAULT, left_out: frozenset[str] = frozenset()
+) -> Wish:
+    """What this workload wants of Mix. `left_out`: namespaces whose pods are created without our webhook."""
     labels = workload.labels
     if ENABLED not in labels and MODE not in labels and CUSTOM not in labels:
         return _UNMANAGED
-    return read(workload.kind, labels, workload.annotations, deployment_default)
+    wish = read(workload.kind, labels, workload.annotations, deployment_default)
+    if workload.namespace in left_out and isinstance(wish, Managed):
+        return Misconfigured((f"namespace {workload.namespace} is left out by the webhook, so {ENABLED} does nothing",))
+    return wish
 
 
 def read(

@@ -18,6 +18,7 @@ import msgspec
 from mooring.mix import detach as detaching
 from mooring.mix.detach import DETACH, EVICT, SOURCES, is_detached, mark_on
 from mooring.mix.health import Health, is_ready, subject_of, target_of
+from mooring.mix.notices import mark_of
 from mooring.mix.pace import NoticePolicy, RebalancePolicy
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Key, Pod, Workload
@@ -146,6 +147,15 @@ class Scene(msgspec.Struct, kw_only=True):
     guard: tuple[Instruction, ...] = ()
 
     @property
+    def deadline(self) -> float | None:
+        """As the node has it now: whoever gives a notice may correct it."""
+        if self.op.deadline is None:
+            return None
+        node = self.world.node(self.op.args["node"])
+        mark = None if node is None else mark_of(node)
+        return self.op.deadline if mark is None or mark.deadline is None else mark.deadline
+
+    @property
     def pod(self) -> Pod | None:
         """The very pod, if it is still there."""
         namespace, _, name = self.op.args["pod"].partition("/")
@@ -182,14 +192,14 @@ def _begin(running: Running, scene: Scene, pod: Pod) -> Course:
         return Course(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
     op = scene.op
     mark = mark_for(op, pod, scene.now)
-    if op.args["way"] == DETACH and detaching.can_detach(pod):
+    assert scene.health is not None
+    if op.args["way"] == DETACH and detaching.can_detach(pod, scene.health.workload):
         write: Instruction = detaching.detach(pod, mark)
         words = f"{pod.name} on {pod.node} leaves once its replacement is Ready: {op.detail}"
     else:
         mark = msgspec.structs.replace(mark, value=EVICT)
         write = detaching.put_mark(pod, mark, "marks the pod before it is moved")
         words = f"{pod.name} on {pod.node or 'no node'} is moved: {op.detail}"
-    assert scene.health is not None
     tell = _tell(scene.health.workload, op.reason, words)
     return Course(step=0, instructions=(*scene.guard, write, tell))
 
@@ -197,19 +207,19 @@ def _begin(running: Running, scene: Scene, pod: Pod) -> Course:
 def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> Course:
     """Detached: wait for the replacement, but not beyond the last call."""
     phase = len(scene.op.phases) - 1
-    call = last_call(scene.op.deadline, pod, scene.notice)
+    call = last_call(scene.deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
     if late and scene.doomed:
-        why = f"{max(0.0, scene.op.deadline - scene.now):.0f} s left" if scene.op.deadline is not None else ""
+        why = f"{max(0.0, scene.deadline - scene.now):.0f} s left" if scene.deadline is not None else ""
         return Course(step=1, phase=phase, instructions=(_delete(scene, pod, f"no time left to wait: {why}"),))
     if scene.health is None:
         return Course(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
     if _may_go(scene, pod):
         return Course(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
-    if scene.op.deadline is not None and not scene.doomed:
+    if scene.deadline is not None and not scene.doomed:
         patch = detaching.attach(pod, mark, "the notice was taken back")
         return Course(step=0, phase=phase, instructions=(patch,))
-    if scene.op.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
+    if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
         running.notes["gave_up"] = 1.0
         patch = detaching.attach(pod, mark, "its replacement did not become Ready")
         return Course(step=0, phase=phase, instructions=(patch,))
@@ -235,19 +245,19 @@ def _may_go(scene: Scene, pod: Pod) -> bool:
 
 
 def _evict(scene: Scene, pod: Pod) -> Course:
-    if scene.op.deadline is None and scene.unwanted:
+    if scene.deadline is None and scene.unwanted:
         return Course(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
     if scene.guard:
         return Course(step=0, instructions=scene.guard)
-    call = last_call(scene.op.deadline, pod, scene.notice)
+    call = last_call(scene.deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
-    if scene.op.deadline is not None and not scene.doomed:
+    if scene.deadline is not None and not scene.doomed:
         return Course(step=0, instructions=(detaching.drop_mark(pod, "the notice was taken back"),))
     if not late:
         health = scene.health
         assert health is not None
         others = health.missing - (0 if is_ready(pod, health.workload, scene.now) else 1)
-        if scene.op.deadline is None and others >= scene.limit:
+        if scene.deadline is None and others >= scene.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             return Course(
                 step=0, waits=Verdict(State.WAITS, Reason.FACT, detail), again_at=scene.now + LOOK_S, progress=detail
@@ -261,11 +271,12 @@ def _evict(scene: Scene, pod: Pod) -> Course:
 
 
 def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
-    deadline, grace = scene.op.deadline, None
+    deadline, grace = scene.deadline, None
     call = last_call(deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
-    if deadline is not None and late:
-        # It is lost anyway: what is left of its time is its grace.
+    if deadline is not None and late and deadline > scene.now:
+        # It is lost anyway: what is left of its time is its grace. Past the moment nobody knows how much that is, and
+        # a node that outlived its notice may give it all.
         grace = max(1, min(pod.shape.grace_s, int(deadline - scene.now)))
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
 

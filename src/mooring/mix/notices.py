@@ -66,10 +66,29 @@ def _seen(detector: Detector, node: Node, node_class: NodeClass) -> Iterator[tup
             yield "the Node is being deleted", None
         case Sign.SHUTDOWN if node.ready == "False" and node.ready_reason == _SHUTDOWN:
             yield "the kubelet is shutting down", None
-        case Sign.CORDON if node.unschedulable and node_class is NodeClass.SPOT and CORDONED_BY not in node.annotations:
+        case Sign.CORDON if node.unschedulable and node_class is NodeClass.SPOT and _cordoned_by_others(node):
             yield "a cordon on a spot node", None
         case _:
             pass
+
+
+def _cordoned_by_others(node: Node) -> bool:
+    """Also once our own mark stands beside it, which says that the cordon was there before."""
+    if CORDONED_BY not in node.annotations:
+        return True
+    mark = mark_of(node)
+    return mark is not None and mark.before.get("unschedulable") == "true"
+
+
+def unread(node: Node, policy: NoticePolicy) -> str:
+    """A notice that somebody wrote and that cannot be read, in words; "" when there is none."""
+    if policy.action is OnNotice.OFF or not node.annotations:
+        return ""
+    for detector in policy.detectors:
+        text = node.annotations.get(detector.key) if detector.sign is Sign.ANNOTATION else None
+        if text is not None and _moment(text) is None:
+            return f"annotation {detector.key} is {text[:40]!r}, which is no moment; write it as 2026-01-31T08:15:00Z"
+    return ""
 
 
 def _moment(text: str) -> float | None:

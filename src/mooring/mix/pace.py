@@ -8,6 +8,9 @@ from typing import Final
 
 import msgspec
 
+#: Short of the day after which what was tried is forgotten.
+_LONGEST_RETURN_S: Final = 12 * 3600.0
+
 
 class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: A workload is left alone until nothing about it has changed for this long.
@@ -25,7 +28,7 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     to_spot: bool = True
     #: A pod that fell back to on-demand returns when spot has had room for this long …
     room_for_s: float = 600.0
-    #: … and not sooner than this after the last one of its workload.
+    #: … and not sooner than this after the last one of its workload; twice as late after each that came back.
     return_every_s: float = 600.0
     #: How many housekeeping moves may be under way in the whole cluster. A notice is not bound by it.
     at_once: int = 10
@@ -35,6 +38,11 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def pause(self, attempts: int) -> float:
         """How long to leave a workload alone after so many failures in a row."""
         return min(self.longest_pause_s, self.pause_s * 2.0 ** max(0, attempts - 1))
+
+    def return_after(self, attempts: int) -> float:
+        """How long after the last return to spot the next may be, when so many in a row came back. Only money is at
+        stake, so whatever draws the pods away is soon left alone."""
+        return min(max(_LONGEST_RETURN_S, self.return_every_s), self.return_every_s * 2.0 ** min(attempts, 20))
 
 
 class Sign(StrEnum):
@@ -53,14 +61,29 @@ class Sign(StrEnum):
     CORDON = "cordon"
 
 
+_BY_KEY: Final = frozenset({Sign.ANNOTATION, Sign.TAINT, Sign.CONDITION, Sign.LABEL})
+#: All other annotations of a node are dropped at the edge.
+_READ: Final = ("vacant.io/", "mooring.dev/")
+INTERRUPT_AT: Final = "vacant.io/interrupt-at"
+
+
 class Detector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     sign: Sign
     key: str = ""
     #: From the moment it is seen to the moment the node goes. An annotation tells the moment itself.
     notice_s: float = 120.0
 
+    def __post_init__(self) -> None:
+        if self.sign in _BY_KEY and not self.key:
+            raise ValueError(f"a detector of sign {self.sign} has no key: name the {self.sign} that it looks for")
+        if self.sign is Sign.ANNOTATION and not self.key.startswith(_READ):
+            raise ValueError(
+                f"a detector of sign annotation has the key {self.key!r}; annotations of nodes are read only under "
+                f"{' and '.join(_READ)}, e.g. {INTERRUPT_AT}"
+            )
+        if not self.notice_s >= 0:
+            raise ValueError(f"a detector has notice-s {self.notice_s}; it must be 0 or more seconds")
 
-INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 
 DETECTORS: Final = (
     Detector(sign=Sign.ANNOTATION, key=INTERRUPT_AT),

@@ -6,7 +6,7 @@ exactly the difference T(R) − a is moved, and nobody else. Where the count fit
 
     a < T   T − a of the spot ones go; their successors are admitted as on-demand
     a > T   a − T of the on-demand ones go (it saves money; can be switched off)
-    a = T   only pods that could not be where they belong: relaxed ones on spot, spot ones that fell back to on-demand
+    a = T   only pods that are not where they belong: on-demand ones on spot, spot ones that fell back to on-demand
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,9 @@ import msgspec
 from mooring.mix.admission import COST_BASE
 from mooring.mix.health import Health
 from mooring.mix.labels import AFFINITY, CONFLICT, DELETION_COST, RELAXED, RESERVATION, SLOT, slot_of
-from mooring.mix.slots import class_of
+from mooring.mix.slots import class_of, ordinal_slot
 from mooring.mix.targets import Target
+from mooring.mix.wording import counted
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Pod
 from mooring.model.instructions import Patch
@@ -28,6 +29,8 @@ from mooring.model.reasons import Reason
 from mooring.world.read import WorldRead
 
 _KNOWN: Final = (NodeClass.ON_DEMAND, NodeClass.SPOT)
+#: What a person can do about rules of his own that contradict the mode.
+CHANGE_RULES: Final = "change the node rules of its pod template, or its mode"
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -58,11 +61,11 @@ def plan(health: Health, target: Target, world: WorldRead, *, to_spot: bool) -> 
         return _moves(health, target, world, NodeClass.ON_DEMAND, wanted, have)
     if have > wanted and to_spot:
         return _moves(health, target, world, NodeClass.SPOT, wanted, have)
-    relaxed = [p for p in pods if RELAXED in p.annotations and world.node_class(p.node) is NodeClass.SPOT]
-    if relaxed:
-        detail = f"{health.workload.name} had to put {len(relaxed)} on-demand replica(s) on spot nodes"
-        found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in relaxed)
-        return Plan(wanted, have, len(relaxed), found)
+    if health.exposed:
+        stray = counted(len(health.exposed), "on-demand replica")
+        detail = f"{stray} of {health.workload.name} on spot nodes"
+        found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.WRONG_CLASS, detail) for p in health.exposed)
+        return Plan(wanted, have, len(health.exposed), found)
     return Plan(wanted, have)
 
 
@@ -72,6 +75,19 @@ def _moves(health: Health, target: Target, world: WorldRead, to: NodeClass, want
     words = f"{target} wants {wanted} of {health.wanted} on on-demand, has {have}"
     found = (Candidate(pod, to, Reason.WRONG_CLASS, words) for pod in victims(movable, to, target, health, world))
     return Plan(wanted, have, abs(wanted - have), tuple(found))
+
+
+def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:
+    """Why nobody of a workload that is off its target can go: the reason, in words, and what would help."""
+    tied = [pod for pod in health.pods if CONFLICT in pod.annotations]
+    if tied:
+        words = f"{counted(len(tied), 'pod')} tied to the other class: {tied[0].annotations[CONFLICT]}"
+        return Reason.CONFLICT, words, CHANGE_RULES
+    adrift = sorted({pod.node for pod in health.pods if pod.node and class_of(pod, world) not in _KNOWN})
+    if adrift:
+        words = f"the class of {adrift[0]}{f' and {len(adrift) - 1} more' if adrift[1:] else ''} is not known"
+        return Reason.UNKNOWN, words, "label the nodes as spot or on-demand (mix.capacity.labels says how)"
+    return Reason.SETTLING, "its pods have no node yet", ""
 
 
 def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, world: WorldRead) -> list[Pod]:
@@ -131,10 +147,14 @@ def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
     settled = len(by_owner) == 1 and len(health.pods) == health.wanted
     for pods in by_owner.values():
         if health.workload.kind == Kind.STATEFUL_SET:
-            slots = {pod.uid: _ordinal(pod) - health.workload.ordinals_start for pod in pods}
+            # One that is no longer counted is on its way out: nothing is written on it.
+            ordinals = {pod.uid: ordinal_slot(pod.name, health.workload) for pod in pods}
+            slots = {uid: slot for uid, slot in ordinals.items() if slot is not None}
         else:
             slots = _slots(pods, target, world, settled=settled)
         for pod in pods:
+            if pod.uid not in slots:
+                continue
             patch = _mended(pod, slots[pod.uid], world, stateful=health.workload.kind == Kind.STATEFUL_SET)
             if patch is not None:
                 patches.append(patch)
@@ -241,8 +261,3 @@ def unmark(pod: Pod) -> Patch:
         gone[DELETION_COST] = None
     metadata = {"labels": {AFFINITY: None}, "annotations": gone}
     return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch={"metadata": metadata}, why="no longer managed")
-
-
-def _ordinal(pod: Pod) -> int:
-    text = pod.name.rpartition("-")[2]
-    return int(text) if text.isdigit() and len(text) <= 5 else 0

@@ -48,11 +48,17 @@ class PodRequest(_Wire, frozen=True):
 
 class _Template(_Wire, frozen=True):
     metadata: Meta | None = None
+    spec: PodRules | None = None
+
+
+class _Strategy(_Wire, frozen=True):
+    type: str = ""
 
 
 class _WorkloadSpec(_Wire, frozen=True):
     replicas: int | None = None
     template: _Template | None = None
+    strategy: _Strategy | None = None
 
 
 class WorkloadObject(_Wire, frozen=True):

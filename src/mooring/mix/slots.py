@@ -21,11 +21,13 @@ import msgspec
 
 from mooring.mix.labels import AFFINITY, CONFLICT, slot_of
 from mooring.mix.targets import Target
-from mooring.model.capacity import NodeClass
-from mooring.model.cluster import Owner, Pod, Workload
+from mooring.model.capacity import CapacityRules, NodeClass
+from mooring.model.cluster import Node, Owner, Pod, Workload
 from mooring.model.kinds import Kind
 from mooring.world.read import WorldRead
 
+#: No owner has more: a slot beyond it is somebody's slip of the pen, not a replica.
+LAST_SLOT: Final = 99_999
 _GIVEN: Final = {NodeClass.ON_DEMAND.value: NodeClass.ON_DEMAND, NodeClass.SPOT.value: NodeClass.SPOT}
 
 
@@ -35,6 +37,11 @@ def class_of(pod: Pod, world: WorldRead) -> NodeClass:
     if given is not None and CONFLICT not in pod.annotations:
         return given
     return world.node_class(world.node_of(pod))
+
+
+def class_changed(before: Node, after: Node, rules: CapacityRules) -> bool:
+    """Somebody changed the label that says spot or on-demand: pods that count by their node count differently."""
+    return before.labels is not after.labels and rules.class_of(before.labels) is not rules.class_of(after.labels)
 
 
 class Managing(msgspec.Struct, frozen=True, gc=False):
@@ -77,12 +84,26 @@ def managing(owner: Owner | None, world: WorldRead) -> Managing | NotOurs | NotS
     replica_set = world.replica_set(owner.uid)
     if replica_set is None:
         return NotSeen(f"ReplicaSet {owner.name}")
-    if replica_set.owner is None or replica_set.owner.kind != Kind.DEPLOYMENT:
+    above = replica_set.owner
+    if above is None or above.kind != Kind.DEPLOYMENT or not above.api_version.startswith("apps/"):
         return NOT_OURS
-    found = world.workload_by_uid(replica_set.owner.uid)
+    found = world.workload_by_uid(above.uid)
     if found is None:
-        return NotSeen(f"Deployment {replica_set.owner.name}")
+        return NotSeen(f"Deployment {above.name}")
     return Managing(owner.uid, found, replica_set.replicas)
+
+
+def ordinal_of(name: str) -> int | None:
+    """The ordinal in the name of a StatefulSet's pod; with `ordinals.start` it may be any 32-bit number."""
+    text = name.rpartition("-")[2]
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
+
+
+def ordinal_slot(name: str, stateful_set: Workload) -> int | None:
+    """None: not one of its replicas, or no longer (its `ordinals.start` was raised)."""
+    ordinal = ordinal_of(name)
+    slot = -1 if ordinal is None else ordinal - stateful_set.ordinals_start
+    return slot if 0 <= slot <= LAST_SLOT else None
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

@@ -10,8 +10,12 @@ from typing import Final
 
 import msgspec
 
+from mooring.mix.affinity import Conflict, PodRules, require, stays_off_spot
+from mooring.mix.detach import RECREATE
 from mooring.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
 from mooring.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
+from mooring.mix.wording import counted
+from mooring.model.capacity import CapacityRules
 from mooring.model.cluster import NO_LABELS
 from mooring.model.kinds import Kind
 
@@ -26,6 +30,9 @@ class Draft(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = NO_LABELS
     replicas: int = 1
     template_labels: Mapping[str, str] = NO_LABELS
+    #: Where its pods may go, by the template's own words.
+    rules: PodRules = PodRules()
+    strategy: str = ""
 
     def says(self) -> dict[str, str | None]:
         """What it says to Mix, to tell whether a change is about us."""
@@ -38,7 +45,12 @@ class Judgement(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def judge(draft: Draft, before: Draft | None = None, deployment_default: Target = DEPLOYMENT_DEFAULT) -> Judgement:
+def judge(
+    draft: Draft,
+    before: Draft | None = None,
+    deployment_default: Target = DEPLOYMENT_DEFAULT,
+    capacity: CapacityRules = CapacityRules(),
+) -> Judgement:
     """`before`: the workload as it stands, when this is a change."""
     wish = read(draft.kind, draft.labels, draft.annotations, deployment_default)
     warnings = list(_misplaced(draft))
@@ -51,6 +63,7 @@ def judge(draft: Draft, before: Draft | None = None, deployment_default: Target 
         warnings.append(f"{CUSTOM} is ignored: {MODE} is {mode or 'not set'}, not custom")
     if isinstance(wish, Managed):
         warnings += _about(draft, wish)
+        warnings += _contradictions(draft, wish.target, capacity)
     return Judgement(warnings=tuple(warnings))
 
 
@@ -69,7 +82,25 @@ def _about(draft: Draft, wish: Managed) -> list[str]:
         warnings.append(f"annotation {REBALANCE} is {rebalance!r} and ignored; the only value is fast")
     elif rebalance is not None and draft.kind == Kind.STATEFUL_SET:
         warnings.append(f"annotation {REBALANCE} is ignored on a StatefulSet: its pods move one by one")
+    elif rebalance is not None and draft.strategy == RECREATE:
+        warnings.append(f"annotation {REBALANCE} is ignored with strategy {RECREATE}: no two pods run side by side")
     return warnings
+
+
+def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> list[str]:
+    """A template whose own node rules leave no choice. It is allowed: the user's word wins, pod by pod."""
+    floor = target.on_demand(draft.replicas)
+    if floor:
+        bound = require(draft.rules, capacity)
+        if isinstance(bound, Conflict):
+            why = bound.why.partition(",")[0].replace("its ", "the template's ", 1)
+            return [
+                f"{target} wants {floor} of {draft.replicas} replicas on on-demand, but {why}: they stay as they are"
+            ]
+    if floor < draft.replicas and stays_off_spot(draft.rules, capacity):
+        spot = counted(draft.replicas - floor, "replica")
+        return [f"{target} wants {spot} on spot, but the template's own node rules exclude spot nodes: they stay off"]
+    return []
 
 
 def _misplaced(draft: Draft) -> list[str]:

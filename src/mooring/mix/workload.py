@@ -22,8 +22,10 @@ from mooring.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.mix.memory import Note
 from mooring.mix.move import ALL_MOVES, operator, read_back
 from mooring.mix.policy import OnDisable, OnShortage
-from mooring.mix.rebalance import Candidate, Plan, carries_ours, mend, plan, stuck, unmark
+from mooring.mix.rebalance import CHANGE_RULES, Candidate, Plan, carries_ours, immovable, mend, plan, stuck, unmark
+from mooring.mix.room import Lack
 from mooring.mix.targets import Target
+from mooring.mix.wording import counted
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Pod, Workload
 from mooring.model.decision import Look, Verdict, Withdrawal
@@ -66,7 +68,7 @@ class Rebalance:
         self.queue = queue
         self.now = now
         self.health: Health = health_of(workload, world, now)
-        self.wish = wish_of(workload, mix.policy.deployment_target)
+        self.wish = wish_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = mix.note_of(workload.uid, world)
         self._operators: list[Operator] | None = None
 
@@ -153,15 +155,16 @@ class Rebalance:
             return NOTHING_WRONG
         if self.health.changing:
             return self._waits(Reason.SETTLING, f"{self.workload.name} {self.health.changing}")
-        words = f"{self.workload.name} is switched off; {len(ours)} pod(s) still carry our affinity"
+        words = f"{self.workload.name} is switched off; {counted(len(ours), 'pod')} with our affinity left"
         found = tuple(Candidate(pod, NodeClass.UNKNOWN, Reason.DISABLED, words) for pod in ours)
         return self._guarded(found, len(ours), words)
 
     def _shortage(self, pods: list[Pod]) -> Case:
-        words = f"{pods[0].name} of {self.workload.name} finds no on-demand node"
+        first = Candidate(pods[0], NodeClass.ON_DEMAND, Reason.NO_ROOM, "")
+        words = f"{pods[0].name} finds no on-demand node ({self._lack(first).words})"
         if self.policy.on_shortage is OnShortage.WAIT:
             remedy = "add on-demand nodes, or set mix.on-shortage to relax"
-            verdict = Verdict(State.HELD, Reason.NO_ROOM, f"{words}; on-shortage is wait", remedy)
+            verdict = Verdict(State.HELD, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
             return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
         # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
@@ -172,16 +175,19 @@ class Rebalance:
         paused = self._paused()
         if paused is not None:
             return paused
-        if self._standing():
+        if candidates and self._standing():
             return Case(candidates, off_by, Verdict(State.MOVING, candidates[0].reason, words))
+        if not candidates:
+            reason, cause, remedy = immovable(self.health, self.world)
+            state = State.HELD if remedy else State.WAITS
+            return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
         settled_at = self.health.last_change + self.pace.settle_s
         if self.now < settled_at:
             return self._waits(Reason.SETTLING, f"{words}; it has just changed", settled_at)
         fitting = [c for c in candidates if self._has_room(c)]
         if not fitting:
             wanted = candidates[0].wanted
-            verdict = Verdict(State.WAITS, Reason.NO_ROOM, f"{words}; no {wanted} node has room", f"add {wanted} nodes")
-            return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+            return self._without_room(candidates[0], words, f"add {wanted} nodes, or make room on them")
         return Case(tuple(fitting), off_by, Verdict(State.MOVING, candidates[0].reason, words))
 
     def _returning(self, health: Health) -> Case:
@@ -192,16 +198,15 @@ class Rebalance:
         if not away:
             since.pop(self.workload.uid, None)
             return NOTHING_WRONG
-        words = f"{len(away)} spot pod(s) of {name} run on on-demand nodes"
+        words = f"{counted(len(away), 'spot pod')} of {name} on on-demand nodes"
         found = tuple(Candidate(p, NodeClass.SPOT, Reason.RETURN_TO_SPOT, words) for p in away)
         if self._standing():
             return Case(found, len(away), Verdict(State.MOVING, Reason.RETURN_TO_SPOT, words))
         if not self._has_room(found[0]):
             since.pop(self.workload.uid, None)
-            again = self.now + self.pace.look_again_s
-            return Case(verdict=Verdict(State.WAITS, Reason.NO_ROOM, f"{words}; spot has no room"), again_at=again)
+            return self._without_room(found[0], words, "")
         began = since.setdefault(self.workload.uid, self.now)
-        due = max(began + self.pace.room_for_s, self.note.last_move + self.pace.return_every_s)
+        due = max(began + self.pace.room_for_s, self.note.last_move + self.pace.return_after(self.note.attempts))
         if self.now < due:
             return self._waits(Reason.COOLDOWN, f"{words}; they return from {due - self.now:.0f} s on", due)
         case = self._guarded(found, len(away), words)
@@ -210,7 +215,7 @@ class Rebalance:
     def _paused(self) -> Case | None:
         if self.note.until <= self.now or self.note.begun:
             return None
-        words = f"{self.workload.name}: {self.note.attempts} attempt(s) failed ({self.note.reason})"
+        words = f"{self.workload.name}: {counted(self.note.attempts, 'attempt')} failed ({self.note.reason})"
         return self._waits(Reason.BACK_OFF, f"{words}; again in {self.note.until - self.now:.0f} s", self.note.until)
 
     def _waits(self, reason: Reason, words: str, again_at: float | None = None) -> Case:
@@ -227,6 +232,18 @@ class Rebalance:
         )
         doomed = self.mix.watchlist.doomed
         return self.mix.room.fits(candidate.pod, candidate.wanted, self.world, doomed, self.now, others=others)
+
+    def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
+        lack = self._lack(candidate)
+        words = f"{words}; no {candidate.wanted} node has room ({lack.words})"
+        verdict = Verdict(State.WAITS, Reason.NO_ROOM, words, remedy)
+        if lack.by_own_rules:
+            verdict = Verdict(State.HELD, Reason.CONFLICT, words, CHANGE_RULES)
+        return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+
+    def _lack(self, candidate: Candidate) -> Lack:
+        doomed = self.mix.watchlist.doomed
+        return self.mix.room.lack(candidate.pod, candidate.wanted, self.world, doomed, self.now)
 
     # ── Who goes ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,7 +273,7 @@ class Rebalance:
 
     def _proposal(self, candidate: Candidate) -> Operator:
         pod = candidate.pod
-        fast = is_fast(self.workload) and can_detach(pod) and is_ready(pod, self.workload, self.now)
+        fast = is_fast(self.workload) and can_detach(pod, self.workload) and is_ready(pod, self.workload, self.now)
         return operator(
             pod,
             self.workload,

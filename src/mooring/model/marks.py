@@ -54,14 +54,14 @@ def read_marks(text: str) -> dict[str, Mark] | None:
     """A map of marks (one annotation for several pods). None: not readable, so not ours to touch."""
     try:
         return _marks.decode(text) if text else {}
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
 def read_mark(text: str) -> Mark | None:
     try:
         return _mark.decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -52,6 +52,30 @@ class TidbCluster(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> Key:
         return Key(self.namespace, self.name)
 
+    def ordinals(self, component: str) -> tuple[int, ...] | None:
+        """The members that the spec wants, or None where it does not say how many.
+
+        With tidb-operator's advanced StatefulSet they need not be the first ones: the annotation
+        `<component>.tidb.pingcap.com/delete-slots` names those that are left out.
+        """
+        wanted = {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
+        if wanted is None:
+            return None
+        slots = _left_out(self.annotations.get(f"{component}.tidb.pingcap.com/delete-slots", ""))
+        # Each slot left out adds at most one ordinal: the first `wanted` that remain are the members.
+        return tuple(i for i in range(wanted + len(slots)) if i not in slots)[:wanted]
+
+
+_slots = msgspec.json.Decoder(frozenset[int])
+
+
+def _left_out(text: str) -> frozenset[int]:
+    """What cannot be read leaves nobody out."""
+    try:
+        return frozenset(i for i in _slots.decode(text) if i >= 0) if text else frozenset()
+    except (msgspec.DecodeError, RecursionError):
+        return frozenset()
+
 
 class Store(msgspec.Struct, frozen=True, gc=False):
     """A TiKV store as PD reports it."""
@@ -76,6 +100,17 @@ class Store(msgspec.Struct, frozen=True, gc=False):
     def pod_name(self) -> str:
         """The pod a store belongs to: the first label of its address."""
         return self.address.split(":", 1)[0].split(".", 1)[0]
+
+    @property
+    def namespace(self) -> str:
+        """Where that pod lives, when the address says so: `<pod>.<service>.<namespace>.svc…`; else ""."""
+        labels = self.address.split(":", 1)[0].split(".")
+        return labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
+
+    @property
+    def leads(self) -> bool:
+        """Can it have leaders at all? TiFlash stores are learners only."""
+        return not self.labels.get("engine", "").startswith("tiflash")
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +171,13 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     schedulers: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
 
-    def store_of(self, pod_name: str) -> Store | None:
-        """The live store of a pod; a Tombstone left behind under the same address does not count."""
+    def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
+        """The live store of a pod; a Tombstone left behind under the same address does not count.
+
+        Clusters of one name in several namespaces may share a PD: where `namespace` is given, a store whose address
+        names another one is not the pod's.
+        """
         found = [s for s in self.stores if s.pod_name == pod_name and s.state != "Tombstone"]
+        if namespace:
+            found = [s for s in found if s.namespace in {namespace, ""}]
         return max(found, key=lambda s: s.id) if found else None

@@ -125,7 +125,7 @@ EVICT_LEADER: Final = "evict-leader-scheduler"
 def _decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as e:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         # A proxy's error page or half an answer: it says nothing about what PD knows.
         raise Unanswered(f"PD's answer to {what} is not understood: {e}") from e
 

@@ -70,7 +70,7 @@ class Act:
     async def carry_out(self, write: Write) -> Outcome:
         """Make one write. Never raises for what the outside may answer."""
         if not self._fence.may_write():
-            return Outcome(instruction=write.id, reason=Reason.NOT_LEADER, detail="the lease is no longer surely ours")
+            return _not_leader(write)
         try:
             return await self._do(write)
         except Throttled as error:
@@ -109,7 +109,7 @@ class Act:
             case PausePdScheduler(cluster=cluster, name=name, seconds=seconds):
                 return await self._pd(write, cluster, lambda pd: pd.pause_scheduler(name, seconds))
             case CancelPdOperator(cluster=cluster):
-                return await self._pd(write, cluster, lambda pd: _cancel(pd, write))
+                return await self._cancel(write, self._pds.pd(cluster))
             case AddPdOperator():
                 return await self._add_operator(write)
 
@@ -163,6 +163,8 @@ class Act:
 
     async def _edit_taints(self, write: EditTaints) -> Outcome:
         obj = await self._api.get(Kind.NODE, "", write.node)
+        if not self._fence.may_write():
+            return _not_leader(write)  # a read may take longer than the lease allows
         if obj["metadata"]["uid"] != write.uid:
             return msgspec.structs.replace(
                 _done(write, Kind.NODE, obj, "another node has this name"), reason=Reason.CONFLICT
@@ -213,6 +215,18 @@ class Act:
             return _refused(write, Reason.STORE_UNKNOWN, error)
         return Outcome(instruction=write.id, detail=write.why)
 
+    async def _cancel(self, write: CancelPdOperator, pd: PlacementDriver) -> Outcome:
+        """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
+        try:
+            found = await pd.operator(write.region_id)
+        except Unanswered as error:
+            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        if found is None or (found.status, found.desc, found.brief) != ("RUNNING", write.desc, write.brief):
+            return Outcome(instruction=write.id, detail=write.why)
+        if not self._fence.may_write():
+            return _not_leader(write)
+        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id))
+
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
         pd = self._pds.pd(write.cluster)
         try:
@@ -226,11 +240,8 @@ class Act:
         return Outcome(instruction=write.id, detail=write.why)
 
 
-async def _cancel(pd: PlacementDriver, write: CancelPdOperator) -> None:
-    """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
-    found = await pd.operator(write.region_id)
-    if found is not None and (found.status, found.desc, found.brief) == ("RUNNING", write.desc, write.brief):
-        await pd.cancel_operator(write.region_id)
+def _not_leader(write: Write) -> Outcome:
+    return Outcome(instruction=write.id, reason=Reason.NOT_LEADER, detail="the lease is no longer surely ours")
 
 
 def _guarded(write: Patch) -> Json:
@@ -258,13 +269,13 @@ def _wants_something(patch: Mapping[str, Any]) -> bool:
 
 
 def _done(write: Write, kind: Kind, obj: Json, detail: str) -> Outcome:
-    known = kind in KINDS
-    return Outcome(
-        instruction=write.id,
-        detail=detail,
-        kind=kind if known else None,
-        object=project(kind, obj) if known else None,
-    )
+    if kind not in KINDS:
+        return Outcome(instruction=write.id, detail=detail)
+    row = project(kind, obj)
+    if not row.uid:
+        said = f"the answer is no {kind}: nobody knows whether it was written"
+        return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail=said)
+    return Outcome(instruction=write.id, detail=detail, kind=kind, object=row)
 
 
 def _refused(write: Write, reason: Reason, error: PortError, retry_after_s: float = 0.0) -> Outcome:

@@ -4,9 +4,11 @@ The file is YAML (or JSON) with the keys below. The environment spells them `MOO
 or a value of the wrong shape is an error that names the key, where it came from and what would be right.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -17,6 +19,9 @@ from mooring.handoff.policy import HandoffPolicy
 from mooring.home.policy import HomePolicy
 from mooring.mix.policy import MixPolicy
 from mooring.run.features import BadFeatures, parse_features
+from mooring.traffic import live_settings
+from mooring.traffic.config import BadConfig as BadTraffic
+from mooring.traffic.config import parse
 
 
 class BadConfig(ValueError):  # noqa: N818
@@ -69,6 +74,8 @@ SCALARS: Final = tuple(
     if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "traffic"}
 )
 ENVIRONMENT: Final = "MOORING_"
+#: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
+WRITE_S: Final = 2.5
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -100,8 +107,11 @@ def resolve(
     elif isinstance(values.get("features"), dict):
         values["features"], warnings = _features_of_file(values["features"], sources["features"])
     if pd:
-        values["pd"] = {**values.get("pd", {}), **_endpoints(pd)}
-        sources["pd"] = "flag --pd"
+        named = _endpoints(pd)
+        # A file's `pd` of another shape stays as it is, for the conversion below to name.
+        if isinstance(values.setdefault("pd", {}), dict):
+            values["pd"] = {**values["pd"], **named}
+            sources["pd"] = "flag --pd"
     for key in ("lease-s", "renew-s", "retry-s"):
         if isinstance(values.get(key), str):
             number = _number(values[key], key, sources[key])
@@ -174,15 +184,48 @@ def _number(text: str, key: str, source: str) -> float:
 
 
 def _check(config: Config) -> None:
-    if not config.retry_s < config.renew_s < config.lease_s:
+    if not 0 < config.retry_s < config.renew_s < config.lease_s:
         raise BadConfig(
-            f"retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
+            f"0 < retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
             "or two replicas could lead at once"
         )
+    if not config.lease_s - config.renew_s > WRITE_S:
+        raise BadConfig(
+            f"lease-s {config.lease_s:g} − renew-s {config.renew_s:g} must be more than {WRITE_S:g} s: "
+            "a write may take as long, and must have ended before another replica leads"
+        )
+    try:
+        parse(config.traffic, live_settings())
+    except BadTraffic as error:
+        raise BadConfig(f"traffic: {error}") from None
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
         host_port(getattr(config, key.replace("-", "_")), key)
+    if not is_namespace(config.namespace):
+        raise BadConfig(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
+    if config.sabakan_url:
+        _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")
+    if config.webhook_url:
+        _url(config.webhook_url, "webhook-url", ("https",), "https://127.0.0.1:9443")
+    for cluster, urls in config.pd.items():
+        for url in urls:
+            _url(url, f"pd of {cluster}", ("http", "https"), "http://127.0.0.1:2379")
+
+
+def is_namespace(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", name) is not None
+
+
+def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good:
+        wanted = "an https://" if schemes == ("https",) else "an http:// or https://"
+        raise BadConfig(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
 
 
 def host_port(address: str, key: str) -> tuple[str, int]:

@@ -59,6 +59,7 @@ class Keeper:
         #: The Secret's resourceVersion, and until when what it holds needs no checking.
         self._checked: tuple[str, float] | None = None
         self._installed = False
+        self._namespace_uid = ""
         self._nudge = asyncio.Event()
 
     @property
@@ -79,14 +80,17 @@ class Keeper:
 
     async def run(self) -> None:
         while True:
-            pause: float | None = EVERY_S
+            failed = False
             try:
                 await self.turn()
             except PortError as error:
                 log.warning("webhook.keep", error=str(error))
-                pause = AGAIN_S
+                failed = True
+            pause: float | None = EVERY_S
             if not self._serves:
-                pause = None  # until we lead (again)
+                pause = AGAIN_S if failed else None  # until we lead (again)
+            elif failed and self._front.loaded:
+                pause = AGAIN_S
             elif not self._front.loaded or (self._leads() and not self._installed):
                 pause = AT_FIRST_S
             await first_of(self._nudge.wait(), None if pause is None else self._clock.sleep(pause))
@@ -128,9 +132,16 @@ class Keeper:
             log.info("webhook.certificates", loaded=True, authorities=len(material.authorities))
 
     async def _install(self, material: Material) -> None:
-        for what in await install(self._api, configurations(self._address, material.bundle)):
+        for what in await install(self._api, await self._wanted(material)):
             log.info("webhook.installed", what=what)
         self._installed = True
+
+    async def _wanted(self, material: Material) -> dict[Kind, Json]:
+        if not self._namespace_uid:
+            with contextlib.suppress(PortError):
+                found = await self._api.get(Kind.NAMESPACE, "", self._address.namespace)
+                self._namespace_uid = str(found["metadata"]["uid"])
+        return configurations(self._address, material.bundle, self._namespace_uid)
 
     # ── The Secret ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,27 +154,41 @@ class Keeper:
     async def _keep(self, secret: Json | None, material: Material | None) -> None:
         """First the configurations trust what is served, then the next step is taken, then they trust that too."""
         serving = self._front.material
+        trouble: PortError | None = None
         try:
-            if serving is not None and not await stand(self._api, configurations(self._address, serving.bundle)):
+            if serving is not None and not await stand(self._api, await self._wanted(serving)):
                 self._installed = False
                 if secret is not None and material == serving:
                     secret, material = await self._counted_anew(secret, serving)
                 await self._install(serving)
-            if secret is not None and self._at_rest(secret):
-                self._installed = True
-                return
-            now = self._clock.now()
-            following = advance(material, self._address.names(), now, serving)
-            if following is not material:
-                await self._write(secret, following)
-                self._use(following)
-                await self._install(following)
-            elif secret is not None and len(following.authorities) == 1:
-                # At rest: verifying signatures anew at every look would cost more than everything else here.
-                self._checked = (secret["metadata"]["resourceVersion"], now + AT_REST_S)
-            self._installed = True
         except (Conflict, AlreadyExists, NotFound):
             return  # somebody was faster; the next look sees it
+        except PortError as error:
+            # They cannot be told: no step that they must know of is taken, but a leaf is renewed before it runs out.
+            trouble = error
+            material = msgspec.structs.replace(material, since=self._clock.now()) if material is not None else None
+        if trouble is None and secret is not None and self._at_rest(secret):
+            self._installed = True
+            return
+        await self._advance(secret, material, serving)
+        if trouble is not None:
+            raise trouble
+        self._installed = True
+
+    async def _advance(self, secret: Json | None, material: Material | None, serving: Material | None) -> None:
+        now = self._clock.now()
+        following = advance(material, self._address.names(), now, serving)
+        if following is material:
+            if secret is not None and len(following.authorities) == 1:
+                # At rest: verifying signatures anew at every look would cost more than everything else here.
+                self._checked = (secret["metadata"]["resourceVersion"], now + AT_REST_S)
+            return
+        try:
+            await self._write(secret, following)
+        except (Conflict, AlreadyExists, NotFound):
+            return  # somebody was faster; the next look sees it
+        self._use(following)
+        await self._install(following)
 
     def _at_rest(self, secret: Json) -> bool:
         if self._checked is None:

@@ -16,6 +16,8 @@ HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
 #: Where we go: DNS, API servers, PD, sabakan, the other replica.
 EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
 USER: Final = 65532
+#: The kinds that say who we are and what we may do.
+RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
 Json = dict[str, Any]
 
@@ -128,6 +130,8 @@ def _deployment(install: Install) -> Json:
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
+        # API servers hear a little late that a pod goes: meanwhile it serves as before.
+        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -141,7 +145,7 @@ def _deployment(install: Install) -> Json:
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "priorityClassName": NAME,
-        # SIGTERM: nothing new is begun, the lease is given back within 10 s.
+        # After those 5 s SIGTERM: nothing new is begun, the lease is given back within 10 s.
         "terminationGracePeriodSeconds": 20,
         "securityContext": {
             "runAsNonRoot": True,
@@ -175,9 +179,7 @@ def _deployment(install: Install) -> Json:
 
 def _service(install: Install, name: str, ports: dict[str, tuple[int, str]]) -> Json:
     listed = [{"name": n, "port": port, "targetPort": target} for n, (port, target) in ports.items()]
-    # The webhook answers while its replica still syncs (it admits unchanged), so that nobody waits for a time-out.
-    more = {"publishNotReadyAddresses": True} if name.endswith("webhook") else {}
-    return _object("v1", "Service", install, name=name, spec={"selector": labels(), "ports": listed, **more})
+    return _object("v1", "Service", install, name=name, spec={"selector": labels(), "ports": listed})
 
 
 def _network_policy(install: Install) -> Json:

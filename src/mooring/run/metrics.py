@@ -4,13 +4,13 @@ A reader that asks for a series before anything happened finds it at 0: those wi
 at the start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol, runtime_checkable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from mooring.engine.engine import Engine
-from mooring.model.reasons import Reason, State
+from mooring.model.reasons import HELD_REASONS, Reason, State
 from mooring.traffic.why import why_all
 
 #: name → (help, label names)
@@ -23,7 +23,10 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_story_entries_total": ("What happened, by verb", ("verb",)),
 }
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "mooring_operators_waiting": ("Operators that wait, by the one reason that counts", ("source", "state", "reason")),
+    "mooring_operators_waiting": (
+        "What waits in the queue, or is held until a person acts, by the one reason that counts",
+        ("source", "state", "reason"),
+    ),
     "mooring_needs_you": ("Operators and objects that are held until a person acts", ()),
     "mooring_deadlines_at_risk": ("Operators that still wait with less than a minute to their deadline", ()),
     "mooring_operators_running": ("Operators that run", ("source",)),
@@ -48,7 +51,7 @@ HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
     ),
     "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
 }
-#: Why something in the queue waits; created at 0 for every source.
+#: Why something in the queue waits; created at 0 for every source, as are the reasons why one is held.
 WAITING_REASONS: Final = (Reason.TARGET_FULL, Reason.BEHIND, Reason.FACT, Reason.NOT_SYNCED)
 AT_RISK_S: Final = 60.0
 SOURCES: Final = (
@@ -64,6 +67,9 @@ SOURCES: Final = (
     "spot",
     "fleet",
 )
+
+# A scrape holds the names of the tables above and no others: not when each series was created, a series more for each.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @runtime_checkable
@@ -88,7 +94,10 @@ class Metrics:
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
         self._waiting_series: set[tuple[str, str, str]] = {
-            (source, "waits", str(reason)) for source in SOURCES for reason in WAITING_REASONS
+            (source, str(state), str(reason))
+            for source in SOURCES
+            for state, reasons in ((State.WAITS, WAITING_REASONS), (State.HELD, HELD_REASONS))
+            for reason in reasons
         }
         for series in self._waiting_series:
             self._gauges["mooring_operators_waiting"].labels(*series)
@@ -113,19 +122,19 @@ class Metrics:
         running = dict.fromkeys(SOURCES, 0)
         for operator_id, why in why_all(engine.queue).items():
             found = engine.queue.get(operator_id)
-            series = (found.source if found is not None else "", "waits", str(why.reason))
+            series = (found.source if found is not None else "", str(State.WAITS), str(why.reason))
             waiting[series] = waiting.get(series, 0) + 1
         for one in engine.running.values():
             running[one.operator.source] = running.get(one.operator.source, 0) + 1
+        for series in _held(engine):
+            waiting[series] = waiting.get(series, 0) + 1
         # A series once told is told at 0 afterwards, never dropped: an alert must be able to end.
         self._waiting_series.update(waiting)
         for (source, state, reason), count in waiting.items():
             self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
         for source, count in running.items():
             self.gauge("mooring_operators_running", {"source": source}, count)
-        held = sum(r.waits is not None and r.waits.state == State.HELD for r in engine.running.values())
-        held += sum(verdict.state == State.HELD for verdict in engine.verdicts.values())
-        self.gauge("mooring_needs_you", {}, held)
+        self.gauge("mooring_needs_you", {}, sum(1 for _ in _held(engine)))
         late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
         self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
         self._look_at_fleet(engine)
@@ -148,3 +157,13 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def _held(engine: Engine) -> Iterator[tuple[str, str, str]]:
+    """Source, state and reason of whatever a person must act on: operators on their way, and what was not begun."""
+    for running in engine.running.values():
+        if running.waits is not None and running.waits.state == State.HELD:
+            yield running.operator.source, str(State.HELD), str(running.waits.reason)
+    for (capability, _), verdict in engine.verdicts.items():
+        if verdict.state == State.HELD:
+            yield capability, str(State.HELD), str(verdict.reason)

@@ -42,7 +42,7 @@ class SettingsRegistry:
         if variables is None and data.get(settings.VARIABLES):
             try:
                 variables = msgspec.json.decode(data[settings.VARIABLES], type=dict[str, Any] | None)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise Refused(f"{settings.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
         return await (await self._registry(data.get(settings.URL) or self._url)).machines(variables)
 

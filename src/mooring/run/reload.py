@@ -42,6 +42,11 @@ class Reloader:
         self._said = ""
         if resolved.config == self._current:
             return
+        try:
+            waiting = await self._apply(resolved.config)
+        except (OSError, ValueError) as error:
+            # Read well, and yet it cannot be (an address in use, say): tried again at the next look.
+            log.warning("config.not-taken", error=str(error), running="with the settings before")
+            return
         before, self._current = self._current, resolved.config
-        waiting = await self._apply(resolved.config)
         log.info("config.taken", features=sorted(resolved.config.on()), were=sorted(before.on()), needs_restart=waiting)

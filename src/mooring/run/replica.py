@@ -162,12 +162,13 @@ class Replica:
 
     def apply(self, config: Config) -> list[str]:
         """Take over what may change while running; answers with the keys that need a restart."""
+        settings = parse(config.traffic, live_settings())  # first: should it be wrong, nothing has changed
         old, self.config = self.config, config
         if config.on() != old.on():
             self.shell.switch(config.on())
             self.keeper.serve(on="mix" in config.on())
         if config.traffic != old.traffic:
-            self.shell.tell(Retuned(parse(config.traffic, live_settings())))
+            self.shell.tell(Retuned(settings))
         changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
         return [name.replace("_", "-") for name in changed if name not in {"features", "traffic"}]
 

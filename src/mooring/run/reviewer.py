@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from mooring.mix.admission import Admission, Decision, Wait
+from mooring.mix.affinity import PodRules
 from mooring.mix.reviews import PodRequest, WorkloadObject, allowed, denied, pod_request, workload_request
 from mooring.mix.validation import Draft, judge
 from mooring.model.cluster import NO_LABELS, Key
@@ -131,8 +132,8 @@ class Reviewer:
                 return allowed(request.uid)
             kind = request.kind.kind
             before = None if request.old_object is None else _draft(kind, request.old_object)
-            default = self.admission.policy.deployment_target
-            judged = judge(_draft(kind, request.object), before, default)
+            policy = self.admission.policy
+            judged = judge(_draft(kind, request.object), before, policy.deployment_target, policy.capacity)
         except Exception:
             log.exception("validation.failed", uid=request.uid)
             return allowed(request.uid, warnings=("mooring could not check the vacant.io labels; see its log",))
@@ -161,11 +162,14 @@ async def first_of(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any] | None
 
 def _draft(kind: str, found: WorkloadObject) -> Draft:
     spec = found.spec
-    template = spec.template.metadata if spec is not None and spec.template is not None else None
+    template = spec.template if spec is not None else None
+    labels = template.metadata.labels if template is not None and template.metadata is not None else None
     return Draft(
         kind,
         found.metadata.labels or NO_LABELS,
         found.metadata.annotations or NO_LABELS,
         1 if spec is None or spec.replicas is None else spec.replicas,
-        (template.labels if template is not None else None) or NO_LABELS,
+        labels or NO_LABELS,
+        (template.spec if template is not None else None) or PodRules(),
+        spec.strategy.type if spec is not None and spec.strategy is not None else "",
     )

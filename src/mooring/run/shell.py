@@ -237,6 +237,9 @@ class Shell:
                 regions = tuple(await pd.regions())
         except PortError as error:
             reason, detail = Reason.PD_UNREACHABLE, str(error)
+        except Exception as error:
+            log.exception("pd.regions-failed", cluster=str(look.cluster))
+            reason, detail = Reason.FAILED, f"{type(error).__name__}: {error}"
         else:
             self.tell(RegionsSeen(look.cluster, regions, began, look.region_ids))
         self.tell(Outcome(instruction=look.id, reason=reason, detail=detail, looked=True))
@@ -250,5 +253,9 @@ class Shell:
             machines = await self._registry.machines()
         except PortError as error:
             self.tell(MachinesLost(str(error), began))
+        except Exception as error:
+            # A defect of ours costs this look; without an answer nobody would ever ask again.
+            log.exception("machines.look-failed")
+            self.tell(MachinesLost(f"{type(error).__name__}: {error}", began))
         else:
             self.tell(MachinesSeen(tuple(machines), began))

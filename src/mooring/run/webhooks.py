@@ -3,7 +3,8 @@
 Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer mends
 what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so that the
 API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes them away
-when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL.
+when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL. They belong to our
+namespace: whoever deletes that and forgets about them has them collected.
 """
 
 import base64
@@ -58,8 +59,9 @@ class Address(msgspec.Struct, frozen=True):
         return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
 
 
-def configurations(address: Address, ca_bundle: bytes) -> dict[Kind, Json]:
-    """Both of them, complete."""
+def configurations(address: Address, ca_bundle: bytes, namespace_uid: str = "") -> dict[Kind, Json]:
+    """Both of them, complete. `namespace_uid`: of our own namespace; "" where it is not known."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "name": address.namespace, "uid": namespace_uid}
     elsewhere = {
         "matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [address.namespace, "kube-system"]}
@@ -92,7 +94,8 @@ def configurations(address: Address, ca_bundle: bytes) -> dict[Kind, Json]:
         kind: {
             "apiVersion": RESOURCES[kind].api_version,
             "kind": kind.value,
-            "metadata": {"name": NAME, "labels": dict(LABELS)},
+            "metadata": {"name": NAME, "labels": dict(LABELS)}
+            | ({"ownerReferences": [namespace]} if namespace_uid else {}),
             "webhooks": [webhook],
         }
         for kind, webhook in ((Kind.MUTATING_WEBHOOK, pods), (Kind.VALIDATING_WEBHOOK, workloads))
@@ -116,7 +119,7 @@ async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
             current = await api.get(kind, "", NAME)
         except NotFound:
             return False
-        if current.get("webhooks") != _as_it_should_be(configuration, current):
+        if current != _as_it_should_be(configuration, current):
             return False
     return True
 
@@ -136,11 +139,11 @@ async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
                 await api.create(kind, configuration)
                 return f"create {kind}"
             continue
-        webhooks = _as_it_should_be(configuration, current)
-        if current.get("webhooks") == webhooks:
+        following = _as_it_should_be(configuration, current)
+        if current == following:
             return ""
         with contextlib.suppress(Conflict, NotFound):
-            await api.replace(kind, current | {"webhooks": webhooks})
+            await api.replace(kind, following)
             return f"replace {kind}"
     return ""
 
@@ -169,8 +172,11 @@ def _leads_to(configuration: Json, address: Address) -> bool:
     return any(w.get("clientConfig", {}).get("url", "").startswith(base) for w in configuration.get("webhooks") or ())
 
 
-def _as_it_should_be(configuration: Json, current: Json) -> list[Json]:
-    return [_keep_bundle(webhook, current) for webhook in configuration["webhooks"]]
+def _as_it_should_be(configuration: Json, current: Json) -> Json:
+    """What is there, with our webhooks in it, and ours."""
+    owners = configuration["metadata"].get("ownerReferences") or current["metadata"].get("ownerReferences")
+    metadata = current["metadata"] | ({"ownerReferences": owners} if owners else {})
+    return current | {"metadata": metadata, "webhooks": [_keep_bundle(w, current) for w in configuration["webhooks"]]}
 
 
 def _keep_bundle(webhook: Json, current: Json) -> Json:

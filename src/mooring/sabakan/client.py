@@ -126,7 +126,7 @@ class Sabakan:
         """GraphQL's errors first: they say more than the status."""
         try:
             errors = _errors.decode(body).errors
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             errors = None
         if errors:
             raise self._graphql_error(status, errors)

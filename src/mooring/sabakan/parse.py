@@ -111,7 +111,7 @@ def read_machines(
             if answer.data is None:
                 raise InvalidMachines('$.data: is missing; {"data": {"searchMachines": […]}} or a bare list is wanted')
             found = answer.data.search_machines
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMachines(_explain(str(error))) from None
     yield
     reader = _Reader(received_at, before)
@@ -120,7 +120,7 @@ def read_machines(
         for start in range(0, len(found), _SLICE):
             machines += reader.machines(found[start : start + _SLICE])
             yield
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise InvalidMachines(_bad_labels(found, prefix)) from None
     problems = list(reader.problems(found, machines, prefix)) if reader.doubtful else []
     problems += _twice(machines)
@@ -135,7 +135,7 @@ def _bad_labels(found: list[_Machine], prefix: str) -> str:
     for index, raw in enumerate(found):
         try:
             _labels.decode(raw.spec.labels)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             said, _, place = str(error).partition(" - at `")
             return f"{prefix}[{index}].spec.labels{place.rstrip('`').lstrip('$')}: {said}"
     return f"{prefix}: labels that cannot be read"

@@ -65,7 +65,11 @@ class ExtenderPages:
         return _sentence(404, f"no verb at {request.path}; there are {known}")
 
     async def _answer(self, request: web.Request, verb: str, decide: Callable[[bytes], Answer]) -> web.Response:
-        body = await self._read(request)
+        try:
+            body = await self._read(request)
+        except web.RequestPayloadError as error:
+            self._count(COUNTER, {"verb": verb, "reason": "invalid"})
+            return _sentence(400, f"the body cannot be read: {' '.join(str(error).split())}; plain JSON is wanted")
         if body is None:
             self._count(COUNTER, {"verb": verb, "reason": "too-large"})
             return _sentence(413, f"the request is larger than {self._limit // MIB} MB; raise home.body-limit-mb")

@@ -6,8 +6,10 @@ What is large is summed up here; the rest of a list is fetched page by page.
 """
 
 import asyncio
+import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +20,13 @@ from mooring.engine.story import Entry
 from mooring.model.cluster import Node
 from mooring.run.replica import Replica
 from mooring.serve import pagerows as rows
-from mooring.traffic.why import Why, why_all
+from mooring.serve.queuerows import counts, row, standings
 
 log = structlog.get_logger()
 
 PAGE: Final = 200
 NODES_PER_SLICE: Final = 250
-PODS_PER_SLICE: Final = 20_000
+PODS_PER_SLICE: Final = 10_000
 #: A row counts the pods of its node, by workload.
 ROWS_PER_SLICE: Final = 10
 #: Above this many nodes they are walked at every fourth tick only.
@@ -32,6 +34,7 @@ MANY_NODES: Final = 1000
 BUCKET_S: Final = 300.0
 BUCKETS: Final = 12
 DAY_S: Final = 86_400.0
+DIGITS: Final = re.compile(r"\d+")
 
 
 class Table(msgspec.Struct):
@@ -61,6 +64,8 @@ class Framer:
         self._racks = Table()
         #: Every node by name, those with news first: for pages of the whole list.
         self.node_names: list[str] = []
+        #: Every rack, those with news first.
+        self.all_racks: list[rows.RackRow] = []
 
     def listen(self) -> None:
         """Take in what is new in the story; called at every tick, watched or not."""
@@ -82,9 +87,10 @@ class Framer:
         if replica is None:
             return None
         engine, now = replica.engine, replica.shell.now()
-        reasons = why_all(engine.queue)
-        queue = _queue(engine, reasons)
-        stores = _stores(engine, reasons)
+        queue = _queue(engine)
+        await asyncio.sleep(0)
+        stores = _stores(engine)
+        await asyncio.sleep(0)
         if self._tick % 4 == 0 or len(self.node_names) < MANY_NODES:
             await self._walk(replica)
         self._tick += 1
@@ -123,19 +129,23 @@ class Framer:
                 unplaced += 1
             if number % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        news.sort(key=lambda n: (n.ready == "True", n.name))
+        await asyncio.sleep(0)
+        news.sort(key=lambda n: (n.ready == "True", by_number(n.name)))
         shown: dict[str, Any] = {}
         for number, node in enumerate(news[:PAGE], 1):
             shown[node.name] = whole(lambda n=node: rows.node_row(world, n), node.name)  # type: ignore[misc]
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": unplaced, "quiet": len(quiet)})
-        self.node_names = [n.name for n in news] + sorted(quiet)
+        await asyncio.sleep(0)
+        self.node_names = [n.name for n in news] + sorted(quiet, key=by_number)
+        await asyncio.sleep(0)
         machines = world.machines()
         racks = rows.rack_rows(rows.machine_states(machines, at_address) if machines else states)
         loud = [r for r in racks if r.glyphs]
-        page = (loud + [r for r in racks if not r.glyphs])[:PAGE]
-        self._racks = Table({r.id: r for r in page}, len(racks), {"quiet": len(racks) - len(loud)})
+        self.all_racks = loud + [r for r in racks if not r.glyphs]
+        page = {r.id: r for r in self.all_racks[:PAGE]}
+        self._racks = Table(page, len(racks), {"quiet": len(racks) - len(loud)})
 
 
 class Chronicle:
@@ -181,7 +191,7 @@ class Chronicle:
             str(number): {
                 "id": str(number),
                 "at": e.at,
-                "op": e.subjects[0].removeprefix("operator/") if e.subjects else "",
+                "op": e.subjects[0].removeprefix("operator/") if e.subjects and e.subjects[0].startswith("op") else "",
                 "verb": e.verb,
                 "source": e.source,
                 "reason": e.reason,
@@ -193,6 +203,12 @@ class Chronicle:
         }
 
 
+@lru_cache(maxsize=20_000)
+def by_number(name: str) -> str:
+    """A key that puts n2 before n10."""
+    return DIGITS.sub(lambda digits: digits[0].zfill(6), name)
+
+
 def whole(make: Callable[[], Any], row_id: str) -> Any:
     """One bad row shows a question mark; it never breaks the page."""
     try:
@@ -202,58 +218,43 @@ def whole(make: Callable[[], Any], row_id: str) -> Any:
         return {"id": row_id, "state": "?"}
 
 
-def _queue(engine: Engine, reasons: Mapping[str, Why]) -> Table:
-    made: list[tuple[str, Any]] = []
-    for (capability, key), verdict in sorted(engine.verdicts.items()):
-        if verdict.state in {"held", "refused"}:
-            row_id = f"{capability}:{key}"
-            made.append((row_id, whole(lambda c=capability, k=key, v=verdict: rows.verdict_row(c, k, v), row_id)))  # type: ignore[misc]
-    for running in list(engine.running.values()):
-        row_id = running.operator.id
-        made.append((row_id, whole(lambda r=running: rows.running_row(r), row_id)))  # type: ignore[misc]
-    for row_id in engine.queue.waiting:
-        operator = engine.waiting.get(row_id)
-        if operator is not None:
-            since = _queued_at(engine, row_id)
-            made.append((row_id, whole(lambda o=operator, s=since: rows.waiting_row(o, reasons.get(o.id), s), row_id)))  # type: ignore[misc]
-    made.sort(key=lambda pair: _rank(pair[1]))
-    states = Counter(_state(row) for _, row in made)
-    return Table(dict(made[:PAGE]), len(made), dict(states))
+def _queue(engine: Engine) -> Table:
+    found = standings(engine)
+    shown = {
+        one.id: whole(lambda o=one: row(engine, o, engine.queue.why(o.id)), one.id)  # type: ignore[misc]
+        for one in found[:PAGE]
+    }
+    return Table(shown, len(found), counts(found))
 
 
-def _queued_at(engine: Engine, operator_id: str) -> float | None:
-    return next((e.at for e in engine.story.of(f"operator/{operator_id}") if e.verb == "queued"), None)
-
-
-def _state(row: Any) -> str:
-    return str(row["state"] if isinstance(row, dict) else row.state)
-
-
-def _rank(row: Any) -> int:
-    return {"held": 0, "refused": 1, "?": 1, "runs": 2}.get(_state(row), 3)
-
-
-def _stores(engine: Engine, reasons: Mapping[str, Why]) -> Table:
+def all_stores(engine: Engine) -> list[Any]:
+    """Every store, the fullest first."""
     world = engine.world
     waiting: dict[str, list[str]] = {}
     reserved: Counter[str] = Counter()
-    for why in reasons.values():
-        operator = engine.waiting.get(why.id)
-        for target, cost in (operator.cost if operator is not None else {}).items():
-            waiting.setdefault(target, []).append(why.id)
-            if not why.parked:
-                reserved[target] += cost
+    for entry in engine.queue.waiting_entries():
+        for target, cost in entry.op.cost.items():
+            if target.startswith("store/"):
+                waiting.setdefault(target, []).append(entry.op.id)
+                if not entry.parked:
+                    reserved[target] += cost
     found: list[Any] = []
     for tc in sorted(world.tidb_clusters(), key=lambda t: t.key):
         view = world.pd(tc.key)
+        pods = {pod.name: pod for pod in world.tidb_pods(tc.key, "tikv")}
         for store in view.stores if view is not None else ():
             if store.state != "Tombstone":
                 made = whole(
-                    lambda t=tc, s=store: rows.store_row(engine, t, s, waiting, reserved),  # type: ignore[misc]
+                    lambda t=tc, s=store, p=pods: rows.store_row(engine, t, s, p.get(s.pod_name), waiting, reserved),  # type: ignore[misc]
                     f"{tc.key}/{store.id}",
                 )
                 found.append(made)
     found.sort(key=_fullness)
+    return found
+
+
+def _stores(engine: Engine) -> Table:
+    found, world = all_stores(engine), engine.world
     page = {(r["id"] if isinstance(r, dict) else r.id): r for r in found[:PAGE]}
     lost = {str(tc.key): words for tc in world.tidb_clusters() if (words := world.pd_lost(tc.key))}
     return Table(page, len(found), {"lost": lost})
@@ -278,10 +279,11 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
     held = queue.sums.get("held", 0)
-    needs = ""
+    needs, since, deadline = "", None, None
     if held and isinstance(first, rows.QueueRow):
         who = f"op {first.op} held" if first.op else f"{first.what} held"
         needs = f"{who}: {first.waits or first.detail}"
+        since, deadline = first.since, first.deadline
     return {
         "identity": replica.identity,
         "leader": replica.elector.holder or "",
@@ -293,6 +295,8 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
         "silent_s": silent_s(replica),
         "needs": held,
         "needs_words": needs,
+        "needs_since": since,
+        "needs_until": deadline,
         "waits": queue.sums.get("waits", 0),
         "runs": queue.sums.get("runs", 0),
         "moved": moved,

@@ -43,7 +43,7 @@ class MixPages:
         for place, workload in enumerate(speaking(engine.world)):
             if place % PART == PART - 1:
                 await asyncio.sleep(0)  # admission is on the same loop
-            rows.append(report(mix, workload, engine.world, engine.queue, engine.now))
+            rows.append(report(mix, workload, engine.world, engine.queue, engine.now, engine.running))
         return _json(
             {
                 "on": "mix" in engine.on,
@@ -60,7 +60,7 @@ class MixPages:
         workload = find_workload(name, engine.world)
         if workload is None:
             return _json({"error": f"there is no {name}"}, status=404)
-        found = msgspec.to_builtins(report(mix, workload, engine.world, engine.queue, engine.now))
+        found = msgspec.to_builtins(report(mix, workload, engine.world, engine.queue, engine.now, engine.running))
         return _json({**found, "on": "mix" in engine.on, "leading": engine.deciding})
 
 

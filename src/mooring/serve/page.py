@@ -5,7 +5,6 @@ and connections and nothing else, and the modules set text, never markup. The fi
 served without a token; everything they fetch wants one where the API does.
 """
 
-import asyncio
 from collections.abc import Callable
 from importlib import resources
 from typing import Any, Final
@@ -14,8 +13,9 @@ import msgspec
 from aiohttp import web
 
 from mooring.run.replica import Replica
-from mooring.serve.frames import PAGE, Framer, whole
-from mooring.serve.pagerows import node_row
+from mooring.serve.frames import Framer
+from mooring.serve.lists import PAGED, find, rack_words, row_page
+from mooring.serve.queuerows import standing_words
 from mooring.serve.saying import full_answer, render, unknown
 from mooring.serve.stream import Hub, picture
 
@@ -37,8 +37,9 @@ TYPES: Final = {
     "css": "text/css",
     "svg": "image/svg+xml",
 }
-MOST_FOUND: Final = 50
-PODS_PER_SLICE: Final = 10_000
+#: Longer questions are cut, and a list has no page beyond this many digits.
+MOST_WORDS: Final = 200
+MOST_DIGITS: Final = 9
 
 
 class Page:
@@ -60,7 +61,7 @@ class Page:
                 web.get("/static/{name}", self.file),
                 web.get("/api/v1/stream", self.hub.serve),
                 web.get("/api/v1/frame", self.frame),
-                web.get("/api/v1/nodes", self.nodes),
+                web.get("/api/v1/rows/{view}", self.rows),
                 web.get("/api/v1/find", self.find),
                 web.get("/api/v1/say/{subject:.+}", self.say),
             ]
@@ -94,50 +95,42 @@ class Page:
             raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
         return _json(picture(frame))
 
-    async def nodes(self, request: web.Request) -> web.Response:
-        """One page of all nodes, those with news first: `?offset=400`."""
-        world = self._replica.world
-        framer = self.hub.framer
-        if not framer.node_names:
-            await framer.build()
+    async def rows(self, request: web.Request) -> web.Response:
+        """One page of a whole view, what has news first: `/api/v1/rows/nodes?offset=400&q=rack 12`."""
+        view = request.match_info["view"]
+        if view not in PAGED:
+            raise web.HTTPNotFound(text=f"no list {view!r}; there are {', '.join(PAGED)}\n")
         text = request.query.get("offset", "0")
-        offset = int(text) if text.isdigit() else 0
-        names = framer.node_names[offset : offset + PAGE]
-        found = [node for name in names if (node := world.node(name)) is not None]
-        made = [whole(lambda n=n: node_row(world, n), n.name) for n in found]  # type: ignore[misc]
-        return _json({"offset": offset, "total": len(framer.node_names), "rows": made})
+        offset = int(text) if text.isdigit() and len(text) < MOST_DIGITS else 0
+        return _json(await row_page(self.hub.framer, self._replica, view, offset, _words(request)))
 
     async def find(self, request: web.Request) -> web.Response:
-        """Subjects whose name contains `?q=`: operators, nodes, clusters, pods. In slices: there may be 150,000."""
-        wanted = request.query.get("q", "").strip().lower()
-        found: list[str] = []
-        if wanted:
-            replica = self._replica
-            engine, world = replica.engine, replica.world
-            found += [
-                f"operator/{o.id}" for o in engine.queue.operators() if wanted in f"op {o.id} {o.subject}".lower()
-            ]
-            found += sorted(f"node/{n.name}" for n in world.nodes() if wanted in n.name.lower())[:MOST_FOUND]
-            found += sorted(f"cluster/{t.key}" for t in world.tidb_clusters() if wanted in str(t.key).lower())
-            pods: list[str] = []
-            for number, pod in enumerate(list(world.pods()), 1):
-                if wanted in pod.name.lower() or wanted in f"{pod.namespace}/{pod.name}".lower():
-                    pods.append(f"pod/{pod.namespace}/{pod.name}")
-                    if len(pods) > 20 * MOST_FOUND:
-                        break
-                if number % PODS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
-            found += sorted(pods)
-        return _json({"q": wanted, "found": found[:MOST_FOUND], "more": max(0, len(found) - MOST_FOUND)})
+        """Subjects of `why` whose name contains `?q=`."""
+        wanted = _words(request)
+        found, more = await find(self._replica, wanted)
+        return _json({"q": wanted, "found": found, "more": more})
 
     async def say(self, request: web.Request) -> web.Response:
-        """`why`, in the very words of the command line."""
+        """`why`, in the very words of the command line. Racks, which it does not know, list their machines."""
         subject = request.match_info["subject"]
-        found = await full_answer(self._replica, subject)
+        replica = self._replica
+        if subject.startswith("rack/"):
+            told = rack_words(self.hub.framer, replica, subject.removeprefix("rack/"))
+            return _text(told if told is not None else f"no {subject} is known\n", 200 if told is not None else 404)
+        found = await full_answer(replica, subject)
         if found is None:
-            return web.Response(status=404, text=unknown(self._replica.engine, subject) + "\n")
+            verdict = standing_words(replica.engine, subject)
+            return _text(verdict or unknown(replica.engine, subject) + "\n", 200 if verdict else 404)
         lines = render(msgspec.to_builtins(found), everything="all" in request.query)
-        return web.Response(text="\n".join(lines) + "\n", headers=HEADERS)
+        return _text("\n".join(lines) + "\n", 200)
+
+
+def _words(request: web.Request) -> str:
+    return request.query.get("q", "").strip().lower()[:MOST_WORDS]
+
+
+def _text(text: str, status: int) -> web.Response:
+    return web.Response(text=text, status=status, headers=HEADERS)
 
 
 def _json(value: Any) -> web.Response:

@@ -143,7 +143,7 @@ def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
         state=str(verdict.state),
         source=capability,
         what=key,
-        subject=f"{SUBJECTS.get(capability, 'workload')}/{key}",
+        subject=verdict.subject or f"{SUBJECTS.get(capability, 'workload')}/{key}",
         waits=verdict.detail,
         detail=verdict.remedy,
     )
@@ -158,11 +158,15 @@ def what(operator: Operator) -> str:
 
 
 def store_row(
-    engine: Engine, tc: TidbCluster, store: Store, waiting: Mapping[str, list[str]], reserved: Mapping[str, int]
+    engine: Engine,
+    tc: TidbCluster,
+    store: Store,
+    pod: Pod | None,
+    waiting: Mapping[str, list[str]],
+    reserved: Mapping[str, int],
 ) -> StoreRow:
     world, queue = engine.world, engine.queue
     target = f"store/{tc.key}/{store.id}"
-    pod = next((p for p in world.tidb_pods(tc.key, "tikv") if p.name == store.pod_name), None)
     node = world.node(pod.node) if pod is not None and pod.node else None
     held = [(f"op {op}", amount, "op") for op, amount in queue.holders(target)]
     held += [(fact.text or fact.subject, fact.amount, "fact") for fact in queue.facts(target)]

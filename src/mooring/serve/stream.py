@@ -64,7 +64,13 @@ class Hub:
         if not self.viewers:
             self.framer.listen()
             return
-        self._building = asyncio.get_running_loop().create_task(self.tick(), name="page frame")
+        self._begin()
+
+    def _begin(self) -> asyncio.Task[None]:
+        """The frame that is being built, for everybody who waits for one."""
+        if self._building is None or self._building.done():
+            self._building = asyncio.get_running_loop().create_task(self.tick(), name="page frame")
+        return self._building
 
     async def tick(self) -> None:
         """Build one frame and tell everybody."""
@@ -104,8 +110,8 @@ class Hub:
         await response.prepare(request)
         self.viewers += 1
         try:
-            if self.viewers == 1 or self._frame is None:
-                await self.tick()
+            if self._frame is None:
+                await asyncio.shield(self._begin())
             seen = -1
             while not self._closing:
                 if self._frame is not None and seen != self.seq:
@@ -118,6 +124,8 @@ class Hub:
             pass  # the viewer has left
         finally:
             self.viewers -= 1
+            if not self.viewers:
+                self._frame = None  # whoever comes next shall not begin with an old one
         return response
 
 

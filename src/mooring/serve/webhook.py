@@ -69,6 +69,10 @@ class WebhookPages:
             answer = await review(await request.read())
         except BadReview as error:
             return web.Response(status=400, text=f"{error}\n")
+        except web.RequestPayloadError as error:
+            return web.Response(status=400, text=f"the body cannot be read: {' '.join(str(error).split())}\n")
+        except RecursionError:
+            return web.Response(status=400, text="not an AdmissionReview: it is nested too deep\n")
         took_s = time.perf_counter() - began
         self._reviewer.took(request.path, took_s)
         if took_s > SLOW_S:

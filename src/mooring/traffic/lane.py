@@ -104,7 +104,8 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        return not (self.running or len(self.queue) > self.dead or self.parked or self.facts or self.cooling)
+        """Nothing is charged here and nobody stands here: forgetting it forgets nothing."""
+        return not (self.used or self.running or len(self.queue) > self.dead or self.parked or self.facts)
 
     def waiting(self) -> Iterator[Entry]:
         return (entry for entry in self.queue if entry.state == WAITING)

@@ -24,7 +24,14 @@ KEPT: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.NODE: (*_OURS, "cke.cybozu.com/", "sabakan.cke.cybozu.com/"),
     Kind.DEPLOYMENT: _OURS,
     Kind.STATEFUL_SET: _OURS,
-    Kind.TIDB_CLUSTER: (*_OURS, "pingcap.com/"),
+    # The middle three for `delete-slots`: which members an advanced StatefulSet leaves out.
+    Kind.TIDB_CLUSTER: (
+        *_OURS,
+        "tikv.tidb.pingcap.com/",
+        "tidb.tidb.pingcap.com/",
+        "pd.tidb.pingcap.com/",
+        "pingcap.com/",
+    ),
     # Ours, kept whole but for kubectl's copy of the object.
     Kind.CONFIG_MAP: ("",),
 }

@@ -77,6 +77,15 @@ def test_whose_pods_are_touched(town):
     assert town.decide(town.review(owner)).operations != []
 
 
+def test_a_namesake_of_a_deployment_is_not_waited_for(town):
+    """M1: a ReplicaSet of some other group's "Deployment" is not ours, and its pods are not kept waiting."""
+    foreign = Owner("Deployment", "web", "crd-1", "example.com/v1")
+    town.tell(Seen(Kind.REPLICA_SET, ReplicaSet("default", "web-1", "rs-foreign", "1", foreign, replicas=3)))
+    owner = Owner("ReplicaSet", "web-1", "rs-foreign")
+    decision = town.decide(town.review(owner), patient=True)
+    assert isinstance(decision, Decision) and decision.reason is Reason.NOT_MANAGED
+
+
 def test_not_synced_admits_unchanged(make_town):
     """Availability first: before every kind has been listed, a pod is admitted as it came."""
     town = make_town(synced=False)
@@ -170,8 +179,28 @@ def test_a_replica_set_that_keeps_trying_leaks_nothing(town, classes):
 def test_young_reservations_are_not_reclaimed(town):
     """A scale-up that the watch has not shown looks the same as a retry: nobody's slot is taken in that moment."""
     owner = town.deployment("web", 2, "custom", "1")
-    slots = [town.decide(town.review(owner), patient=True).slot for _ in range(6)]
+    slots = [town.decide(town.review(owner)).slot for _ in range(6)]
     assert slots == list(range(6))
+
+
+def test_a_successor_that_comes_before_the_news_of_its_predecessor_waits_for_it(town, classes):
+    """M4: the ReplicaSet controller saw a pod go before we did: its successor waits for our watch, and takes its place
+    instead of one beyond the last; so does one that comes before the news of a scale-up."""
+    owner = town.deployment("web", 5, "custom", "3")
+    pods = [town.admit(owner) for _ in range(5)]
+    town.show()
+    assert classes(pods) == "OOOss"
+    review = town.review(owner)
+    assert isinstance(town.decide(review, patient=True), Wait)
+    town.terminating(pods[0])
+    decision = town.decide(review, patient=True)
+    assert (decision.slot, decision.node_class) == (0, NodeClass.ON_DEMAND)
+    owner = town.deployment("api", 1, "custom", "1")
+    town.admit(owner)
+    town.show()
+    assert isinstance(town.decide(town.review(owner), patient=True), Wait)
+    town.deployment("api", 2, "custom", "1")
+    assert town.decide(town.review(owner), patient=True).slot == 1
 
 
 def test_stateful_sets_go_by_ordinal(town, classes):

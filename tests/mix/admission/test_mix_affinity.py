@@ -6,7 +6,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.mix.affinity import PREFERRED, REQUIRED, Conflict, PodRules, prefer, require, tolerate
+from mooring.mix.affinity import PREFERRED, REQUIRED, Conflict, PodRules, prefer, require, stays_off_spot, tolerate
 from mooring.mix.patching import entries, pointer
 from mooring.model.capacity import CapacityLabel, CapacityRules, NodeClass
 from mooring.model.cluster import Requirement, SelectorTerm, Toleration
@@ -104,7 +104,7 @@ def applied(spec, operations):
     return jsonpatch.apply_patch({"spec": json.loads(json.dumps(spec))}, json.loads(json.dumps(operations)))["spec"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(spec=specs())
 def test_on_demand_never_widens_and_always_binds(spec):
     """M3: a node that matches afterwards matched before and says on-demand; nothing satisfiable becomes impossible."""
@@ -118,7 +118,7 @@ def test_on_demand_never_widens_and_always_binds(spec):
     assert require(rules_of(after), RULES) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(spec=specs())
 def test_spot_changes_no_requirement(spec):
     """M3: prefer-spot leaves what is required as it was, keeps the user's preferences in order, and is added once."""
@@ -130,6 +130,31 @@ def test_spot_changes_no_requirement(spec):
     assert sum(t["preference"] == {"matchExpressions": [SPOT]} for t in preferred) >= 1
     assert prefer(rules_of(after), RULES, NodeClass.SPOT) == []
     assert {k: v for k, v in after.items() if k != "affinity"} == {k: v for k, v in spec.items() if k != "affinity"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(spec=specs())
+def test_who_is_said_to_stay_off_spot_does(spec):
+    """M9: the warning about rules that exclude spot is never raised where a spot node would do."""
+    if stays_off_spot(rules_of(spec), RULES):
+        spot = [n for n in NODES if n[1].get(CAPACITY) == "spot" and n[1].get("karpenter.sh/capacity-type") == "spot"]
+        assert not [n for n in spot if matches(spec, *n)]
+
+
+def test_rules_that_exclude_spot():
+    """M9: by selector, by every term, by another scheme's label; not by one term of two, nor by a preference."""
+
+    def required(*terms):
+        return PodRules(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}})
+
+    on_demand, zone = {"matchExpressions": [ON_DEMAND]}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    not_spot = {"matchExpressions": [{"key": CAPACITY, "operator": "NotIn", "values": ["spot"]}]}
+    assert stays_off_spot(PodRules(node_selector={CAPACITY: "on-demand"}), RULES)
+    assert stays_off_spot(PodRules(node_selector={"karpenter.sh/capacity-type": "reserved"}), RULES)
+    assert stays_off_spot(required(on_demand), RULES) and stays_off_spot(required(on_demand, not_spot), RULES)
+    assert not stays_off_spot(required(on_demand, zone), RULES)
+    assert not stays_off_spot(PodRules(node_selector={"zone": "a"}), RULES)
+    assert not stays_off_spot(PodRules(), RULES)
 
 
 def test_what_is_written_is_the_designs():
@@ -192,6 +217,7 @@ def test_tolerations_are_appended_once():
         assert tolerate(rules_of(after), wanted) == []
 
 
+@settings(deadline=None)
 @given(
     have=st.one_of(st.none(), st.dictionaries(st.sampled_from(["a/b", "c~d", "~1", "x"]), st.text(max_size=3))),
     want=st.dictionaries(st.sampled_from(["a/b", "c~d", "e~/f"]), st.text(max_size=3)),

@@ -1,12 +1,15 @@
 import msgspec
 import pytest
 
+from mooring.mix.affinity import PodRules
 from mooring.mix.labels import CUSTOM, ENABLED, MODE, Managed, Misconfigured, Unmanaged, parse_share, read
 from mooring.mix.policy import MixPolicy
 from mooring.mix.targets import Mode, Share, Target
 from mooring.mix.validation import Draft, judge
 
 ON = {ENABLED: "true"}
+TO_SPOT = PodRules(node_selector={"node.kubernetes.io/capacity": "spot"})
+TO_ON_DEMAND = PodRules(node_selector={"node.kubernetes.io/capacity": "on-demand"})
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,15 @@ def test_a_change_elsewhere_is_not_refused():
         (Draft("Deployment", ON | {ENABLED + "-modus": "custom"}), "is not known"),
         (Draft("Deployment", ON, {"vacant.io/rebalance": "quick"}), "the only value is fast"),
         (Draft("StatefulSet", ON, {"vacant.io/rebalance": "fast"}), "one by one"),
+        (Draft("Deployment", ON, {"vacant.io/rebalance": "fast"}, strategy="Recreate"), "side by side"),
+        (
+            Draft("StatefulSet", ON, replicas=3, rules=TO_SPOT),
+            "majority-in-on-demand wants 2 of 3 replicas on on-demand, but the template's nodeSelector asks for spot nodes",
+        ),
+        (
+            Draft("StatefulSet", ON, replicas=3, rules=TO_ON_DEMAND),
+            "majority-in-on-demand wants 1 replica on spot, but the template's own node rules exclude spot nodes",
+        ),
     ],
 )
 def test_warnings(draft, says):
@@ -107,6 +119,8 @@ def test_no_warning_without_a_cause():
     """A workload with a floor, and one that has nothing to do with us, are admitted in silence."""
     assert judge(Draft("StatefulSet", ON, replicas=3)).warnings == ()
     assert judge(Draft("Deployment", {"app": "web"})).warnings == ()
+    assert judge(Draft("StatefulSet", ON | {MODE: "all-in-on-demand"}, replicas=3, rules=TO_ON_DEMAND)).warnings == ()
+    assert judge(Draft("Deployment", {ENABLED: "false"}, replicas=3, rules=TO_SPOT)).warnings == ()
 
 
 def test_policy_is_read_strictly():

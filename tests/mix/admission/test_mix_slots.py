@@ -24,7 +24,7 @@ def fill(ledger: Ledger, target: Target, replicas: int) -> None:
         ledger.put(f"{slot}-{len(ledger)}", Place(slot, on_demand))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     moves=st.lists(
         st.one_of(
@@ -57,7 +57,7 @@ def test_ledger_equals_a_plain_count(moves):
                 assert ledger.choose(slot, target, 8) is fresh.choose(slot, target, 8)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     target=st.sampled_from(TARGETS),
     steps=st.lists(st.tuples(st.integers(0, 15), st.lists(st.integers(0, 14), max_size=4)), max_size=20),
@@ -78,7 +78,7 @@ def test_scaling_and_losses_keep_the_split(target, steps):
         assert sorted(ledger.held()) == list(range(replicas))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     old=st.sampled_from(TARGETS),
     new=st.sampled_from(TARGETS),

@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.mix.targets import DEPLOYMENT_DEFAULT, STATEFUL_SET_DEFAULT, Mode, Share, Target, default_target
@@ -40,6 +40,7 @@ def test_every_step_adds_at_most_one():
         assert target.on_demand(k + 1) - target.on_demand(k) in {0, 1}, (target, k)
 
 
+@settings(deadline=None)
 @given(target=targets, replicas=st.integers(0, 200))
 def test_slots_hold_exactly_the_target(target, replicas):
     """M4: slots 0…R−1 contain exactly T(R) on-demand ones, and the sequence says the same."""
@@ -47,6 +48,7 @@ def test_slots_hold_exactly_the_target(target, replicas):
     assert by_slot == target.on_demand(replicas) == target.sequence(replicas).count("O")
 
 
+@settings(deadline=None)
 @given(target=targets, old=st.integers(0, 60), new=st.integers(0, 60))
 def test_floor_holds_through_a_rollout(target, old, new):
     """M5: two revisions side by side never have fewer on-demand replicas than one of their joint size."""

@@ -30,8 +30,16 @@ class Stage:
             if begin:
                 await self.begin()
             await scene(self)
+            self._check()
 
         self.rig.play(whole)
+
+    def _check(self) -> None:
+        """True of every scene: no replica fell over, and nothing of the user's was written (M3, M9)."""
+        for one in self.rig.replicas.values():
+            assert not one.task.done(), f"{one.replica.identity} ended: {one.task}"
+        theirs = {w for w in self.rig.writes if w.split()[1] in {"Deployment", "StatefulSet", "ReplicaSet"}}
+        assert not theirs
 
     async def begin(self) -> None:
         self.rig.start()

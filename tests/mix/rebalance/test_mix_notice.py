@@ -255,6 +255,24 @@ def test_observe_says_what_it_would_do_and_does_nothing():
     Stage(MixPolicy(notice=NoticePolicy(action=OnNotice.OBSERVE)), on_demand=2, spot=1).play(scene)
 
 
+def test_off_hears_nothing_and_rebalances_all_the_same():
+    """B9: mix.notice.action off: no cordon, no verdict, no move off a doomed or silent node; modes are still kept."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot")
+        writes = len(stage.rig.writes)
+        stage.cluster.cloud.notice_all_spot(after_s=600.0)
+        await stage.rig.sleep(30.0)
+        assert stage.rig.writes[writes:] == []
+        leader = stage.rig.leader()
+        assert leader is not None
+        assert not [key for _, key in leader.engine.verdicts if key.startswith("node/")]
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand"] * 2)
+
+    Stage(MixPolicy(notice=NoticePolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scene)
+
+
 def test_the_leaders_of_a_tikv_pod_on_a_doomed_node_leave_before_it():
     """O2, M8: mix never deletes a TiKV pod; it writes the wish with the deadline, and handoff empties its store."""
 

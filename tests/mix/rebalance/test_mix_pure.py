@@ -1,5 +1,6 @@
 """The pure parts: slots, victims, room, notices, memory."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from mooring.mix.room import Room
 from mooring.mix.targets import Mode, Share, Target
 from mooring.model.capacity import CapacityRules, NodeClass
 from mooring.model.cluster import (
+    Claim,
     ConfigMap,
     Key,
     Node,
@@ -26,6 +28,7 @@ from mooring.model.cluster import (
     Requirement,
     SelectorTerm,
     Taint,
+    Volume,
     Workload,
 )
 from mooring.model.events import Listed
@@ -85,6 +88,10 @@ def pod(index: int, capacity: str, slot: int | None = None, *, marked: bool = Tr
     )
 
 
+def with_claim(one: Pod) -> Pod:
+    return msgspec.structs.replace(one, claims=("data",))
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["on-demand", "spot"]), st.one_of(st.none(), st.integers(0, 12)), st.booleans()),
@@ -93,7 +100,7 @@ def pod(index: int, capacity: str, slot: int | None = None, *, marked: bool = Tr
     ),
     TARGETS,
 )
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_mending_gives_every_pod_a_slot_of_its_own_and_then_rests(drawn, target):
     """M5: whatever slots and marks pods had, one round of patches leaves unique slots 0…R−1; a second finds nothing to
     do; and where the count is right, every slot has the class of its sequence."""
@@ -146,7 +153,7 @@ def test_a_deletion_cost_that_somebody_set_himself_stays():
 
 
 @given(st.integers(1, 9), st.integers(0, 9), TARGETS)
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_the_plan_moves_exactly_the_difference(replicas, have, target):
     """M5: |T(R) − a| pods, all of the class that there is too much of."""
     have = min(have, replicas)
@@ -232,6 +239,48 @@ def test_a_pod_tied_to_its_node_by_the_user_has_no_room_elsewhere():
     assert not Room(ROOM.capacity, ROOM.tolerations).fits(mover, NodeClass.SPOT, world, (), NOW)
 
 
+def test_a_node_with_a_replica_that_it_may_not_stand_beside_is_no_room():
+    """M9, M10: required anti-affinity: evicted, the successor would find no node; so nobody is, and the words say why."""
+    apart = {"anti_affinity_keys": ("kubernetes.io/hostname",)}
+    mover, there = pod(0, "spot", 1, **apart), pod(1, "on-demand", 0, **apart)
+    world, _ = town([mover, there], [node("spot0", "spot"), node("on-demand0", "on-demand")])
+    room = Room(ROOM.capacity, ROOM.tolerations)
+    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    lack = room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    assert lack.words == "1 node: 1 with a replica that it may not stand beside"
+    more = [node("spot0", "spot"), node("on-demand0", "on-demand"), node("on-demand1", "on-demand")]
+    world, _ = town([mover, there], more)
+    assert room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+
+
+def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
+    """B3: a zonal volume: on-demand nodes in another zone do not help, and the words say so."""
+    world, _ = town([mover := with_claim(pod(0, "spot", 0))], [node("spot0", "spot"), node("on-demand0", "on-demand")])
+    here = SelectorTerm((Requirement("zone", "In", ("a",)),))
+    world.apply(Listed(Kind.PVC, (Claim("shop", "data", "c1", "1", volume="pv-1"),)))
+    world.apply(Listed(Kind.PV, (Volume("pv-1", "v1", "1", required_terms=(here,)),)))
+    room = Room(ROOM.capacity, ROOM.tolerations)
+    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    assert room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == "1 node: 1 out of reach of its volumes"
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ([], "there is no on-demand node"),
+        ([{"unschedulable": True}, {"ready": "False"}], "2 nodes: 1 cordoned, 1 not Ready"),
+        ([{"taints": (Taint("team", "NoSchedule", "a"),)}], "1 node: 1 with a taint that it does not tolerate"),
+        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 not Ready, 1 full"),
+    ],
+)
+def test_why_there_is_no_room_is_counted(how, says):
+    """M10: as kube-scheduler would say it, so that a person knows which node to look at."""
+    mover = pod(0, "spot", 0, cpu_milli=100)
+    nodes = [node(f"on-demand{i}", "on-demand", **one) for i, one in enumerate(how)]
+    world, _ = town([mover], [node("spot0", "spot"), *nodes])
+    assert Room(ROOM.capacity, ROOM.tolerations).lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == says
+
+
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: f"{d.sign}-{d.key}")
 def test_every_detector_speaks(detector):
     """M8: each sign of the table is seen, with its own time."""
@@ -297,6 +346,13 @@ def test_pauses_double_up_to_half_an_hour():
     """M10: 1, 2, 4 … 30 minutes."""
     pace = RebalancePolicy()
     assert [pace.pause(n) for n in (1, 2, 3, 6, 20)] == [60, 120, 240, 1800, 1800]
+
+
+def test_returns_to_spot_that_fail_become_rare():
+    """M10: 10, 20, 40 minutes … half a day; nothing but money is at stake."""
+    pace = RebalancePolicy()
+    assert [pace.return_after(n) / 60 for n in (0, 1, 2, 6, 7, 99)] == [10, 20, 40, 640, 720, 720]
+    assert RebalancePolicy(return_every_s=86400.0).return_after(3) == 86400.0
 
 
 def test_spot_wins_where_labels_contradict():

@@ -22,7 +22,7 @@ def _report(stage: Stage, name: str):
     assert isinstance(mix, Mix)
     workload = engine.world.workload(Kind.DEPLOYMENT, Key(NAMESPACE, name))
     assert workload is not None
-    return mix, engine, report(mix, workload, engine.world, engine.queue, engine.now)
+    return mix, engine, report(mix, workload, engine.world, engine.queue, engine.now, engine.running)
 
 
 def _builtins(value):

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from chromium import Chromium, NoBrowser, Program, Tab
 from ground import Ground
 
 from mooring.sandbox.paced import run_paced
@@ -59,9 +60,10 @@ class Site:
         """As a server that is killed: every connection ends."""
         await self._runner.cleanup()
 
-    async def come_up(self) -> None:
+    async def come_up(self, token: str = "") -> None:
+        """With a token: as if it did not listen on loopback."""
         rig = self.stage.rig
-        self.app = status_app(lambda: rig.leader() or rig.any())
+        self.app = status_app(lambda: rig.leader() or rig.any(), token=token, on_loopback=not token)
         self._runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -93,3 +95,26 @@ def site() -> Iterator[Site]:
     running = Site().start()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def program() -> Iterator[Program]:
+    try:
+        running = Program()
+    except NoBrowser as error:
+        pytest.fail(str(error))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+async def browser(program) -> AsyncIterator[Chromium]:
+    async with Chromium(program.address) as profile:
+        yield profile
+
+
+@pytest.fixture
+async def tab(browser, site) -> Tab:
+    found = await browser.tab(site.url)
+    await found.until("mooring.page.heard")
+    return found

@@ -1,9 +1,12 @@
 """A small cluster to look at: 24 nodes in three racks, a TidbCluster with its PD, one replica with hand-over on."""
 
+import asyncio
+from typing import Any
+
 from mooring.handoff.policy import HandoffPolicy
 from mooring.rehearse.rig import Rig
 from mooring.run.config import Config
-from mooring.sandbox.clock import Timeline
+from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
 
 
@@ -26,3 +29,19 @@ class Ground:
         cluster.pd["tidb", "demo"].load(300)
         self.rig.start()
         await self.rig.until(self.rig.leads)
+
+
+def on_stage(look: Any) -> Any:
+    """Run `look(stage)` on a small cluster, in virtual time."""
+    stage = Ground(seed=2)
+
+    async def whole_scene():
+        await stage.build()
+        try:
+            return await look(stage)
+        finally:
+            for name in list(stage.rig.replicas):
+                stage.rig.kill(name)
+            await asyncio.sleep(0)
+
+    return run_virtual(whole_scene, stage.cluster.timeline)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from ground import Ground
+from ground import on_stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +19,11 @@ from mooring.handoff.wishes import RESTART
 from mooring.model.cluster import Node
 from mooring.model.kinds import Kind
 from mooring.model.machine import Machine, MachineState
-from mooring.sandbox.clock import run_virtual
+from mooring.run.config import Config
 from mooring.serve import pagerows
 from mooring.serve.frames import Chronicle, Frame, Framer, Table, silent_s, whole
 from mooring.serve.page import POLICY
-from mooring.serve.status import status_app
+from mooring.serve.status import is_loopback, status_app
 from mooring.serve.stream import Hub, difference, picture
 
 STATIC = Path(pagerows.__file__).parent / "static"
@@ -76,22 +76,6 @@ def test_nothing_new_is_a_delta_of_a_few_bytes():
     """While nothing happens a beat goes out, and only a beat."""
     frame = Frame(1.0, {"needs": 0}, {name: Table() for name in VIEWS})
     assert difference(frame, Frame(2.0, {"needs": 0}, {name: Table() for name in VIEWS})) == {"as_of": 2.0}
-
-
-def on_stage(look):
-    """Run `look(stage)` on a small cluster, in virtual time."""
-    stage = Ground(seed=2)
-
-    async def whole_scene():
-        await stage.build()
-        try:
-            return await look(stage)
-        finally:
-            for name in list(stage.rig.replicas):
-                stage.rig.kill(name)
-            await asyncio.sleep(0)
-
-    return run_virtual(whole_scene, stage.cluster.timeline)
 
 
 def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timeline():
@@ -175,6 +159,7 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
 
     class Still(Framer):
         async def build(self):
+            await asyncio.sleep(0.01)
             return Frame(1.0, {"n": hub.built}, {name: Table() for name in VIEWS})
 
     hub = Hub(Still(lambda: None), tick_s=3600)
@@ -182,11 +167,12 @@ async def test_one_frame_a_tick_for_any_number_of_viewers():
     app.add_routes([web.get("/s", hub.serve)])
     app.on_shutdown.append(hub.hang_up)
     async with TestClient(TestServer(app)) as client:
-        streams = [await client.get("/s") for _ in range(10)]
+        streams = await asyncio.gather(*(client.get("/s") for _ in range(10)))
         for stream in streams:
             assert (await stream.content.readline()) == b"event: snapshot\n"
             await stream.content.readuntil(b"\n\n")
         before = hub.built
+        assert before == 1, "all of them came at once, and waited for the same frame"
         for _ in range(3):
             await hub.tick()
             for stream in streams:
@@ -220,10 +206,10 @@ async def test_the_files_are_open_and_what_they_fetch_is_not():
         assert index.status == 200 and index.headers["Content-Security-Policy"] == POLICY
         assert (await client.get("/static/main.js")).status == 200
         assert (await client.get("/static/%2e%2e%2fstatus.py")).status in {401, 404}
-        for path in ("/api/v1/stream", "/api/v1/nodes", "/api/v1/find?q=a", "/api/v1/say/node/a", "/metrics"):
+        for path in ("/api/v1/stream", "/api/v1/rows/nodes", "/api/v1/find?q=a", "/api/v1/say/node/a", "/metrics"):
             assert (await client.get(path)).status == 401, path
         # With the token the guard lets it through; here no replica runs behind it.
-        assert (await client.get("/api/v1/nodes", headers={"Authorization": "Bearer hush"})).status == 503
+        assert (await client.get("/api/v1/rows/nodes", headers={"Authorization": "Bearer hush"})).status == 503
 
 
 async def test_on_loopback_only_this_machine_is_answered():
@@ -252,3 +238,18 @@ def test_cut_off_from_the_api_server_a_frame_says_how_old_its_data_is():
     assert well == 0.0
     assert 29.0 <= early <= 95.0, "at least as old as the outage; a quiet watch may have been silent before it"
     assert late == pytest.approx(early + 20.0, abs=0.5)
+
+
+def test_the_page_and_its_api_can_only_be_read():
+    """Not one route takes anything but GET, and the default address is this machine's own."""
+    app = status_app(lambda: None)
+    assert {route.method for route in app.router.routes()} <= {"GET", "HEAD"}
+    assert is_loopback(Config().listen_http.rpartition(":")[0])
+    assert "'unsafe" not in POLICY and "default-src 'none'" in POLICY and "*" not in POLICY
+
+
+async def test_without_a_token_nobody_off_loopback_is_answered():
+    """Forgetting the token closes the page; it does not open it."""
+    async with TestClient(TestServer(status_app(lambda: None, token="", on_loopback=False))) as client:
+        for given in ("", "Bearer ", "Bearer x"):
+            assert (await client.get("/api/v1/frame", headers={"Authorization": given})).status == 401

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from mooring.kube.api import HttpKubeApi
@@ -102,9 +102,12 @@ async def namespace(api: HttpKubeApi, name: str) -> Finding:
     return well("rights", f"namespace {name} exists")
 
 
-async def rights(api: HttpKubeApi, own: str, features: Iterable[str], account: str) -> list[Finding]:
+async def rights(api: HttpKubeApi, own: str, features: Collection[str], account: str) -> list[Finding]:
     """One line per feature that has all it needs, one finding per right that it lacks."""
     whose = f"serviceaccount {own}/{account}" if account else "you"
+    on = ",".join(f"{name}=true" for name in sorted(features))
+    # All that is on, or the rest would lose its rights; and nothing but rights, or the image would change too.
+    fix = f"mooring manifests --rights --namespace {own}{f' --features {on}' if on else ''} | kubectl apply -f -"
     missing: dict[str, list[Finding]] = {}
     asked: dict[tuple[Any, ...], bool] = {}
     try:
@@ -117,9 +120,6 @@ async def rights(api: HttpKubeApi, own: str, features: Iterable[str], account: s
                 if not asked[key]:
                     where = f"in {own}" if right.own else "in all namespaces"
                     seen = f"{whose} may not {verb} {_spelled(group, resource)} {where}"
-                    fix = f"mooring manifests --features {feature}=true | kubectl apply -f -"
-                    if feature == "core":
-                        fix = "mooring manifests | kubectl apply -f -"
                     lacking.append(ill("rights", "MO202", f"rights of {feature}", seen, fix))
     except PortError as error:
         return [skipped("rights", f"rights of {whose}", str(error))]

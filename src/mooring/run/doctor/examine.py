@@ -1,6 +1,7 @@
 """All checks in order. It goes on after a failure, except where nothing further could be seen."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,9 +11,11 @@ import msgspec
 from mooring.kube.api import HttpKubeApi
 from mooring.model.cluster import Node, Pod
 from mooring.model.kinds import Kind
+from mooring.model.marks import LEAVING
 from mooring.model.tidb import PdView, TidbCluster
 from mooring.ports import Chance, Clock, NotFound, PortError
 from mooring.run.assemble import make_pd
+from mooring.run.begun import begun
 from mooring.run.config import Config, host_port
 from mooring.run.doctor import cluster, fleet, living
 from mooring.run.doctor.finding import Finding, Level, ill, skipped, well
@@ -59,13 +62,14 @@ async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Fin
     async def ask(path: str) -> Any:
         return await _ask(session, patient, path)
 
-    found = await living.answers(ask, patient.server, config.on())
+    found = await living.answers(ask, patient.server, config.on(), config.namespace)
     found.append(await living.leader(patient.api, config.namespace, config.lease_name, patient.clock.now()))
     on = await _features(patient, session)
-    found += await living.webhooks(patient.api, on="mix" in on)
+    found += await living.webhooks(patient.api, config.namespace, on="mix" in on)
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
-    found.append(await living.extender(lambda: _post(session, address), address, on="home" in on))
+    asked = _asked(await ask("/metrics"))
+    found.append(await living.extender(asked, lambda: _probe(session, address), address, on="home" in on))
     found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
     return found
 
@@ -88,14 +92,22 @@ async def _ask(session: aiohttp.ClientSession, patient: Patient, path: str) -> A
         return None
 
 
-async def _post(session: aiohttp.ClientSession, address: str) -> str:
-    """What is wrong with the extender; empty when it answers a question about nothing."""
-    body = {"Pod": {"metadata": {"name": "mooring-doctor", "namespace": "default"}, "spec": {}}, "NodeNames": []}
+async def _probe(session: aiohttp.ClientSession, address: str) -> str:
+    """What is wrong with the extender; empty when it answers. Asked by the wrong method, which it answers with the
+    right one: a question as a scheduler asks it would be counted as one."""
     try:
-        async with session.post(f"{address}/scheduler/filter", json=body) as answer:
-            return "" if answer.status == 200 else f"answered {answer.status}: {(await answer.text())[:120]}"
+        async with session.get(f"{address}/scheduler/filter") as answer:
+            ours = answer.status == 405 and answer.headers.get("Allow") == "POST"
+            return "" if ours else f"answered {answer.status}: {(await answer.text())[:120]}"
     except (aiohttp.ClientError, TimeoutError) as error:
         return str(error) or type(error).__name__
+
+
+def _asked(scrape: Any) -> int | None:
+    """How often schedulers have asked, by the running one's own count."""
+    if not isinstance(scrape, str):
+        return None
+    return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
 
 
 async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]:
@@ -122,14 +134,33 @@ async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]
 
     found = await living.placement_drivers([t for t in clusters if isinstance(t, TidbCluster)], look)
     running: frozenset[str] | None = None
+    on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
             queue = await _ask(session, patient, "/api/v1/queue")
+            on = await _features(patient, session)
         if isinstance(queue, dict):
             running = frozenset(op["id"] for op in queue["running"])
-    some_pods = [p for p in pods if isinstance(p, Pod)]
-    some_nodes = [n for n in nodes if isinstance(n, Node)]
-    return [*found, *living.marks(some_pods, some_nodes, [t for t in clusters if isinstance(t, TidbCluster)], running)]
+    marked = (
+        [p for p in pods if isinstance(p, Pod)],
+        [n for n in nodes if isinstance(n, Node)],
+        [t for t in clusters if isinstance(t, TidbCluster)],
+    )
+    if on is None:  # nobody answers, and nobody said what should be on
+        return [*found, *living.marks(*marked, running)]
+    remains = living.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
+    rest = living.marks(*marked, running, on)
+    return [*found, *remains, *(f for f in rest if f.code or not remains)]
+
+
+async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
+    """Those that exist, when a detached pod asks for one."""
+    if not any(LEAVING in pod.annotations for pod in pods):
+        return set()
+    try:
+        return {one.uid for one in await _all(api, Kind.REPLICA_SET)}
+    except PortError:
+        return set()
 
 
 async def _account(patient: Patient) -> str:

@@ -11,12 +11,16 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.model.tidb import PdView, TidbCluster
 from mooring.ports import NotFound, PortError, Refused
+from mooring.run.begun import Begun, feature_of
 from mooring.run.doctor.finding import Finding, ill, skipped, well
+from mooring.run.features import FEATURES
 from mooring.run.webhooks import NAME as HOOKS
 
 #: Asks a path of the running Mooring: JSON, or None when nobody answers.
 Ask = Callable[[str], Awaitable[Any]]
 
+#: How much of a long list a finding shows.
+SHOWN: Final = 3
 BAD_MODE: Final = "mooring-doctor-asks"
 #: A workload that our validation must refuse: proof that the API server reached us.
 PROBE: Final[Mapping[str, Any]] = {
@@ -32,10 +36,10 @@ PROBE: Final[Mapping[str, Any]] = {
 }
 
 
-async def answers(ask: Ask, server: str, features: frozenset[str]) -> list[Finding]:
+async def answers(ask: Ask, server: str, features: frozenset[str], namespace: str) -> list[Finding]:
     status = await ask("/api/v1/status")
     if status is None:
-        fix = "kubectl -n mooring-system port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
+        fix = f"kubectl -n {namespace} port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
         return [ill("mooring", "MO301", f"Mooring answers at {server}", "nobody answers there", fix)]
     found = [
         well("mooring", f"Mooring answers ({status['identity']}, features: {', '.join(status['features']) or 'none'})")
@@ -75,7 +79,7 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
     return well("mooring", f"{holder} leads")
 
 
-async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
+async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Finding]:
     """Configured, and reached: a workload with a mode that does not exist is offered, dry; we must refuse it."""
     there = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
@@ -88,7 +92,7 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
             return [skipped("webhooks", "webhook configurations", str(error))]
     if not on:
         if there:
-            fix = "mooring cleanup --yes"
+            fix = "mooring cleanup --feature mix --yes   (a leader does it by itself)"
             return [
                 ill(
                     "webhooks",
@@ -101,7 +105,7 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
             ]
         return [well("webhooks", "mix is off, and no webhook is configured")]
     if len(there) < 2:
-        fix = "the leader writes them: kubectl -n mooring-system logs deploy/mooring | grep -i webhook"
+        fix = f"kubectl -n {namespace} logs deploy/mooring | grep -i webhook   (the leader writes them)"
         return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
     found = [well("webhooks", "webhook configurations are there")]
     what = "the API server reaches the webhook"
@@ -114,18 +118,26 @@ async def webhooks(api: HttpKubeApi, *, on: bool) -> list[Finding]:
     except PortError as error:
         return [*found, skipped("webhooks", what, str(error))]
     seen = "a workload with a mode that does not exist was admitted: the call failed, and failurePolicy is Ignore"
-    fix = "kubectl -n mooring-system get endpointslices,networkpolicies; does the API server reach port 9443?"
+    fix = f"kubectl -n {namespace} get endpointslices,networkpolicies   (does the API server reach port 9443?)"
     return [*found, ill("webhooks", "MO402", what, seen, fix)]
 
 
-async def extender(post: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
+async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
+    """Configured and answering. `asked`: how often schedulers have asked the running one, None when nobody can say;
+    that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
     if not on:
         return well("extender", "home is off: no scheduler need ask us")
-    trouble = await post()
+    if asked:
+        return well("extender", f"schedulers ask the extender ({asked} times so far)")
+    trouble = await probe()
     if trouble:
         fix = "mooring run --listen-extender ADDR, and the same address in the scheduler's configuration"
         return ill("extender", "MO501", f"the extender answers at {address}", trouble, fix)
-    return well("extender", f"the extender answers at {address}")
+    if asked is None:
+        return well("extender", f"the extender answers at {address}")
+    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may not come home"
+    fix = "mooring home scheduler-config   (then kube-scheduler --config with what it prints)"
+    return ill("extender", "MO502", "a scheduler asks the extender", seen, fix, warning=True)
 
 
 async def placement_drivers(
@@ -159,17 +171,23 @@ def _wanted(tc: TidbCluster, view: PdView) -> set[int]:
 
 
 def marks(
-    pods: list[Pod], nodes: list[Node], clusters: list[TidbCluster], running: frozenset[str] | None
+    pods: list[Pod],
+    nodes: list[Node],
+    clusters: list[TidbCluster],
+    running: frozenset[str] | None,
+    on: frozenset[str] = frozenset(FEATURES),
 ) -> list[Finding]:
-    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered."""
+    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered. Those of
+    features that are not on are for `remains`."""
     found: list[Finding] = []
     count = 0
     for where, text, many in _marked(pods, nodes, clusters):
         read: Mapping[str, Mark] | None = read_marks(text) if many else _alone(text)
         if read is None:
-            fix = f"kubectl annotate {where}-   (nothing of ours will touch it)"
+            fix = f"{_annotate(where)}-   (nothing of ours will touch it)"
             found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
             continue
+        read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
         count += len(read)
         for mark in read.values():
             if (
@@ -185,6 +203,25 @@ def marks(
     return found or [
         well("marks", f"{count} marks, each of something that runs" if count else "no marks are left behind")
     ]
+
+
+def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
+    """What features that are off have begun: their rights went with them, so nobody ends it but a person."""
+    found = []
+    for feature in sorted({b.feature for b in standing if b.writes} - on):
+        whats = [b.what for b in standing if b.feature == feature and b.writes]
+        more = f" and {len(whats) - SHOWN} more" if len(whats) > SHOWN else ""
+        seen = f"{feature} is off, and this is still to be ended: {'; '.join(whats[:SHOWN])}{more}"
+        fix = f"mooring cleanup --feature {feature} --yes   (or switch {feature} on until it has ended)"
+        found.append(ill("marks", "MO703", f"what {feature} began", seen, fix))
+    return found
+
+
+def _annotate(where: str) -> str:
+    """`pod/shop/web-1 KEY` → `kubectl -n shop annotate pod web-1 KEY`."""
+    what, _, key = where.partition(" ")
+    kind, *namespace, name = what.split("/")
+    return " ".join(["kubectl", *(["-n", *namespace] if namespace else []), "annotate", kind, name, key])
 
 
 def _alone(text: str) -> dict[str, Mark] | None:

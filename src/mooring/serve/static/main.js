@@ -1,26 +1,27 @@
 // The page: draws what the source tells, answers keys, and asks `why`.
 
-import { authorization, Live, Recording } from "./source.js";
+import { ask, Live, Recording } from "./source.js";
 import { empty, VIEWS } from "./state.js";
 import { make, Table, text } from "./table.js";
-import { clock, COLUMNS, sparkline, subject } from "./views.js";
-import { NodePages } from "./pages.js";
+import { COLUMNS, sparkline, subject } from "./views.js";
+import { needed, nothing, pulse, summary } from "./words.js";
+import { Pages } from "./pages.js";
 import { Why } from "./why.js";
 
 const $ = (id) => document.getElementById(id);
-const BADGE_S = 5;
-const GREY_S = 20;
 const SPEAK_EVERY_MS = 10_000;
 
 const page = {
   view: "all", filter: "", paused: false, shown: empty(), latest: empty(), heardAt: performance.now(), heard: false,
-  trouble: "", recording: null, file: "", said: { at: -SPEAK_EVERY_MS, words: "", needs: 0 },
+  trouble: "", recording: null, file: "", said: { at: -SPEAK_EVERY_MS, words: "" },
 };
-const why = new Why($("why"), () => page.recording !== null, () => page.paused);
+const why = new Why($("why"), () => page.recording !== null, () => page.paused, address);
 const tables = {};
-for (const name of VIEWS)
-  tables[name] = new Table($(name), name, COLUMNS[name], (row, from) => open(name, row, from));
-const nodePages = new NodePages(() => draw("nodes"));
+const pages = {};
+for (const name of VIEWS) {
+  tables[name] = new Table($(name), name, COLUMNS[name], (row, from, about) => open(name, row, from, about));
+  if (name !== "timeline") pages[name] = new Pages(name, () => draw(name));
+}
 
 function took(state) {
   page.latest = state;
@@ -41,71 +42,67 @@ function schedule() {
 
 function drawAll() {
   drawHead();
+  drawPulse();
   for (const name of VIEWS) draw(name);
-  why.refresh(page.shown.seq);
-  speak();
+  if (page.heard && !performance.getEntriesByName("first frame").length) performance.mark("first frame");
+  why.refresh();
 }
 
 function draw(name) {
   const table = page.shown.tables[name];
-  const all = name === "nodes" && page.view === "nodes" && !page.filter && !page.recording;
-  if (all) {
-    nodePages.visit(table.total);
-    tables[name].show({ count: table.total, at: (i) => nodePages.at(i), empty: "no nodes" }, page.shown);
+  if (isWhole(name, table)) {
+    const list = pages[name];
+    list.visit(page.filter, table.total, page.paused);
+    tables[name].show({
+      count: list.count, at: (i) => list.at(i), peek: (i) => list.peek(i), find: () => -1, empty: nothing(name, page, table.total),
+    }, page.shown);
   } else {
     let rows = table.order.map((id) => table.rows.get(id)).filter(Boolean);
-    const matching = page.filter ? rows.filter(matches) : rows;
-    const hidden = rows.length - matching.length;
-    rows = matching;
-    const quiet = !page.filter && name === "nodes" && table.total > rows.length;
-    if (quiet) rows = [...rows, { list: true, id: `… ${(table.total - rows.length).toLocaleString("en")} more with no news (3: list)` }];
-    tables[name].show({ count: rows.length, at: (i) => rows[i], empty: nothing(name, hidden) }, page.shown);
+    if (page.filter) rows = rows.filter(matches);
+    else if (name === "nodes" && table.total > rows.length) rows = [...rows, rest(table, rows)];
+    tables[name].show({
+      count: rows.length, at: (i) => rows[i], peek: (i) => rows[i], find: (id) => rows.findIndex((row) => row.id === id),
+      empty: nothing(name, page, table.total),
+    }, page.shown);
   }
-  text($(`${name}-sum`), summary(name, table));
+  text($(`${name}-sum`), summary(name, table, page.view));
   if (name === "timeline") drawBars(table.sums.bars ?? {});
+}
+
+// A view shown alone reaches beyond what a frame carries: the server is asked for the rest, and for what matches.
+function isWhole(name, table) {
+  if (page.view !== name || page.recording || !pages[name]) return false;
+  return name === "nodes" || table.total > table.order.length;
+}
+
+function rest(table, rows) {
+  const count = (table.total - rows.length).toLocaleString("en");
+  return { list: true, id: `… ${count} ${rows.length ? "more " : ""}with no news (${page.recording ? "not in the recording" : "3: list"})` };
 }
 
 function matches(row) {
   return JSON.stringify(row).toLowerCase().includes(page.filter);
 }
 
-function nothing(name, hidden) {
-  if (page.filter) return `nothing here matches “${page.filter}” (${hidden} hidden; Esc clears)`;
-  if (!page.heard) return "waiting for the first frame …";
-  return { queue: "nothing waits and nothing runs", stores: "no stores are known: no TidbCluster, or PD has not answered yet",
-    nodes: "no nodes", racks: "no racks", timeline: "nothing has happened yet" }[name];
-}
-
-function summary(name, table) {
-  const n = (value) => (value ?? 0).toLocaleString("en");
-  if (name === "nodes") {
-    const s = table.sums;
-    const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
-    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)} │ leaving ${n(s.leaving)}${unknown} │ unplaced ${n(s.unplaced)} pods`;
-  }
-  if (name === "stores") {
-    const lost = Object.keys(table.sums.lost ?? {});
-    return `${n(table.total)}, fullest first${lost.length ? ` · PD does not answer: ${lost.join(", ")}` : ""}`;
-  }
-  if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
-  if (name === "timeline") return "newest on top";
-  return table.total > table.order.length ? `${n(table.order.length)} of ${n(table.total)}` : n(table.total);
-}
-
 function drawBars(bars) {
-  const words = Object.entries(bars).map(([source, counts]) => `${source} ${sparkline(counts)}`);
+  const sums = Object.entries(bars).map(([source, counts]) => [source, counts, counts.reduce((a, b) => a + b, 0)]);
+  const words = sums.map(([source, counts, sum]) => `${source} ${sparkline(counts)} ${sum}`);
   text($("bars"), words.length ? `last hour │ ${words.join("  ")}  (each bar 5 min)` : "");
+  text($("bars-words"), words.length ? `begun in the last hour: ${sums.map(([source, , sum]) => `${source} ${sum}`).join(", ")}` : "");
 }
 
 function drawHead() {
   const { head } = page.shown;
   text($("who"), `${head.identity ?? ""} · read-only${head.features?.length ? ` · ${head.features.join(", ")}` : ""}`);
-  text($("needs-count"), head.needs ?? 0);
-  text($("needs-words"), head.needs ? `: ${head.needs_words}` : "");
+  const n = (value) => (value ?? 0).toLocaleString("en");
+  text($("needs-count"), n(head.needs));
+  text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
-  text($("waits"), head.waits ?? 0);
-  text($("runs"), head.runs ?? 0);
-  text($("moved"), head.moved ?? 0);
+  text($("waits"), n(head.waits));
+  text($("runs"), n(head.runs));
+  text($("moved"), n(head.moved));
+  const title = head.needs ? `▲ ${head.needs} · Mooring` : "Mooring";
+  if (document.title !== title) document.title = title;
   const notes = [...(head.not_ready ?? [])];
   if (head.features && !head.deciding && !notes.length) notes.push(head.leading ? "reading marks, not deciding yet" : "a follower: it does not decide");
   if (head.backlog > 1000) notes.push(`${head.backlog.toLocaleString("en")} events behind`);
@@ -113,40 +110,29 @@ function drawHead() {
 }
 
 function drawPulse() {
-  // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
-  const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
-  const age = (performance.now() - page.heardAt) / 1000 + silent;
-  const trouble = page.trouble || (silent ? "Mooring does not hear the API server" : "");
-  const old = age < 10 ? age.toFixed(1) : Math.round(age);
-  const at = clock(page.shown.asOf);
-  const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : "";
-  let state = "live";
-  let words = `LIVE ${at}, ${old} s old${leader}`;
-  if (page.recording) { state = "recording"; words = `RECORDING ${page.file}, ${at}${page.ended ? ", its end" : ""}`; }
-  else if (!page.heard) { state = "connecting"; words = page.trouble ? `not connected: ${page.trouble}` : "connecting …"; }
-  else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${trouble ? `: ${trouble}` : ""}`; }
-  else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old${silent ? `: ${trouble}` : ""}`; }
-  if (page.paused) words = `PAUSED at ${at} · ${words}`;
+  const { state, words } = pulse(page, performance.now());
   text($("pulse"), words);
   $("pulse").dataset.state = page.paused && state === "live" ? "paused" : state;
   document.body.classList.toggle("grey", state === "grey");
+  speak();
 }
 
-// One polite region, at most a sentence per ten seconds.
-function speak(words = "") {
+// One polite region, at most a sentence per ten seconds; what came in between is said as it stands by then.
+function speak() {
   const now = performance.now();
-  const needs = page.shown.head.needs ?? 0;
-  if (!words && needs !== page.said.needs)
-    words = needs ? `${needs} need you: ${page.shown.head.needs_words}` : "nothing needs you any more";
-  if (!words || words === page.said.words || now - page.said.at < SPEAK_EVERY_MS) return;
-  page.said = { at: now, words, needs };
-  text($("live"), words);
+  const { head } = page.shown;
+  let words = head.needs ? `${head.needs} ${head.needs > 1 ? "need" : "needs"} you: ${head.needs_words}` : "nothing needs you";
+  if (document.body.classList.contains("grey")) words = "the data is stale: no news from Mooring";
+  if (!page.heard || words === page.said.words || now - page.said.at < SPEAK_EVERY_MS) return;
+  const calm = page.said.words === "" && words === "nothing needs you"; // the usual is not worth a word
+  page.said = { at: calm ? -SPEAK_EVERY_MS : now, words };
+  if (!calm) text($("live"), words);
 }
 
-function open(view, row, from) {
+function open(view, row, from, about) {
   if (row.list) { go("nodes"); return; }
-  const about = subject(view, row);
-  if (about) why.open(about, row, from);
+  const wanted = about ?? subject(view, row);
+  if (wanted) why.open(wanted, about ? null : row, from);
 }
 
 function go(view) {
@@ -154,14 +140,29 @@ function go(view) {
   document.body.dataset.view = view;
   for (const button of document.querySelectorAll("[data-go]"))
     button.setAttribute("aria-expanded", String(button.dataset.go === view));
+  address("");
   schedule();
   if (view !== "all") requestAnimationFrame(() => requestAnimationFrame(() => tables[view].focus()));
 }
 
+// What is looked at stands in the address, so that it can be sent to somebody.
+function address(about) {
+  const where = about ? `#why/${about}` : page.view === "all" ? "" : `#${page.view}`;
+  history.replaceState(null, "", `${location.pathname}${where}`);
+}
+
+function arrive() {
+  const wanted = new URLSearchParams(`at=${location.hash.slice(1).replaceAll("+", "%2B")}`).get("at");
+  if (VIEWS.includes(wanted)) go(wanted);
+  else if (wanted.startsWith("why/")) why.open(wanted.slice(4), null, null);
+}
+
+function label(id, words) { text($(id).querySelector("span"), words); }
+
 function pause(paused = !page.paused) {
   page.paused = paused;
   $("pause").setAttribute("aria-pressed", String(paused));
-  text($("pause"), paused ? "Space go on" : "Space pause");
+  label("pause", paused ? "go on" : "pause");
   if (page.recording) page.recording.paused = paused;
   if (!paused) page.shown = page.latest;
   drawPulse();
@@ -178,7 +179,7 @@ function find(words) {
   if (!page.filter || page.recording) { found([]); return; }
   asked = setTimeout(async () => {
     const wanted = page.filter;
-    const answer = await fetch(`/api/v1/find?q=${encodeURIComponent(wanted)}`, { headers: authorization() }).catch(() => null);
+    const answer = await ask(`/api/v1/find?q=${encodeURIComponent(wanted)}`).catch(() => null);
     if (answer?.ok && wanted === page.filter) { const data = await answer.json(); found(data.found, data.more); }
   }, 150);
 }
@@ -193,7 +194,7 @@ function found(subjects, more = 0) {
     item.append(button);
     return item;
   }));
-  if (more) list.append(make("li", "quiet", `${more} more: type on`));
+  if (more) list.append(make("li", "quiet", `${more.toLocaleString("en")} more: type on`));
   list.hidden = subjects.length === 0;
 }
 
@@ -208,6 +209,13 @@ document.addEventListener("keydown", (event) => {
       const first = $("found").querySelector("button");
       if (first) { event.preventDefault(); event.key === "Enter" ? first.click() : first.focus(); }
     }
+    return;
+  }
+  const item = event.target.closest("#found li");
+  if (item && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    const next = event.key === "ArrowDown" ? item.nextElementSibling : item.previousElementSibling;
+    (next?.querySelector("button") ?? (event.key === "ArrowUp" ? $("find") : null))?.focus();
+    event.preventDefault();
     return;
   }
   if ("12345".includes(event.key)) go(VIEWS[Number(event.key) - 1]);
@@ -241,7 +249,7 @@ $("open").addEventListener("click", openRecording);
 $("file").addEventListener("change", () => { if ($("file").files[0]) play($("file").files[0]); $("file").value = ""; });
 
 function openRecording() {
-  if (page.recording) { page.recording.close(); page.recording = null; page.ended = false; text($("open"), "o recording"); begin(); }
+  if (page.recording) { page.recording.close(); page.recording = null; page.ended = false; label("open", "recording"); begin(); }
   else $("file").click();
 }
 
@@ -251,7 +259,7 @@ function play(file, framesPerSecond) {
   page.file = file.name;
   page.ended = false;
   page.recording = new Recording(file, took, () => { page.ended = true; drawPulse(); }, framesPerSecond);
-  text($("open"), "o live");
+  label("open", "live");
 }
 
 // ── Beginning ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,17 +271,21 @@ function begin() {
   page.heardAt = performance.now();
   live = new Live(took, (error) => {
     page.trouble = error.message;
-    if (error.status === 401 && !$("token").open) $("token").showModal();
+    if (error.status === 401) askForToken();
     drawPulse();
   });
   schedule();
 }
-$("token-ok").addEventListener("click", () => {
+function askForToken() { if (!$("token").open) $("token").showModal(); }
+window.addEventListener("mooring-token-wanted", askForToken);
+$("token-form").addEventListener("submit", () => {
   sessionStorage.setItem("mooring-token", $("token-value").value);
-  $("token").close();
+  $("token-value").value = "";
 });
 setInterval(drawPulse, 250);
+window.addEventListener("hashchange", arrive);
 begin();
+arrive();
 
 // For a look from the console, and for tests.
 window.mooring = { page, tables, play, get live() { return live; } };

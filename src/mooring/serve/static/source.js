@@ -15,6 +15,13 @@ export function authorization() {
   return token ? { Authorization: `Bearer ${token}` } : {};
 }
 
+// Everything but the stream: a token that is wanted is asked for wherever it is missing.
+export async function ask(path) {
+  const answer = await fetch(path, { headers: authorization() });
+  if (answer.status === 401) window.dispatchEvent(new Event("mooring-token-wanted"));
+  return answer;
+}
+
 export class Live {
   constructor(onState, onTrouble) {
     this.state = empty();
@@ -88,8 +95,9 @@ export class Live {
       for await (const frame of events(answer.body)) {
         clearTimeout(stall);
         stall = setTimeout(stop, STALL_MS);
-        this._take(frame.event, frame.id, JSON.parse(frame.data));
-        this._channel?.postMessage({ kind: frame.event, seq: frame.id, data: JSON.parse(frame.data) });
+        const data = JSON.parse(frame.data);
+        this._take(frame.event, frame.id, data);
+        this._channel?.postMessage({ kind: frame.event, seq: frame.id, data });
         onFrame();
       }
     } finally {

@@ -1,19 +1,21 @@
 // A table of any length: only the rows in sight exist as elements, and they are used again while one scrolls.
 // Cells are filled with text, never with markup.
 
-const ROW = 26;
 const SPARE = 6;
 
 export class Table {
-  // columns: [{name, cls, fill(cell, row, state)}]; source: {count, at(i) -> row | undefined, empty}
+  // columns: [{name, cls, label, fill(cell, row, state)}]
+  // source: {count, at(i) -> row | undefined (then it is asked for), peek(i): the same without asking, find(id), empty}
   constructor(section, name, columns, onOpen) {
     this.section = section;
     this.section.tabIndex = -1; // holds the focus while there are no rows
     this.columns = columns;
     this.onOpen = onOpen;
-    this.source = { count: 0, at: () => undefined, empty: "" };
+    this.source = { count: 0, at: () => undefined, peek: () => undefined, find: () => -1, empty: "" };
     this.focused = 0;
+    this.focusedId = undefined;
     this.pool = [];
+    this.row = 26;
     this.root = make("div", `table t-${name}`);
     this.root.setAttribute("role", "table");
     this.root.setAttribute("aria-labelledby", `${name}-h`);
@@ -22,9 +24,11 @@ export class Table {
     for (const column of columns) {
       const cell = make("div", `cell ${column.cls ?? ""}`, column.name);
       cell.setAttribute("role", "columnheader");
+      if (column.label) cell.setAttribute("aria-label", column.label);
       head.append(cell);
     }
     this.body = make("div", "body");
+    this.body.tabIndex = -1;
     this.body.setAttribute("role", "rowgroup");
     this.space = make("div", "space");
     this.nothing = make("p", "nothing");
@@ -34,19 +38,39 @@ export class Table {
     this.body.addEventListener("scroll", () => this.draw(), { passive: true });
     this.body.addEventListener("click", (event) => this._clicked(event));
     this.body.addEventListener("keydown", (event) => this._key(event));
+    this.body.addEventListener("mouseover", (event) => hint(event.target.closest(".cell")));
     new ResizeObserver(() => this.draw()).observe(this.body);
+    this._narrow = matchMedia("(max-width: 700px)");
+    this._narrow.addEventListener("change", () => this.draw());
   }
 
   show(source, state) {
     this.source = source;
     this.state = state;
-    this.focused = Math.max(0, Math.min(this.focused, source.count - 1));
-    this.draw();
+    const within = this.section.contains(document.activeElement);
+    if (this._follow(within)) this.focus();
+    else this.draw();
     if (source.count && document.activeElement === this.section) this.focus();
+  }
+
+  // What one stands on stays under the finger, wherever the order has taken it: Enter opens what was read.
+  // True: it has moved, and holds the focus.
+  _follow(within) {
+    const { source } = this;
+    const before = this.focused;
+    if (this.focusedId !== undefined && source.peek(before)?.id !== this.focusedId) {
+      const found = source.find(this.focusedId);
+      if (found >= 0) this.focused = found;
+      else this.focusedId = undefined;
+    }
+    this.focused = Math.max(0, Math.min(this.focused, source.count - 1));
+    if (within) this.focusedId ??= source.peek(this.focused)?.id;
+    return within && this.focused !== before && this.body.contains(document.activeElement);
   }
 
   draw() {
     const { source } = this;
+    const ROW = (this.row = this._narrow.matches ? 50 : 26);
     this.space.style.height = `${source.count * ROW}px`;
     this.nothing.textContent = source.count ? "" : source.empty;
     this.nothing.hidden = source.count > 0;
@@ -62,17 +86,28 @@ export class Table {
       element.hidden = k >= wanted;
       if (k < wanted) this._fill(element, index);
     });
+    // Elements are used again: the focus belongs to a row, not to an element. Scrolled out of sight, the view keeps it.
+    const active = document.activeElement;
+    if (active !== this.body && !this.body.contains(active)) return;
+    const holder = this._element() ?? this.body;
+    if (holder !== active) holder.focus({ preventScroll: true });
+  }
+
+  _element() {
+    return this.pool.find((element) => !element.hidden && element.index === this.focused);
   }
 
   focus(index = this.focused) {
     if (!this.source.count) return this.section.focus();
     this.focused = Math.max(0, Math.min(index, this.source.count - 1));
+    this.focusedId = this.source.peek(this.focused)?.id;
+    const ROW = this.row;
     const top = this.focused * ROW;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
     else if (top + ROW > this.body.scrollTop + this.body.clientHeight)
       this.body.scrollTop = top + ROW - this.body.clientHeight;
     this.draw();
-    this.pool.find((element) => !element.hidden && element.index === this.focused)?.focus({ preventScroll: true });
+    this._element()?.focus({ preventScroll: true });
   }
 
   _newRow() {
@@ -89,10 +124,12 @@ export class Table {
 
   _fill(element, index) {
     element.index = index;
-    element.style.transform = `translateY(${index * ROW}px)`;
+    element.style.transform = `translateY(${index * this.row}px)`;
     element.tabIndex = index === this.focused ? 0 : -1;
     element.setAttribute("aria-rowindex", String(index + 2));
     const row = this.source.at(index);
+    element.setAttribute("aria-label", row ? "" : "asked for");
+    if (row) element.removeAttribute("aria-label");
     element.dataset.state = row?.state ?? "";
     this.columns.forEach((column, k) => {
       const cell = element.children[k];
@@ -100,7 +137,7 @@ export class Table {
         if (row) column.fill(cell, row, this.state);
         else text(cell, k === 0 ? "…" : "");
       } catch {
-        text(cell, "?"); // one bad row, not a broken page
+        text(cell, "?"); // one bad cell, not a broken page
       }
     });
   }
@@ -109,8 +146,10 @@ export class Table {
     const element = event.target.closest(".row");
     if (!element) return;
     this.focused = element.index;
+    this.focusedId = this.source.at(element.index)?.id;
     this.draw();
-    this._open(element);
+    const link = event.target.closest("[data-about]");
+    this._open(element.index, link?.dataset.about);
   }
 
   _key(event) {
@@ -120,14 +159,13 @@ export class Table {
       this.focus(this.focused + step);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      const element = event.target.closest(".row");
-      if (element) this._open(element);
+      this._open(this.focused);
     }
   }
 
-  _open(element) {
-    const row = this.source.at(element.index);
-    if (row) this.onOpen(row, element);
+  _open(index, about) {
+    const row = this.source.at(index);
+    if (row) this.onOpen(row, this, about);
   }
 }
 
@@ -136,6 +174,14 @@ export function make(tag, cls = "", words = "") {
   if (cls) element.className = cls;
   if (words) element.textContent = words;
   return element;
+}
+
+// The whole of what did not fit, for those who point; Enter shows it too.
+function hint(cell) {
+  if (!cell) return;
+  const cut = cell.scrollWidth > cell.clientWidth || [...cell.children].some((part) => part.scrollWidth > part.clientWidth);
+  if (cut) cell.title = cell.textContent;
+  else cell.removeAttribute("title");
 }
 
 export function text(element, words) {

@@ -15,69 +15,123 @@ export function clock(at) { return at ? new Date(at * 1000).toISOString().slice(
 
 function pad(n) { return String(n).padStart(2, "0"); }
 
-const plain = (key) => (cell, row) => text(cell, row[key] === undefined || row[key] === "" ? "–" : row[key]);
+// What is not there is a dash: quiet, and left out where there is little room.
+function put(cell, words) {
+  const nothing = words === undefined || words === null || words === "";
+  cell.classList.toggle("none", nothing);
+  text(cell, nothing ? "–" : words);
+}
+
+const plain = (key) => (cell, row) => put(cell, row[key]);
+
+// A name too long for its cell loses its middle: both ends tell it from its siblings. The end begins at a joint.
+const LONG = 26;
+const ENDS = 14;
+const named = (key) => (cell, row) => {
+  const words = String(row[key] ?? "");
+  if (words.length < LONG) { cell.key = null; cell.classList.remove("cut"); put(cell, words); return; }
+  if (cell.key === words) return;
+  cell.key = words;
+  cell.classList.remove("none");
+  cell.classList.add("cut");
+  const joint = words.slice(-ENDS).search(/[-/ .]/);
+  const end = words.length - ENDS + (joint < 0 ? ENDS / 2 : joint);
+  cell.replaceChildren(make("span", "", words.slice(0, end)), make("span", "", words.slice(end)));
+};
+
+// A target keeps its sum in sight; a sentence simply ends where the room does.
+function waits(cell, row) {
+  const fill = /^\S+ [\d/]+$/.test(row.waits ?? "") ? named : plain;
+  if (fill === plain) { cell.key = null; cell.classList.remove("cut"); }
+  fill("waits")(cell, row);
+}
 
 // The line that stands for all nodes with nothing to say has one cell only.
-function unlessList(fill) { return (cell, row, s) => (row.list ? text(cell, "") : fill(cell, row, s)); }
+function unlessList(fill) {
+  return (cell, row, s) => {
+    cell.classList.toggle("void", Boolean(row.list));
+    return row.list ? text(cell, "") : fill(cell, row, s);
+  };
+}
 
 function state(cell, row) {
   text(cell, `${GLYPH[row.state] ?? "?"} ${row.state}`);
   cell.dataset.state = row.state;
 }
 
+// Those in the way, each a link to its own why.
+function by(cell, row) {
+  const names = row.by ?? [];
+  const key = names.join("\n");
+  if (cell.key === key) return;
+  cell.key = key;
+  cell.classList.toggle("none", !names.length);
+  cell.replaceChildren(...(names.length ? names.flatMap((name, k) => [...(k ? [", "] : []), link(name)]) : ["–"]));
+}
+
+function link(name) {
+  const op = /^op (\d+)$/.exec(name);
+  if (!op) return name;
+  const found = make("span", "link", name);
+  found.dataset.about = `operator/${op[1]}`;
+  return found;
+}
+
 export const COLUMNS = {
   queue: [
-    { name: "state", fill: state },
-    { name: "op", fill: plain("op") },
-    { name: "source", fill: plain("source") },
-    { name: "what", cls: "wide", fill: plain("what") },
-    { name: "step", cls: "wide", fill: (cell, row) => text(cell, [row.step, row.progress].filter(Boolean).join(", ") || "–") },
-    { name: "waits for", cls: "wide", fill: plain("waits") },
-    { name: "missing", cls: "num", fill: plain("missing") },
-    { name: "held by", fill: (cell, row) => text(cell, (row.by ?? []).join(", ") || "–") },
-    { name: "since", cls: "num", fill: (cell, row, s) => text(cell, row.since ? span(s.asOf - row.since) : "–") },
-    { name: "deadline", cls: "num", fill: (cell, row, s) => text(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "–") },
+    { name: "state", cls: "c-first", fill: state },
+    { name: "op", cls: "c-op", fill: plain("op") },
+    { name: "source", cls: "c-source", fill: plain("source") },
+    { name: "what", cls: "c-main", fill: named("what") },
+    { name: "step", cls: "c-more c-step", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
+    { name: "waits for", cls: "c-more", fill: waits },
+    { name: "missing", cls: "num c-missing", fill: plain("missing") },
+    { name: "held by", cls: "c-more c-by", fill: by },
+    { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
+    { name: "deadline", cls: "num", fill: (cell, row, s) => put(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "") },
   ],
   stores: [
-    { name: "store", fill: plain("id") },
-    { name: "pod", fill: plain("pod") },
-    { name: "node", fill: plain("node") },
-    { name: "rack", fill: plain("rack") },
-    { name: "", cls: "bar", fill: bar },
-    { name: "used/limit", cls: "num", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}`) },
-    { name: "leaders", cls: "num", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
-    { name: "held by", cls: "wide", fill: held },
+    { name: "store", cls: "c-main", fill: named("id") },
+    { name: "pod", cls: "c-wide", fill: named("pod") },
+    { name: "node", cls: "c-wide", fill: plain("node") },
+    { name: "rack", cls: "c-wide", fill: plain("rack") },
+    { name: "", label: "use as a bar", cls: "bar", fill: bar },
+    { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}`) },
+    { name: "leaders", cls: "num c-wide", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
+    { name: "held by", cls: "c-more", fill: held },
   ],
   nodes: [
-    { name: "node", cls: "over", fill: (cell, row) => text(cell, row.list ? row.id : `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
-    { name: "class", fill: unlessList(plain("cls")) },
-    { name: "rack", fill: unlessList(plain("rack")) },
-    { name: "pods", cls: "wide", fill: unlessList(pods) },
-    { name: "news", cls: "wide", fill: unlessList(news) },
+    { name: "node", cls: "over c-main", fill: (cell, row) => text(cell, row.list ? row.id : `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
+    { name: "class", cls: "c-last", fill: unlessList(plain("cls")) },
+    { name: "rack", cls: "c-rack", fill: unlessList(plain("rack")) },
+    { name: "pods", cls: "c-more c-step", fill: unlessList(pods) },
+    { name: "news", cls: "c-more", fill: unlessList(news) },
   ],
   racks: [
-    { name: "rack", fill: plain("id") },
-    { name: "machines", cls: "num", fill: plain("total") },
-    { name: "state", fill: rack },
-    { name: "", cls: "glyphs", fill: (cell, row) => text(cell, row.glyphs ?? "") },
+    { name: "rack", cls: "c-main", fill: plain("id") },
+    { name: "machines", cls: "num c-last", fill: plain("total") },
+    { name: "state", cls: "c-more", fill: rack },
+    { name: "", label: "one sign a machine", cls: "glyphs c-more", fill: glyphs },
   ],
   timeline: [
-    { name: "time", fill: (cell, row) => text(cell, clock(row.at)) },
-    { name: "op", fill: plain("op") },
-    { name: "source", fill: plain("source") },
-    { name: "what", fill: plain("verb") },
-    { name: "about", cls: "wide", fill: plain("about") },
-    { name: "because", cls: "wide", fill: (cell, row) => text(cell, [row.text, row.reason && `(${row.reason})`].filter(Boolean).join(" ") || "–") },
+    { name: "time", cls: "c-first", fill: (cell, row) => text(cell, clock(row.at)) },
+    { name: "op", cls: "c-op", fill: plain("op") },
+    { name: "source", cls: "c-source", fill: plain("source") },
+    { name: "what", cls: "c-last", fill: plain("verb") },
+    { name: "about", cls: "c-main", fill: named("about") },
+    { name: "because", cls: "c-more", fill: (cell, row) => put(cell, [row.text, row.reason && `(${row.reason})`].filter(Boolean).join(" ")) },
   ],
 };
+
+const KINDS = /^(pod|node|machine|workload|operator|store|cluster)\//;
 
 // What `why` is asked about when a row is opened.
 export function subject(view, row) {
   if (view === "queue") return row.subject;
   if (view === "stores") return `store/${row.id}`;
   if (view === "nodes") return `node/${row.id}`;
-  if (view === "timeline") return row.about || row.subject;
-  return "";
+  if (view === "racks") return `rack/${row.id}`;
+  return KINDS.test(row.about ?? "") ? row.about : row.subject; // of a region only its operator can tell
 }
 
 function bar(cell, row) {
@@ -111,31 +165,40 @@ function piece(cls, share) {
 function held(cell, row) {
   const parts = (row.held ?? []).map(([who, amount]) => `${who}: ${amount}`);
   if (row.reserved) parts.push(`reserved ${row.reserved}`);
-  if (row.waiting?.length) parts.push(`${row.waiting.length} waits (op ${row.waiting.slice(0, 3).join(", ")})`);
+  const waiting = row.waiting ?? [];
+  if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waits" : `${waiting.length} wait`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
   if (row.evicting) parts.push("leaders leave");
-  if (row.state && row.state !== "Up") parts.unshift(`store is ${row.state}`);
-  text(cell, parts.join(" · ") || "–");
+  const told = (row.held ?? []).some(([, , kind]) => kind === "fact"); // a fact says so in its own words
+  if (row.state && row.state !== "Up" && !told) parts.unshift(`store is ${row.state}`);
+  put(cell, parts.join(" · "));
 }
 
 function pods(cell, row) {
   const parts = (row.pods ?? []).map(([name, count]) => `${name} ${count}`);
   if (row.more) parts.push(`+${row.more}`);
-  text(cell, parts.join("  ") || "–");
+  put(cell, parts.join(" · "));
 }
 
 function news(cell, row, s) {
   const parts = [row.news ?? ""];
   if (row.since) parts.push(`for ${span(s.asOf - row.since)}`);
   if (row.until) parts.push(`${span(row.until - s.asOf)} left`);
-  text(cell, parts.filter(Boolean).join(", ") || "–");
+  put(cell, parts.filter(Boolean).join(", "));
 }
 
 function rack(cell, row) {
-  const parts = [`●${row.ok}`];
-  if (row.moving) parts.push(`~${row.moving} on the way`);
-  if (row.trouble) parts.push(`▲${row.trouble} trouble`);
-  if (row.spare) parts.push(`–${row.spare} spare`);
-  text(cell, row.moving || row.trouble ? parts.join(" ") : `${parts.join(" ")}  nothing to see`);
+  const sums = [["▲", row.trouble, "in trouble"], ["~", row.moving, "on the way"], ["●", row.ok, "fine"], ["–", row.spare, "spare"]];
+  const there = sums.filter(([, count]) => count);
+  cell.setAttribute("aria-label", there.map(([, count, word]) => `${count} ${word}`).join(", "));
+  const signs = there.map(([sign, count]) => `${sign} ${count}`).join("\u2002");
+  text(cell, row.moving || row.trouble ? signs : `${signs}, nothing to see`);
+}
+
+function glyphs(cell, row) {
+  const signs = row.glyphs ?? "";
+  cell.classList.toggle("none", !signs);
+  cell.setAttribute("aria-hidden", "true"); // the numbers stand beside it
+  text(cell, signs);
 }
 
 const BARS = "▁▂▃▄▅▆▇█";

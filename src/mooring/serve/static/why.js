@@ -1,13 +1,16 @@
 // The `why` panel: the words of the command line, as text. Operators it names can be opened in turn.
 
-import { authorization } from "./source.js";
+import { ask } from "./source.js";
 import { make, text } from "./table.js";
 
 const EVERY_MS = 2000;
+const MOST_NAMED = 12;
 
 export class Why {
-  constructor(panel, recorded, paused) {
+  // recorded, paused: asked when it matters; onChange(subject): "" when it was closed.
+  constructor(panel, recorded, paused, onChange) {
     this.panel = panel;
+    this._onChange = onChange;
     this.isOpen = false;
     this._recorded = recorded;
     this._paused = paused;
@@ -16,6 +19,7 @@ export class Why {
     panel.querySelector("#why-close").addEventListener("click", () => this.close());
   }
 
+  // from: what gets the focus back, anything with focus().
   open(subject, row, from) {
     if (from && !this.isOpen) this._from = from;
     this._subject = subject;
@@ -23,22 +27,29 @@ export class Why {
     this.isOpen = true;
     this.panel.hidden = false;
     text(this.panel.querySelector("#why-h"), subject);
-    text(this.panel.querySelector("#why-cmd"), `$ mooring why ${command(subject)}`);
+    text(this.panel.querySelector("#why-cmd"), subject.startsWith("rack/") ? "" : `$ mooring why ${command(subject)}`);
     text(this.panel.querySelector("#why-text"), "asking …");
     this.panel.querySelector("#why-more").replaceChildren();
+    delete this.panel.querySelector("#why-more").dataset.named;
+    this.panel.scrollTop = 0;
     this.panel.focus();
+    this._onChange(subject);
     this._ask();
   }
 
   close() {
     this.isOpen = false;
     this.panel.hidden = true;
-    if (this._from?.isConnected) this._from.focus();
+    this._from?.focus();
     this._from = null;
+    this._onChange("");
   }
 
   refresh() {
-    if (this.isOpen && !this._recorded() && !this._paused() && performance.now() - this._askedAt > EVERY_MS) this._ask();
+    if (!this.isOpen || this._recorded() || this._paused() || performance.now() - this._askedAt < EVERY_MS) return;
+    const selected = getSelection();
+    if (!selected.isCollapsed && this.panel.contains(selected.anchorNode)) return; // somebody copies a command
+    this._ask();
   }
 
   async _ask() {
@@ -51,7 +62,7 @@ export class Why {
     let words;
     try {
       const path = subject.split("/").map(encodeURIComponent).join("/");
-      const answer = await fetch(`/api/v1/say/${path}`, { headers: authorization() });
+      const answer = await ask(`/api/v1/say/${path}`);
       words = await answer.text();
     } catch (error) {
       words = `could not ask: ${error.message}`;
@@ -60,9 +71,11 @@ export class Why {
   }
 
   _say(words) {
-    text(this.panel.querySelector("#why-text"), words);
-    const named = [...new Set([...words.matchAll(/\bop (\d+)/g)].map((m) => m[1]))].slice(0, 8);
-    const about = named.map((id) => `operator/${id}`).filter((s) => s !== this._subject);
+    const shown = this.panel.querySelector("#why-text");
+    // Line by line, so that a long one goes on below its own words; the first is the answer.
+    if (shown.textContent !== words)
+      shown.replaceChildren(...words.split(/(?<=\n)/).map((line, k) => make(k ? "span" : "b", "line", line)));
+    const about = named(words).filter((s) => s !== this._subject).slice(0, MOST_NAMED);
     const more = this.panel.querySelector("#why-more");
     if (more.dataset.named === about.join()) return;
     more.dataset.named = about.join();
@@ -73,6 +86,14 @@ export class Why {
       return button;
     }));
   }
+}
+
+// What a text names that `why` can be asked about in turn.
+function named(words) {
+  const found = [...words.matchAll(/\bop (\d+)/g)].map((m) => `operator/${m[1]}`);
+  const whole = /(?<![\w/.-])(?:node\/[\w.-]+|machine\/[\w.-]+|(?:pod|cluster)\/[\w.-]+\/[\w.-]+|store\/[\w.-]+\/[\w.-]+\/\d+)(?![\w/-])/g;
+  found.push(...[...words.matchAll(whole)].map((m) => m[0].replace(/[.-]+$/, "")));
+  return [...new Set(found)];
 }
 
 function described(row) {

@@ -1,0 +1,68 @@
+// The page's own words: what empty views say, what stands beside a view's name, how old the data is.
+
+import { clock, span } from "./views.js";
+
+const BADGE_S = 5;
+const GREY_S = 20;
+
+// What an empty view says: the filter that empties it, or what would have to be there.
+export function nothing(name, page, hidden) {
+  if (page.filter) return `nothing here matches “${page.filter}” (${hidden.toLocaleString("en")} hidden; Esc clears)`;
+  if (!page.heard) return "waiting for the first frame …";
+  if (name === "queue" && !page.shown.head.deciding) return "Nothing is known: only a leader that decides has a queue.";
+  return {
+    queue: "Nothing waits and nothing runs: nothing for you to do.",
+    stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
+    nodes: "No nodes are known yet.",
+    racks: "No racks: no machine registry, and no node carries a rack or a zone.",
+    timeline: "Nothing has happened since this Mooring began to watch.",
+  }[name];
+}
+
+// The line beside the name of a view. `view`: the one shown alone, or "all".
+export function summary(name, table, view) {
+  const n = (value) => (value ?? 0).toLocaleString("en");
+  if (name === "nodes") {
+    const s = table.sums;
+    const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
+    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)} │ leaving ${n(s.leaving)}${unknown} │ unplaced ${n(s.unplaced)} pods`;
+  }
+  if (name === "stores") {
+    const lost = Object.keys(table.sums.lost ?? {});
+    return `${n(table.total)}${table.total > 1 ? ", fullest first" : ""}${lost.length ? ` · PD does not answer: ${lost.join(", ")}` : ""}`;
+  }
+  if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
+  if (name === "timeline") return "newest on top";
+  const s = table.sums;
+  const states = [["held", "▲", "held"], ["refused", "×", "refused"], ["runs", "●", "run"], ["waits", "○", "wait"]];
+  const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
+  const cut = view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (1: all)` : "";
+  return `${parts.join("\u2002")}${cut}`;
+}
+
+// The first that needs a person, with its times.
+export function needed(head, asOf) {
+  const parts = [head.needs_words];
+  if (head.needs_since) parts.push(`for ${span(asOf - head.needs_since)}`);
+  if (head.needs_until) parts.push(`deadline in ${span(head.needs_until - asOf)}`);
+  return parts.join(", ");
+}
+
+// How alive what is shown is: a state for the looks of it, and the words.
+export function pulse(page, now) {
+  // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
+  const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
+  const age = (now - page.heardAt) / 1000 + silent;
+  const trouble = page.trouble || (silent ? "Mooring does not hear the API server" : "");
+  const old = age < 10 ? age.toFixed(1) : Math.round(age);
+  const at = clock(page.shown.asOf);
+  const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : " · nobody leads";
+  let state = "live";
+  let words = `LIVE ${at}, ${old} s old${leader}`;
+  if (page.recording) { state = "recording"; words = `RECORDING ${page.file}, ${at}${page.ended ? ", its end" : ""}`; }
+  else if (!page.heard) { state = "connecting"; words = page.trouble ? `not connected: ${page.trouble}` : "connecting …"; }
+  else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${trouble ? `: ${trouble}` : ""}`; }
+  else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old${silent ? `: ${trouble}` : ""}`; }
+  if (page.paused) words = `PAUSED at ${at} · ${words}`;
+  return { state, words };
+}

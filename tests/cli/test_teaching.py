@@ -1,0 +1,33 @@
+"""What a command says to somebody who asked for the wrong thing, or for nothing."""
+
+import re
+
+import pytest
+
+from mooring.cli import app
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.why import spelled_out
+
+
+def refusal(*args: str) -> CommandError:
+    with pytest.raises(CommandError) as raised:
+        app(args, exit_on_error=False, print_error=False)
+    return raised.value
+
+
+def test_why_without_a_subject_shows_what_one_looks_like():
+    """Bad usage (2); each subject that the sentence shows is one that could be asked about."""
+    told = refusal("why")
+    assert told.code is Exit.USAGE
+    shown = re.findall(r"(\w+/[\w/-]+)(?: -n (\w+))?", str(told).replace("KIND/NAME", ""))
+    assert len(shown) == 7
+    kinds = {spelled_out(subject, namespace or "default").partition("/")[0] for subject, namespace in shown}
+    assert kinds == {"pod", "node", "workload", "operator", "store", "cluster", "machine"}
+
+
+@pytest.mark.parametrize("more", ["--keep", "--open"])
+def test_a_short_demo_has_no_page_to_keep(more):
+    """--short plays without a page: together with what is about the page it is refused (2), before anything starts."""
+    told = refusal("demo", "--short", more)
+    assert told.code is Exit.USAGE
+    assert "leave it out" in str(told)

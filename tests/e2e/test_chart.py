@@ -1,0 +1,83 @@
+"""The chart on the real API server, by Helm 3 and by Helm 4: installed, upgraded, rolled back, and gone without a trace."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.lab.cluster import Lab
+from mooring.lab.tools import find_tools
+from mooring.run.rights import rules
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+CHART = Path(__file__).parents[2] / "deploy/chart/mooring"
+KINDS = "deployments,pods,services,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies"
+EVERYWHERE = "clusterroles,clusterrolebindings,priorityclasses"
+OURS = "app.kubernetes.io/instance=m"
+
+
+@pytest.fixture(params=["helm3", "helm4"])
+def helm(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> Callable[..., str]:
+    """Helm, with a home of its own."""
+    program = find_tools()[request.param]
+    homes = {f"HELM_{what}_HOME": str(tmp_path / what.lower()) for what in ("CACHE", "CONFIG", "DATA")}
+
+    def call(*words: str) -> str:
+        environment = os.environ | homes | {"KUBECONFIG": str(lab.kubeconfig)}
+        ran = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return call
+
+
+@pytest.fixture
+def namespace(lab: Lab) -> Iterator[str]:
+    """One where Pod Security enforces `restricted`."""
+    name = f"mooring-chart-{time.monotonic_ns() % 100_000}"
+    lab.kubectl("create", "namespace", name)
+    lab.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    yield name
+    lab.kubectl("delete", EVERYWHERE, "-l", OURS, "--ignore-not-found")
+    lab.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def until(holds: Callable[[], bool], lab: Lab, namespace: str) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, lab.kubectl("get", "pods,events", "-n", namespace)
+        time.sleep(0.2)
+
+
+def may(lab: Lab, *features: str) -> bool:
+    """The rights are those of these features."""
+    role = json.loads(lab.kubectl("get", "clusterrole", "mooring", "-o", "json"))
+    return flat(role["rules"]) == flat(rules(features, own=False))
+
+
+def flat(found) -> set[tuple[str, ...]]:
+    return {
+        (g, r, verb) for rule in found for g in rule["apiGroups"] for r in rule["resources"] for verb in rule["verbs"]
+    }
+
+
+def test_a_release_comes_changes_goes_back_and_goes(lab: Lab, namespace: str, helm: Callable[..., str]):
+    """Under the restricted standard both replicas are created; a feature switched on brings its rights, a rollback takes
+    them back, and uninstalling leaves nothing."""
+    there = ("-n", namespace)
+    helm("install", "m", str(CHART), *there, "--set=features.mix=true")
+    pods = ("get", "pods", *there, "-l", OURS, "-o", "name")
+    until(lambda: len(lab.kubectl(*pods).split()) == 2, lab, namespace)
+    assert may(lab, "mix")
+    helm("upgrade", "m", str(CHART), *there, "--set=features.mix=true", "--set=features.home=true")
+    assert may(lab, "home", "mix")
+    helm("rollback", "m", "1", *there)
+    assert may(lab, "mix")
+    helm("uninstall", "m", *there)
+    until(lambda: not lab.kubectl("get", KINDS, *there, "-l", OURS, "-o", "name").strip(), lab, namespace)
+    assert not lab.kubectl("get", EVERYWHERE, "-l", OURS, "-o", "name").strip()
+    assert json.loads(helm("list", "-A", "-o", "json")) == []

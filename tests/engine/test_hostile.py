@@ -1,0 +1,101 @@
+"""What others write into marks, and keys that want more than their source may hold: nobody is forgotten for it."""
+
+import pytest
+
+from mooring.engine.engine import Engine
+from mooring.engine.events import Features, Led, Synced, Tick
+from mooring.engine.invariants import broken
+from mooring.model.decision import Course, Look, Resumed
+from mooring.model.events import Listed
+from mooring.model.operator import Operator, Step, StepKind
+from mooring.run.replica import KINDS
+from mooring.traffic import Queue, live_settings
+from mooring.world.world import World
+
+
+def move(subject, *, id_="", target="", cost=1):
+    return Operator(
+        id=id_,
+        source="fleet",
+        kind="move",
+        subject=subject,
+        claims=(subject,),
+        steps=(Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY)),
+        phases=({target or f"node/{subject}": cost},),
+    )
+
+
+class Wants:
+    """A capability as data: what was begun before, and what each key wants now. Its operators run until told to end."""
+
+    name, sources = "fleet", frozenset({"fleet"})
+
+    def __init__(self, begun=(), wanted=None):
+        self.begun, self.wanted = list(begun), dict(wanted or {})
+
+    def touched(self, happening, world):
+        return ()
+
+    def keys(self, world):
+        return tuple(self.wanted)
+
+    def look(self, key, world, queue, now):
+        return Look(proposals=tuple(self.wanted[key]))
+
+    def steer(self, running, world, queue, now):
+        return Course(step=running.step)
+
+    def waits_for(self, world):
+        return ()
+
+    def resume(self, world, now):
+        return [Resumed(operator, step, 0, 7.0) for operator, step in self.begun]
+
+
+def lead(capability):
+    engine = Engine(World(), Queue(live_settings()), [capability])
+    for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), Synced(), Led(True)):
+        engine.handle(event, 100.0)
+    settle(engine)
+    return engine
+
+
+def settle(engine):
+    while (due := engine.next_wakeup()) is not None and due <= engine.now:
+        engine.handle(Tick(), engine.now)
+
+
+def test_two_marks_with_one_operators_name_do_not_mix():
+    """One-queue, marks: a copied mark names an operator that runs already; that one goes on as its own mark says."""
+    engine = lead(Wants(begun=[(move("a", id_="7"), 1), (move("b", id_="7"), 0)]))
+    assert (engine.running["7"].operator.subject, engine.running["7"].step) == ("a", 1)
+    assert [e.verb for e in engine.story.of("b")] == ["not-resumed"]
+    assert broken(engine) == []
+
+
+@pytest.mark.parametrize("name", ["²", "9" * 5000, "-1", "", "vii", "٣"])
+def test_a_mark_whose_operator_has_an_odd_name_ends_nobody(name):
+    """One-queue, marks: anybody may edit one; a new leader reads it and leads."""
+    engine = lead(Wants(begun=[(move("a", id_=name), 0)], wanted={"k": [move("b")]}))
+    assert engine.deciding
+    assert "b" in {r.operator.subject for r in engine.running.values()}
+    assert broken(engine) == []
+
+
+def test_a_key_with_one_wish_is_not_kept_out_by_a_key_with_fifty():
+    """O1, T5: of a full source each key that was turned away has its turn: the one served longest ago comes first."""
+    many = [move(f"pod-{n}", target="workload/shop/Deployment/web") for n in range(50)]
+    one = move("plane", target="control-plane")
+    wants = Wants(wanted={"many": many, "one": [one]})
+    engine = lead(wants)
+    assert len(engine.waiting) == 10
+    assert "plane" not in {o.subject for o in engine.queue.operators()}
+    for _ in range(3):
+        (running,) = [r.operator for r in engine.running.values() if r.operator.subject.startswith("pod")]
+        wants.wanted["many"] = [m for m in wants.wanted["many"] if m.subject != running.subject]
+        engine._learn(engine.queue.finish(running.id))
+        settle(engine)
+        if "plane" in {r.operator.subject for r in engine.running.values()}:
+            break
+    assert "plane" in {r.operator.subject for r in engine.running.values()}, "within three places that fell free"
+    assert broken(engine) == []

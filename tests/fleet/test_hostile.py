@@ -1,0 +1,155 @@
+"""What nobody plans for: successors that never come up, marks edited by hand, settings that break while machines leave."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.fleet import settings
+from mooring.model.kinds import Kind
+from mooring.model.machine import MachineState
+from mooring.model.marks import RETIRING
+from mooring.rehearse.rig import Rig
+from mooring.rehearse.scenes.fleet import (
+    TEMPLATE,
+    RetireScene,
+    annotations_of,
+    build_fleet,
+    cordoned,
+    fleet_config,
+    seats,
+    serial_of,
+    set_settings,
+    set_state,
+    stored,
+)
+
+
+def play(then: Any, *, machines: int = 8, planes: int = 3, workers: int = 4, **policy: Any) -> None:
+    rig = Rig(seed=1, config=fleet_config(**policy))
+
+    async def whole(rig: Rig) -> None:
+        addresses = build_fleet(rig, machines=machines, planes=planes, workers=workers)
+        rig.start()
+        await rig.until(lambda: len(stored(rig).members) == planes + workers)
+        await rig.until(lambda: not rig.unsettled())
+        await then(rig, addresses)
+
+    rig.play(whole)
+
+
+def of(rig: Rig, what: str) -> list[str]:
+    return [a for a, seat in seats(rig).items() if seat == what]
+
+
+class Bare(RetireScene):
+    """With a pod that only a person may delete."""
+
+    async def also(self, rig: Rig) -> None:
+        spec = {"nodeName": self.n7, "containers": [{"name": "c", "image": "i"}]}
+        pod = {"metadata": {"namespace": "shop", "name": "bare"}, "spec": spec}
+        rig.cluster.store.create(Kind.POD, pod)
+
+
+def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
+    """F5, O1: its change ends after the time that a change has to settle; until then nothing else is changed."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        planes = of(rig, "control plane")
+        for spare in [a for a in addresses if a not in seats(rig)]:
+            rig.cluster.store.delete(Kind.NODE, "", spare)
+        set_state(rig, planes[0], MachineState.UNHEALTHY)
+        await rig.until(lambda: planes[0] not in of(rig, "control plane"), limit_s=100)
+        stillborn = next(iter(set(of(rig, "control plane")) - set(planes)))
+        set_state(rig, stillborn, MachineState.UNREACHABLE)
+        await rig.sleep(300)
+        assert stillborn in of(rig, "control plane"), "it has its time"
+        await rig.until(lambda: stillborn not in of(rig, "control plane"), limit_s=600)
+        assert len(of(rig, "control plane")) == 3
+
+    play(then, machines=12, settle_timeout_s=600.0)
+
+
+@pytest.mark.parametrize("value", ["soon", "-3", "99999", "9" * 5000])
+def test_a_mark_edited_by_hand_is_no_reason_to_stop(value: str):
+    """O2: whatever somebody writes into the mark of a machine that was given up on, it is tried again within a day."""
+    scene = Bare(retire="hold", retire_timeout_s=60.0, retire_hold_s=60.0)
+    rig = scene.rig()
+
+    async def whole(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await scene.act(rig)
+        node = scene.n7
+        await rig.until(lambda: '"step":"held"' in annotations_of(rig, Kind.NODE, "", node).get(RETIRING, ""))
+        mark = msgspec.json.decode(annotations_of(rig, Kind.NODE, "", node)[RETIRING])
+        mark["value"] = value
+        text = msgspec.json.encode(mark).decode()
+        rig.cluster.store.patch(Kind.NODE, "", node, {"metadata": {"annotations": {RETIRING: text}}})
+        rig.cluster.store.delete(Kind.POD, "shop", "bare")
+        await rig.until(lambda: scene.done(rig), limit_s=90_000, every_s=60)
+
+    rig.play(whole)
+
+
+def test_settings_that_break_while_a_machine_leaves_undo_nothing():
+    """F9, O2: whoever leads next knows no good settings; it waits for them, and what has begun stays as it is."""
+    scene = Bare()
+    rig = scene.rig()
+
+    async def whole(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await scene.act(rig)
+        node = scene.n7
+        await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", node))
+        set_settings(rig, **{settings.TEMPLATE: "nodes: ["})
+        await rig.sleep(5)
+        rig.kill()
+        rig.start()
+        await rig.sleep(120)
+        assert cordoned(rig, node)
+        assert RETIRING in annotations_of(rig, Kind.NODE, "", node)
+        set_settings(rig, **{settings.TEMPLATE: TEMPLATE})
+        rig.cluster.store.delete(Kind.POD, "shop", "bare")
+        await rig.until(lambda: scene.done(rig), limit_s=600)
+
+    rig.play(whole)
+
+
+def test_a_single_control_plane_that_retires_stays_and_says_why():
+    """F5: a single control plane is never replaced."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        (plane,) = of(rig, "control plane")
+        set_state(rig, plane, MachineState.RETIRING)
+        await rig.sleep(400)
+        assert of(rig, "control plane") == [plane]
+        before = len(rig.writes)
+        await rig.sleep(600)
+        assert len(rig.writes) == before, rig.writes[before:]
+        leader = rig.leader()
+        assert leader is not None
+        said = leader.engine.verdicts[("fleet", "plan")]
+        assert (said.state, said.reason) == ("held", "quorum")
+        assert plane in said.detail
+
+    play(then, machines=6, planes=1)
+
+
+def test_a_change_that_is_asked_for_no_more_waits_no_more():
+    """O1, F5: a machine that is healthy again is free: a change that still waits must not keep it from anything else."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        dead, bad = of(rig, "control plane")[:2]
+        leader = rig.leader()
+        assert leader is not None
+        rig.cluster.kubelets.silence(dead)
+        await rig.until(lambda: bool(leader.engine.queue.facts("control-plane")), limit_s=200)
+        set_state(rig, bad, MachineState.UNHEALTHY)
+        await rig.until(lambda: bool(leader.engine.waiting), limit_s=100)
+        set_state(rig, bad, MachineState.HEALTHY)
+        await rig.until(lambda: not leader.engine.waiting, limit_s=100)
+        assert leader.engine.queue.holder(f"machine/{serial_of(rig, bad)}") is None
+
+    play(then, machines=12)
