@@ -1,11 +1,13 @@
 """A cluster, its snapshot over HTTP, and the same event on both: the rehearsal tells what then happens."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp.test_utils import TestServer
 
 from mooring.kube import load as load_kubeconfig
 from mooring.model.cluster import Key
@@ -18,24 +20,36 @@ from mooring.rehearse.drill.outcome import Outcome
 from mooring.rehearse.drill.play import Play, everything_on, rehearse
 from mooring.rehearse.drill.take import take
 from mooring.rehearse.sandbox_stage import SandboxStage
+from mooring.run.assemble import make_pd, make_registry
 from mooring.run.config import Config
+from mooring.run.wall import SystemChance, WallClock
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.facade import Facade
+from mooring.sandbox.pd.http import pd_app
+from mooring.sandbox.sabakan.http import sabakan_app
 
 CONFIG = everything_on(Config())
 
 
 async def snapshot_of(cluster: Cluster, directory: Path) -> Snapshot:
-    """As `mooring rehearse snapshot` does, over real sockets."""
-    async with Facade(cluster.api.server) as facade:
-        path = directory / "kubeconfig"
-        facade.write_kubeconfig(path)
+    """As `mooring rehearse snapshot` does: our own clients, over real sockets."""
+    async with contextlib.AsyncExitStack() as stack:
+        facade = await stack.enter_async_context(Facade(cluster.api.server))
+        facade.write_kubeconfig(directory / "kubeconfig")
+        urls: dict[str, tuple[str, ...]] = {}
+        for (namespace, name), pd in cluster.pd.items():
+            server = await stack.enter_async_context(TestServer(pd_app(pd)))
+            urls[f"{namespace}/{name}"] = (str(server.make_url("")).rstrip("/"),)
+        registry = ""
+        if cluster.sabakan is not None:
+            server = await stack.enter_async_context(TestServer(sabakan_app(cluster.sabakan)))
+            registry = str(server.make_url("")).rstrip("/")
         return await take(
-            load_kubeconfig(str(path)),
-            msgspec.structs.replace(CONFIG, sabakan_url="http://sabakan.sandbox:10080"),
+            load_kubeconfig(str(directory / "kubeconfig")),
+            msgspec.structs.replace(CONFIG, sabakan_url=registry, pd=urls),
             now=cluster.timeline.now(),
-            make_pd=lambda key, _: cluster.pd[key.namespace, key.name],
-            make_registry=None if cluster.sabakan is None else lambda _: cluster.sabakan,
+            make_pd=make_pd(WallClock(), SystemChance()),
+            make_registry=make_registry,
         )
 
 
@@ -104,7 +118,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     assert cluster.store.revision == before
     assert snapshot.machines is not None
     assert (len(snapshot.machines), len(snapshot.pds), snapshot.remarks) == (12, 1, ())
-    form.parse(msgspec.json.encode(snapshot), "the snapshot")
+    assert form.parse(msgspec.json.encode(snapshot), "the snapshot") == snapshot
 
 
 def test_long_lists_come_page_by_page(tmp_path: Path) -> None:
@@ -126,7 +140,7 @@ def test_a_pd_or_registry_out_of_reach_is_a_remark(tmp_path: Path) -> None:
     snapshot = asyncio.run(snapshot_of(cluster, tmp_path))
     assert (snapshot.pds, snapshot.machines) == ((), None)
     assert snapshot.remarks[0].startswith("PD of tidb/demo could not be looked at:")
-    assert snapshot.remarks[1].startswith("the machine registry http://sabakan.sandbox:10080 could not be looked at:")
+    assert snapshot.remarks[1].startswith("the machine registry http://127.0.0.1:")
 
 
 async def test_a_cluster_out_of_reach_is_an_error(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, Final
 
+import msgspec
+
 import mooring
 from mooring.model.kinds import Kind
 from mooring.model.machine import Machine
@@ -61,9 +63,15 @@ def gather(
         namespace=namespace,
         objects=objects,
         pds=tuple(sorted(pds, key=lambda pd: (pd.namespace, pd.cluster))),
-        machines=None if machines is None else tuple(sorted(machines, key=lambda one: one.serial)),
+        machines=None if machines is None else _machines(machines),
         remarks=tuple(remarks),
     )
+
+
+def _machines(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """In order, each with labels of its own kind: a client's may be a view that cannot be written down."""
+    plain = (msgspec.structs.replace(one, labels=dict(one.labels)) for one in machines)
+    return tuple(sorted(plain, key=lambda one: one.serial))
 
 
 def _place(obj: Json) -> tuple[str, str]:
