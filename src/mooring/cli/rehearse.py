@@ -92,6 +92,7 @@ def play(
     count: Annotated[int, Parameter(help="retire: so many machines, the first by serial that have a node.")] = 0,
     rack_label: Annotated[str, Parameter(help="rack-lost: the node label that names the rack.")] = "",
     for_: Annotated[str, Parameter(name="--for", help="At most so much virtual time.")] = "30m",
+    ending: Annotated[str, Parameter(help="How long a pod takes to end, at most its grace.")] = "1s",
     config: ConfigFile = "",
     features: Annotated[
         str, Parameter(help="NAME=true|false,…; every feature is on unless this or --config says.")
@@ -123,6 +124,7 @@ def play(
     from mooring.rehearse.drill.play import Play, everything_on
     from mooring.rehearse.drill.report import render
     from mooring.run import logs
+    from mooring.sandbox.kubelet import Pace
 
     if (from_ is None) != demo:
         raise CommandError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
@@ -133,14 +135,14 @@ def play(
         taken = _demo(seed) if from_ is None else form.read(from_)
         options = Options(notice_s=span(notice), unannounced=unannounced, count=count, rack_label=rack_label)
         planned = acts(event, taken, settings.mix.capacity, options)
-        limit_s = span(for_)
+        limit_s, pace = span(for_), Pace(end_s=span(ending))
     except (form.BadSnapshot, BadEvent) as error:
         raise CommandError(str(error)) from None
     if speed <= 0:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 20")
     progress = _Progress()
     try:
-        whole = Play(taken, planned, settings, seed=seed, limit_s=limit_s, progress=progress.show)
+        whole = Play(taken, planned, settings, seed=seed, limit_s=limit_s, pace=pace, progress=progress.show)
         outcome = whole.run(_page(whole, port) if page else None, speed)
     except form.BadSnapshot as error:
         raise CommandError(f"{from_}: {error}") from None

@@ -46,6 +46,14 @@ def test_short_for_a_while_but_above_every_line_holds_and_says_when_it_is_over()
     assert outcome.answer == "HOLDS: 1 workload short for a while, none below its line; over after 0:42"
 
 
+def test_elections_alone_are_told_with_their_end() -> None:
+    """O4: no replica counts as short, regions had no leader for a while: it is over when the last has one."""
+    toll = replace(TOLL, without_leader=100, without_leader_s=15.0, leaders_until_s=16.5)
+    outcome = judge(replace(CALM, regions=(toll,)))
+    assert (outcome.over_s, outcome.answer) == (16.5, "HOLDS: only leaders are elected anew; over after 0:16")
+    assert judge(replace(CALM, regions=(replace(toll, leaders_until_s=None),))).over_s is None
+
+
 def test_still_short_at_the_end_is_said_in_the_first_line() -> None:
     """O4: a hold that is not over does not look like one that is."""
     away = replace(SHORT, until_s=None, at_end=3)

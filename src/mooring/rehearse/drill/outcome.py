@@ -42,6 +42,8 @@ class RegionToll(msgspec.Struct, frozen=True, kw_only=True):
     regions: int
     without_leader: int = 0
     without_leader_s: float = 0.0
+    #: When the last of them had one again; None: not by the end.
+    leaders_until_s: float | None = 0.0
     without_quorum: int = 0
     without_quorum_s: float = 0.0
     #: At the end.
@@ -166,6 +168,7 @@ def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
 def _over(played: Played) -> float | None:
     ends = [one.until_s for one in played.interrupted]
     ends += [breach.until_s for breach in played.breaches]
+    ends += [toll.leaders_until_s for toll in played.regions]
     if any(end is None for end in ends) or any(toll.left_without_quorum for toll in played.regions):
         return None
     return max((end for end in ends if end is not None), default=0.0)

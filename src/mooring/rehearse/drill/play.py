@@ -102,8 +102,10 @@ class Play:
         self._seed = seed
         self._loaded = loaded or load(snapshot, seed, pace)
         # One replica and no rival: renewing every two seconds would be most of an hour's work.
+        config = msgspec.structs.replace(config, lease_s=60, renew_s=40.0, retry_s=15.0)
+        # Where the real one finds its neighbours and certificates is not here.
         config = msgspec.structs.replace(
-            config, namespace=snapshot.namespace, lease_s=60, renew_s=40.0, retry_s=15.0, pd={}
+            config, namespace=snapshot.namespace, pd={}, webhook_url="", webhook_certificates=""
         )
         self.rig = Rig(seed=seed, config=config, cluster=self._loaded.cluster)
         if "home" in config.on():

@@ -89,11 +89,14 @@ class _Watch:
 
     def toll(self, at: float) -> RegionToll:
         lost = self._whole.least - self._whole.worst
+        gaps = self._led.close(at)
+        until = gaps[-1].until_s if gaps else 0.0
         return RegionToll(
             cluster="/".join(self.key),
             regions=self._real(self.total),
             without_leader=self._real(self._led.least - self._led.worst),
             without_leader_s=round(self._led.seconds(at), 1),
+            leaders_until_s=None if until is None else round(until, 1),
             without_quorum=self._real(lost),
             without_quorum_s=round(self._whole.seconds(at), 1),
             left_without_quorum=self._real(self._whole.least - self._whole.value) if self._whole.is_below else 0,
