@@ -168,7 +168,20 @@ def test_a_pod_that_had_no_place_before_is_not_blamed_on_the_event() -> None:
     outcome = play(taken(cluster), "spot-gone")
     assert [(one.workload, one.lacks) for one in outcome.played.unplaced] == [("Deployment shop/huge", "before")]
     assert outcome.verdict == "holds"
-    assert "1 workloads were short before the event" in outcome.played.remarks[-1]
+    assert "1 workload short before the event" in outcome.played.remarks[-1]
+
+
+def test_a_pod_that_nobody_wants_back_is_lost_for_good_and_said() -> None:
+    """O4: no controller, no replacement: a remark, and not among those that wait for their machine."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2)
+    bare = {"metadata": {"namespace": "shop", "name": "bare"}, "spec": {"containers": [{"name": "c"}]}}
+    cluster.store.create(Kind.POD, bare)
+    cluster.run_for(30)
+    node = cluster.store.get(Kind.POD, "shop", "bare")["spec"]["nodeName"]
+    outcome = play(taken(cluster), f"node-lost {node}")
+    assert "1 pod without a workload lost for good: shop/bare" in outcome.played.remarks
+    assert outcome.played.stuck == ()
 
 
 def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> None:
@@ -200,7 +213,7 @@ def test_a_cluster_that_mooring_finds_out_of_order_is_put_right_first() -> None:
     cluster.deployment("shop", "web", 6, labels=labels)
     outcome = play(taken(cluster), "spot-gone", unannounced=True)
     assert outcome.answer == "HOLDS: nobody is interrupted"
-    assert "operators put right what Mooring found" in outcome.played.remarks[0]
+    assert "Mooring put right what it found" in outcome.played.remarks[0]
 
 
 SCRIPT = """

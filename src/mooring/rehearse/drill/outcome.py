@@ -13,7 +13,7 @@ import msgspec
 
 from mooring.rehearse.drill.events import Name
 from mooring.rehearse.drill.room import More, Unplaced
-from mooring.rehearse.drill.toll import Breach, clock
+from mooring.rehearse.drill.toll import Breach, clock, some
 from mooring.rehearse.drill.witness import Come, Gone, Stuck
 
 HOLDS: Final = "holds"
@@ -138,11 +138,11 @@ def _broken(played: Played) -> Sequence[str]:
     cut_off = [one for one in played.gone if one.how == "lost" and one.noticed]
     if cut_off:
         whose = ", ".join(sorted({one.workload or one.pod for one in cut_off})[:3])
-        words = f"{_some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice"
+        words = f"{some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice"
         found.append(f"{words}: {whose}")
     crowd = [one for one in played.unplaced if one.lacks == "room"]
     if crowd:
-        found.append(f"{_some(len(crowd), 'pod')} find no room")
+        found.append(f"{some(len(crowd), 'pod')} find no room")
     found.extend(f"the queue: {words}" for words in played.broken_limits)
     return found
 
@@ -154,7 +154,7 @@ def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
     if not played.interrupted and not any(toll.without_leader for toll in played.regions):
         return "HOLDS: nobody is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]
-    who = _some(len(played.interrupted), "workload")
+    who = some(len(played.interrupted), "workload")
     if away:
         first = away[0]
         more = f" and {len(away) - 1} more" if len(away) > 1 else ""
@@ -172,10 +172,6 @@ def _over(played: Played) -> float | None:
     if any(end is None for end in ends) or any(toll.left_without_quorum for toll in played.regions):
         return None
     return max((end for end in ends if end is not None), default=0.0)
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _their(gone: Sequence[Gone]) -> str:

@@ -25,6 +25,7 @@ from mooring.rehearse.drill.promises import promises, workloads
 from mooring.rehearse.drill.regions import Regions
 from mooring.rehearse.drill.room import more_nodes, unplaced
 from mooring.rehearse.drill.strike import strike
+from mooring.rehearse.drill.toll import some
 from mooring.rehearse.drill.witness import Witness
 from mooring.rehearse.rig import Rig
 from mooring.rehearse.sandbox_stage import HURRY
@@ -313,15 +314,14 @@ class Play:
     def _remarks(self) -> list[str]:
         found = []
         if self._housekeeping:
-            found.append(
-                f"before the event, {self._housekeeping} operators put right what Mooring found; they are not counted"
-            )
+            moved = some(self._housekeeping, "operator")
+            found.append(f"before the event, Mooring put right what it found ({moved}); not counted")
         away = [m.before < m.asked for m in self.witness.meters[: len(self._wanted)]]
         if any(away):
-            found.append(f"{sum(away)} workloads were short before the event; they are held to what they had")
+            found.append(f"{some(sum(away), 'workload')} short before the event already, held to what there was")
         bare = [one.pod for one in self.witness.gone if one.how == "lost" and not one.workload]
         if bare:
-            found.append(f"{len(bare)} pods without a workload are lost for good: {listed(bare)}")
+            found.append(f"{some(len(bare), 'pod')} without a workload lost for good: {listed(bare)}")
         if self._ended == "limit":
             found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
         return found

@@ -103,5 +103,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
+def some(count: int, what: str) -> str:
+    """1 pod, 2 pods."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def majority(count: int) -> int:
     return count // 2 + 1

@@ -140,9 +140,9 @@ class Witness:
         ]
 
     def _is_missed(self, pod: Json) -> bool:
-        """Its workload is short now, or nobody else would replace it."""
+        """Somebody wants it back: its workload is short now, or is none that is counted here."""
         owner = self._owners.get(pod["metadata"]["uid"], "")
-        return owner not in self._rows or self.meters[self._rows[owner]].is_below
+        return bool(owner) and (owner not in self._rows or self.meters[self._rows[owner]].is_below)
 
     # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
