@@ -34,7 +34,7 @@ STORES, REGIONS, LIMIT = 5, 300, 20
 #: A store that is silent for so long is Down; half an hour by default.
 DOWN_AFTER_S = 8
 SETTINGS = {
-    "lease-s": 3,
+    "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
     "balance": {"recheck_s": 0.3, "idle_s": 2.0, "regions_at_most_every_s": 1.0, "pause_s": 10, "renew_s": 3.0},

@@ -27,7 +27,7 @@ from mooring.run.webhooks import NAME
 
 HOOK = "pods.mooring.dev"
 LAUNCH = "import mooring.run.keeper as k; k.EVERY_S = 1.0; from mooring.cli import main; main()"
-SETTINGS = {"lease-s": 4, "renew-s": 3.0, "retry-s": 0.5}
+SETTINGS = {"lease-s": 5, "renew-s": 2.0, "retry-s": 0.5}
 
 
 class Service:

@@ -35,7 +35,7 @@ REGIONS = 24
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive"}
 
 SETTINGS = {
-    "lease-s": 3,
+    "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
     "handoff": {"recheck_s": 0.7, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},

@@ -41,7 +41,7 @@ IPAM = {
     "bmc-ipv4-range-mask": 20,
     "bmc-ipv4-gateway-offset": 1,
 }
-SETTINGS = {"lease-s": 3, "renew-s": 2.0, "retry-s": 0.5, "fleet": {"query-s": 1.0, "recheck-s": 0.5}}
+SETTINGS = {"lease-s": 5, "renew-s": 2.0, "retry-s": 0.5, "fleet": {"query-s": 1.0, "recheck-s": 0.5}}
 
 
 @pytest.fixture(params=["sandbox's sabakan", "real sabakan"])

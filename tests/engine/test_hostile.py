@@ -1,13 +1,17 @@
 """What others write into marks, and keys that want more than their source may hold: nobody is forgotten for it."""
 
 import pytest
+from engine_by_hand import RESTART, of, pod, tidb_cluster
 
 from mooring.engine.engine import Engine
 from mooring.engine.events import Features, Led, Synced, Tick
 from mooring.engine.invariants import broken
 from mooring.model.decision import Course, Look, Resumed
-from mooring.model.events import Listed
+from mooring.model.events import Listed, Seen
+from mooring.model.instructions import Outcome, Patch
+from mooring.model.kinds import Kind
 from mooring.model.operator import Operator, Step, StepKind
+from mooring.model.reasons import Reason
 from mooring.run.replica import KINDS
 from mooring.traffic import Queue, live_settings
 from mooring.world.world import World
@@ -99,3 +103,29 @@ def test_a_key_with_one_wish_is_not_kept_out_by_a_key_with_fifty():
             break
     assert "plane" in {r.operator.subject for r in engine.running.values()}, "within three places that fell free"
     assert broken(engine) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "wish_s", "rests_s"),
+    [(Reason.BACK_OFF, 7.0, 7.0), (Reason.FAILED, 10.0, 10.0), (Reason.UNKNOWN, 0.0, 1.0)],
+)
+def test_a_refused_write_rests_however_much_happens_meanwhile(hand, reason, wish_s, rests_s):
+    """Retry-After is honoured: a pod that flaps beside it is no reason to ask the server again at once."""
+    hand.lead()
+    (mark,) = of(Patch, hand.annotate(0))
+    hand.feed(Outcome(instruction=mark.id, reason=reason, retry_after_s=wish_s))
+    for number in range(20):
+        ready = bool(number % 2)
+        busy = pod(0, RESTART, version=str(10 + number), ready=ready)
+        assert not of(Patch, hand.feed(Seen(Kind.POD, busy), at=100.0 + number * rests_s / 21))
+    assert len(of(Patch, hand.feed(Tick(), at=100.0 + rests_s))) == 1
+
+
+def test_a_conflict_is_answered_with_what_was_seen(hand):
+    """E3: the object in a refusal is news, and the next try, which carries its version, need not wait."""
+    hand.lead()
+    (mark,) = of(Patch, hand.annotate(0))
+    theirs = tidb_cluster({"mooring.dev/pd-endpoints": "x"}, version="9")
+    said = Outcome(instruction=mark.id, reason=Reason.CONFLICT, kind=Kind.TIDB_CLUSTER, object=theirs)
+    (again,) = of(Patch, hand.feed(said))
+    assert again.resource_version == "9"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.fleet import settings
+from mooring.fleet import keys, ledger, settings
 from mooring.model.kinds import Kind
 from mooring.model.machine import MachineState
 from mooring.model.marks import RETIRING
@@ -17,6 +17,7 @@ from mooring.rehearse.scenes.fleet import (
     build_fleet,
     cordoned,
     fleet_config,
+    marks_left,
     seats,
     serial_of,
     set_settings,
@@ -153,3 +154,77 @@ def test_a_change_that_is_asked_for_no_more_waits_no_more():
         assert leader.engine.queue.holder(f"machine/{serial_of(rig, bad)}") is None
 
     play(then, machines=12)
+
+
+def test_a_stored_cluster_that_is_deleted_is_not_made_up_anew():
+    """F3: whoever deletes the ConfigMap deletes no control plane: a first generation that would lose one is refused."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        first = of(rig, "control plane")
+        set_state(rig, first[0], MachineState.UNHEALTHY)
+        await rig.until(lambda: first[0] not in of(rig, "control plane"), limit_s=300)
+        await rig.until(lambda: not rig.unsettled() and not labelled(rig, first[0]), limit_s=300)
+        planes = of(rig, "control plane")
+        set_state(rig, first[0], MachineState.HEALTHY)
+        await rig.until(lambda: all(labelled(rig, a) for a in planes), limit_s=300)
+        rig.cluster.store.delete(Kind.CONFIG_MAP, rig.config.namespace, ledger.NAME)
+        await rig.sleep(300)
+        assert of(rig, "control plane") in ([], planes)
+        leader = rig.leader()
+        assert leader is not None
+        said = leader.engine.verdicts[("fleet", "plan")]
+        assert (said.state, said.reason) == ("held", "misconfigured")
+        assert "set-cluster" in said.detail
+
+    play(then, machines=12)
+
+
+def labelled(rig: Rig, address: str) -> bool:
+    return keys.MASTER_ROLE in rig.cluster.store.get(Kind.NODE, "", address)["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "rows", ["[1,'',-1,[]]", "[1,'',9,[]]", "[1,'',0,[['S','10.0.0.1','x','y']]]", "[]", "7", "zlib:e"]
+)
+def test_a_stored_cluster_edited_by_hand_is_left_alone(rows: str):
+    """F9: what is not what we write is reported, nothing is decided from it, and it is used again once it is mended."""
+
+    async def then(rig: Rig, addresses: list[str]) -> None:
+        namespace = rig.config.namespace
+        good = rig.cluster.store.get(Kind.CONFIG_MAP, namespace, ledger.NAME)["data"]["decisions"]
+        before = seats(rig)
+        data = {"data": {"decisions": rows.replace("'", '"')}}
+        rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, ledger.NAME, data)
+        writes = len(rig.writes)
+        await rig.sleep(200)
+        assert len(rig.writes) == writes
+        leader = rig.leader()
+        assert leader is not None
+        assert leader.engine.verdicts[("fleet", "plan")].reason == "misconfigured"
+        rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, ledger.NAME, {"data": {"decisions": good}})
+        await rig.sleep(100)
+        assert seats(rig) == before
+        assert leader.engine.verdicts[("fleet", "plan")].reason == "done"
+
+    play(then)
+
+
+def test_a_machine_that_changes_its_address_while_it_leaves():
+    """F5, O2: the old address is no machine any more: its node is let go visibly, and no mark stays."""
+    scene = Bare()
+    rig = scene.rig()
+
+    async def whole(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await scene.act(rig)
+        node = scene.n7
+        await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", node))
+        serial = serial_of(rig, node)
+        entry = rig.cluster.sabakan.entries[serial]
+        rig.cluster.sabakan.entries[serial] = msgspec.structs.replace(entry, ipv4=("10.69.9.9",))
+        await rig.until(lambda: node not in seats(rig), limit_s=400)
+        await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=400)
+        assert "10.69.9.9" not in seats(rig), "it retires: it is not taken in under its new address"
+
+    rig.play(whole)

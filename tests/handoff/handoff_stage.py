@@ -39,8 +39,8 @@ class Stage:
         self.cluster = self.rig.cluster
         self.counts = {"tikv": tikv, "pd": pd, "tidb": tidb}
         self.nodes, self.regions = nodes, regions
-        #: Extra fields of spec.tikv.
-        self.tikv = {"storageClassName": storage} if storage else {}
+        #: Components with volumes of this class.
+        self.stored = {part: storage for part in ("tikv", "pd") if storage and self.counts[part]}
         self.pd = SandboxPd(self.cluster.timeline, seed=seed, cluster=NAME, namespace=NS, settings=settings)
         self.uids: dict[str, str] = {}
         #: Rules that were broken at some second, in words.
@@ -64,10 +64,8 @@ class Stage:
         self.cluster.add_nodes(self.nodes)
         self.cluster.pd[NS, NAME] = self.pd
         self.cluster.tidb_cluster(NS, NAME, **self.counts)
-        if self.tikv:
-            self.cluster.change(
-                Kind.TIDB_CLUSTER, NS, NAME, lambda tc: with_spec(tc, tikv={**tc["spec"]["tikv"], **self.tikv})
-            )
+        for part, storage in self.stored.items():
+            self.cluster.change(Kind.TIDB_CLUSTER, NS, NAME, lambda tc, p=part, s=storage: _with_storage(tc, p, s))
         await self.rig.sleep(1.0)
         parts = [part for part, count in self.counts.items() if count]
         await self.rig.until(
@@ -170,6 +168,10 @@ class Stage:
 
     async def reach(self, phase: str) -> None:
         await self.rig.until(PHASES[phase](self), every_s=0.01)
+
+
+def _with_storage(tc: dict[str, Any], part: str, storage: str) -> dict[str, Any]:
+    return with_spec(tc, **{part: {**tc["spec"][part], "storageClassName": storage}})
 
 
 def _held(stage: Stage) -> bool:

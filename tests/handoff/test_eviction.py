@@ -67,6 +67,9 @@ class Outside:
     def volumes_of(self, _):
         return self.bound
 
+    def node(self, name):
+        return next((n for n in self.nodes() if n.name == name), None)
+
     def nodes(self):
         return (Node("n1", "u1", "1", unschedulable=True, ready="True"), Node("n2", "u2", "1", ready="True"))
 

@@ -106,3 +106,10 @@ def test_whose_store_is_it(address, ours):
     an IP address is nobody's."""
     view = PdView((Store(1, address),), (), 1, start_timestamp=1)
     assert (view.store_of("demo-tikv-0", "tidb") is not None) is ours
+
+
+def test_a_count_that_nobody_means_is_not_counted_out():
+    """A typo in spec.tikv.replicas must not cost the control plane its memory: those that are there are the members."""
+    stores = [store(i + 1, f"demo-tikv-{i}") for i in range(3)]
+    assert away(whole(0, 1, 2), stores, replicas=2_000_000_000) == []
+    assert away(whole(0, 1, 2), stores, replicas=-3) == []

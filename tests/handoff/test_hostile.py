@@ -472,3 +472,98 @@ def test_pd_whose_clock_is_an_hour_off_costs_time_only(jump_s):
 
     stage.play(scene)
     assert stage.pd.interruptions == []
+
+
+@pytest.mark.parametrize("name", ["demo-tikv-" + "9" * 5000, "demo-tikv-²", "", "x"])
+def test_a_mark_under_a_name_that_no_pod_has(name):
+    """E5: edited by hand: it is swept like any mark without cause, and nobody stumbles over the name."""
+    stage = Stage()
+
+    async def scene(s):
+        mark = Mark(
+            operator="77", source="handoff", reason="asked", step="EvictLeaders", since=0.0, store_id=2, value="none"
+        )
+        s.cluster.annotate(Kind.TIDB_CLUSTER, NS, NAME, {HANDOFF: write_marks({name: mark})})
+        await s.rig.sleep(5)
+        await s.rig.until(s.clean, limit_s=120)
+
+    stage.play(scene)
+
+
+@pytest.mark.parametrize(
+    "subject", ["store/tidb/demo/²", "store/tidb/demo/" + "9" * 5000, "store/tidb/demo/", "store//"]
+)
+def test_why_of_a_store_that_is_none(subject):
+    """O3: what a person mistypes is not found, and nothing else happens."""
+    stage = Stage()
+    said = []
+
+    async def scene(s):
+        engine = s.rig.leader().engine
+        said.extend(engine.capabilities["handoff"].words(subject, engine.world, engine.queue, engine.now))
+
+    stage.play(scene)
+    assert said == []
+
+
+def test_an_entry_that_tidb_operator_has_left_behind_does_not_hold_for_ever():
+    """E3: its status entry leaks when a pod never came back; nobody asks it, PD evicts nothing: ours goes on."""
+    stage = Stage()
+
+    async def scene(s):
+        s.cluster.tidb_operator.stopped = True
+
+        def leaked(tc):
+            entry = {"demo-tikv-0": {"value": "none", "podCreateTime": "2020-01-01T00:00:00Z"}}
+            return {**tc, "status": {**tc["status"], "tikv": {**tc["status"]["tikv"], "evictLeader": entry}}}
+
+        s.cluster.store.mutate(Kind.TIDB_CLUSTER, NS, NAME, leaked)
+        await s.rig.sleep(5)
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scene)
+
+
+# ── What a person reads while it waits ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_finds_no_node_says_where_to_look():
+    """E4: every node is closed when it comes back: the wait names the Pending pod and the command that says why."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("held")
+        for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
+            s.cluster.cordon(node)
+        await s.reach("away")
+        await s.rig.sleep(30)
+        for kind in ("evict-leaders", "restart-tikv"):
+            waits = s.running(kind).waits
+            assert waits.detail == "the new demo-tikv-0 has no node yet"
+            assert waits.remedy == "kubectl -n tidb describe pod demo-tikv-0"
+        assert s.evicting() == (1,)
+        for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
+            s.cluster.cordon(node, on=False)
+        await s.rig.until(lambda: s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scene)
+
+
+def test_a_pod_that_hangs_on_a_dead_node_says_what_ends_it():
+    """E4: told to end, and its node died: nobody ends it but a person who knows that the machine is off."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("held")
+        node = s.pod(0)["spec"]["nodeName"]
+        s.cluster.kubelets.silence(node)
+        await s.rig.until(lambda: s.running("restart-tikv") is not None and s.running("restart-tikv").step == 1)
+        await s.rig.sleep(90)
+        waits = s.running("restart-tikv").waits
+        assert f"{node} is not there to end it" in waits.detail
+        assert "delete pod demo-tikv-0 --force" in waits.remedy
+
+    stage.play(scene)

@@ -231,7 +231,7 @@ def test_marks_are_read_back(demo, queue):
     """E5's rule for seats: whoever leads next finds the seat, keeps its time, and ends it."""
     node = demo.seat("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
     assert seat_on(node).pod == "tidb/demo-tidb-2"
-    (resumed,) = resume_seats(demo.world)
+    (resumed,) = resume_seats(demo.world, NOW)
     running = Running(operator=resumed.operator, promoted_at=NOW)
     assert resumed.operator.id == "41"
     assert steer(demo, running, queue).again_at == NOW + 60
@@ -243,4 +243,4 @@ def test_marks_are_read_back(demo, queue):
 def test_a_mark_that_cannot_be_read_is_left_alone(demo):
     """Never guessed at."""
     demo.node("n3", annotations={SEAT: "{"}, taints=(Taint(SEAT, "NoSchedule"),))
-    assert resume_seats(demo.world) == []
+    assert resume_seats(demo.world, NOW) == []

@@ -226,6 +226,25 @@ async def test_the_leader_itself_says_since_when_it_runs(play):
     assert (view.leader, view.start_timestamp) == ("b", 222)
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "healthy"),
+    [
+        (200, '[{"name":"a","member_id":0,"health":true},{"name":"b","member_id":1,"health":false}]', [True, False]),
+        (500, '"no leader"', [None, None]),
+        (200, "<html>", [None, None]),
+        (404, "404 page not found\n", [None, None]),
+    ],
+)
+async def test_a_look_says_who_is_unwell(play, status, said, healthy):
+    """E9: PD's word about its own members; where it cannot say, nobody is called unwell and the look stands."""
+    script = Script().say("GET", API + "/health", status, said)
+    client = await play(script)
+    members = [{"name": n, "member_id": i, "client_urls": client.urls} for i, n in enumerate("ab")]
+    script.say("GET", API + "/members", 200, json.dumps({"members": members, "leader": members[0]}))
+    view = await (settled(script) and client).observe()
+    assert [m.healthy for m in view.members] == healthy
+
+
 # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,8 @@ from mooring.engine.engine import Engine
 from mooring.engine.events import Led
 from mooring.model.cluster import Key
 from mooring.model.events import MachinesLost, PdLost
-from mooring.model.instructions import LookAtMachines, LookAtPd, LookAtRegions, Outcome
+from mooring.model.instructions import LookAtMachines, LookAtPd, LookAtRegions, Outcome, Patch
+from mooring.model.kinds import Kind
 from mooring.run.shell import Shell
 from mooring.run.wall import WallClock
 from mooring.traffic import Queue
@@ -62,3 +63,85 @@ async def test_while_stopping_nothing_is_begun_and_outcomes_are_taken_in():
     assert not shell._tasks
     shell.tell(Led(True))
     assert shell.backlog == 1
+
+
+class Hands:
+    """A clock set by hand: real time passes by `wait`, and somebody may `set` the wall clock."""
+
+    def __init__(self):
+        self.wall, self.real = 1_000_000.0, 50.0
+
+    def now(self):
+        return self.wall
+
+    def monotonic(self):
+        return self.real
+
+    def wait(self, seconds):
+        self.wall += seconds
+        self.real += seconds
+
+    def set(self, by):
+        self.wall += by
+
+
+def shell_by(clock):
+    return Shell(Engine(World(), Queue(), ()), None, Broken(), clock, None)
+
+
+@pytest.mark.parametrize("by", [3600.0, -3600.0, 45.0, -45.0])
+def test_a_clock_that_is_set_is_followed_without_a_jump(by):
+    """Notices and marks carry wall time: a clock that was wrong when we started must not stay wrong for our whole life.
+    Yet no time-out may fire, and no time go back, because somebody set it."""
+    clock = Hands()
+    shell = shell_by(clock)
+    before = shell.now()
+    clock.set(by)
+    assert shell.now() == before, "at that very moment nothing changes"
+    for _ in range(200):
+        clock.wait(1.0)
+        assert 0.5 <= shell.now() - before <= 1.5
+        before = shell.now()
+    for _ in range(80):
+        clock.wait(100.0)
+        shell.now()
+    assert abs(shell.now() - clock.now()) < 1.0
+
+
+def test_a_clock_that_nobody_sets_is_read_to_the_digit():
+    """O5, same input, same output: without a step our time is the wall's."""
+    clock = Hands()
+    shell = shell_by(clock)
+    for seconds in (0.25, 7.0, 3600.0, 86_400.0):
+        clock.wait(seconds)
+        assert shell.now() == clock.now()
+
+
+def test_a_clock_set_wrong_and_right_again_leaves_no_trace():
+    """A wrong hour for a second is worth half a second."""
+    clock = Hands()
+    shell = shell_by(clock)
+    clock.set(3600.0)
+    clock.wait(1.0)
+    assert shell.now() - (clock.now() - 3600.0) <= 0.5
+    clock.set(-3600.0)
+    clock.wait(10.0)
+    shell.now()
+    assert abs(shell.now() - clock.now()) <= 0.5
+
+
+class Hangs:
+    """An API server that never answers."""
+
+    async def carry_out(self, write):
+        await asyncio.Event().wait()
+
+
+async def test_a_stop_waits_once_and_not_longer():
+    """Contracts, SIGTERM within 10 s: what has not ended by then is given up; its mark says that it had begun."""
+    shell = Shell(Engine(World(), Queue(), ()), Hangs(), Broken(), WallClock(), None)
+    shell._start([Patch(id="i1", kind=Kind.NODE, key=Key("", "n1"), uid="u", patch={})])
+    assert len(shell._tasks) == 1
+    await shell.drain(0.05)
+    assert not shell._tasks, "whoever waits for them again has nothing to wait for"
+    await shell.drain_for_now(3600.0)

@@ -320,3 +320,22 @@ async def test_the_first_certificate_may_come_late(material):
             await late.post("/admit/pods", pod_review())
         late.front.swap(material)
         assert (await late.admit(pod_review()))["allowed"] is True
+
+
+async def test_a_server_that_stops_lets_go_of_its_callers_with_an_answer(material):
+    """A rollout costs no admission: connections in use end with their next answer, and none is cut while it asks."""
+    stand = Stand(material)
+    stand.deployment()
+    await stand.server.start()
+    url, body = f"https://127.0.0.1:{stand.server.port}/admit/pods", json.dumps(pod_review()).encode()
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, data=body, ssl=stand.trust) as first:
+            assert (first.status, first.headers.get("Connection")) == (200, None)
+            await first.read()
+        stopping = asyncio.ensure_future(stand.server.stop())
+        await asyncio.sleep(0)
+        async with session.post(url, data=body, ssl=stand.trust) as last:
+            assert (last.status, last.headers.get("Connection")) == (200, "close")
+        await stopping
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.post(url, data=body, ssl=stand.trust)

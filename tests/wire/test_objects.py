@@ -66,8 +66,9 @@ def test_a_replica_set():
     assert (found.replicas, found.pod_template_hash, found.revision) == (0, "1", 12)
     assert found.owner is not None
     assert found.owner.uid == "d"
-    meta["annotations"] = {"deployment.kubernetes.io/revision": "twelve"}
-    assert project(Kind.REPLICA_SET, {"metadata": meta}).revision == 0
+    for text in ("twelve", "²", "9" * 5000):
+        meta["annotations"] = {"deployment.kubernetes.io/revision": text}
+        assert project(Kind.REPLICA_SET, {"metadata": meta}).revision == 0
 
 
 def test_a_budget_without_a_selector_selects_nothing():

@@ -22,6 +22,7 @@ def test_a_full_cluster():
                     "1": {"id": "1", "podName": "demo-tikv-0"},
                     "9": {"id": "9", "podName": "demo-tikv-0"},
                     "4": {"podName": "demo-tikv-1"},
+                    "9" * 5000: {"podName": "demo-tikv-2"},
                 },
                 "evictLeader": {"demo-tikv-1": {"value": "none", "beginTime": "b"}},
                 "evictLeaderStatus": {"demo-tikv-0": {"value": "delete-pod", "podCreateTime": "c"}},

@@ -24,6 +24,8 @@ def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
         return
     if not answer["on"]:
         note("home is off (mooring run --features home=true): schedulers get every candidate back")
+    for seat in answer.get("unknown_seats", ()):
+        note(f"{seat['node']} is {seat['why']}; to free it: {seat['remedy']}")
     if not answer["members"]:
         note("no TiDB members, and no StatefulSet with the label mooring.dev/home=true")
         return

@@ -24,13 +24,14 @@ import msgspec
 from mooring.engine.agenda import OPERATOR, Agenda, Slot
 from mooring.engine.capability import Capability
 from mooring.engine.concerns import Concerns
+from mooring.engine.defects import AGAIN_S, Defects
 from mooring.engine.doorstep import Doorstep
 from mooring.engine.events import Event, Features, Led, Retuned, Synced, Tick
 from mooring.engine.facts import FactBook
 from mooring.engine.flight import Flight
 from mooring.engine.glances import MOMENT_S, Glances
 from mooring.engine.intake import Intake
-from mooring.engine.story import Story, cause_of, entry_of
+from mooring.engine.story import Story, cause_of, entry_of, follow
 from mooring.model.decision import Course, End, Glance, Resumed, Running, Verdict
 from mooring.model.events import (
     Change,
@@ -62,6 +63,7 @@ class Engine:
         self.world = world
         self.queue = queue
         self.story = Story()
+        self.defects = Defects()
         #: By name, and asked in that order.
         self.capabilities = {c.name: c for c in sorted(capabilities, key=lambda c: c.name)}
         self._of_source = {source: c for c in capabilities for source in c.sources}
@@ -92,7 +94,7 @@ class Engine:
         self.verdicts: dict[Slot, Verdict] = {}
         self._facts = FactBook()
         self._agenda = Agenda()
-        self._flight = Flight()
+        self._flight = Flight(self._agenda)
         self._glances = Glances()
         self._concerns = Concerns()
         #: Slots whose proposal found the cap of its source reached: looked at again when there is room.
@@ -158,23 +160,15 @@ class Engine:
                 self._take_in(self._intake.take(event))
             case Outcome():
                 self._settle(event)
-            case PdSeen(cluster=cluster):
+            case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 self._glances.answered(cluster, self.now)
-                self.world.note_pd(cluster, event.view, event.at)
+                self._intake.note(event)
                 self._touch(event)
-            case PdLost(cluster=cluster):
-                self._glances.answered(cluster, self.now)
-                self.world.note_pd_lost(cluster, event.detail)
+            case MachinesSeen() | MachinesLost():
+                self._glances.answered_machines()
+                self._intake.note(event)
                 self._touch(event)
             case RegionsSeen():
-                self._touch(event)
-            case MachinesSeen():
-                self._glances.answered_machines()
-                self.world.note_machines(event.machines, event.at)
-                self._touch(event)
-            case MachinesLost():
-                self._glances.answered_machines()
-                self.world.note_machines_lost(event.detail, event.at)
                 self._touch(event)
             case Synced():
                 self.synced = True
@@ -189,8 +183,7 @@ class Engine:
 
     def _take_in(self, changes: Iterable[Change]) -> None:
         for change in changes:
-            for observe in self.observers:
-                observe(change)
+            self.defects.observe(self.observers, change)
             self._touch(change)
 
     def _touch(self, happening: Happening) -> None:
@@ -200,7 +193,7 @@ class Engine:
         # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
         asked = self.capabilities if isinstance(happening, RegionsSeen) else self._listening
         for name, capability in asked.items():
-            for touched in capability.touched(happening, self.world):
+            for touched in self.defects.touched(capability, happening, self.world):
                 self._agenda.touch(name, touched, cause_of(happening), self.now)
         for operator_id in self._concerns.of(happening):
             self._agenda.steer(operator_id)
@@ -210,7 +203,7 @@ class Engine:
             self._take(Seen(outcome.kind, outcome.object))
         elif outcome.gone is not None:
             self._take(outcome.gone)
-        ended = self._flight.end(outcome)
+        ended = self._flight.end(outcome, self.now)
         if ended is None:
             return
         (name, key), wait_s = ended
@@ -297,9 +290,14 @@ class Engine:
 
     def _look(self, slot: Slot, cause: str) -> None:
         name, key = slot
-        if name not in self.on or self._flight.busy(slot):
+        if name not in self.on or self._flight.busy(slot, self.now):
             return  # an outstanding write of its own answers first, and makes it dirty again
-        look = self.capabilities[name].look(key, self.world, self.queue, self.now)
+        try:
+            look = self.capabilities[name].look(key, self.world, self.queue, self.now)
+        except Exception as error:  # noqa: BLE001
+            self.verdicts[slot] = self.defects.note(f"{name} {key}", error)
+            self._agenda.wake_at(self.now + AGAIN_S, slot)
+            return
         if look.verdict is None:
             self.verdicts.pop(slot, None)
         else:
@@ -348,12 +346,17 @@ class Engine:
     def _steer(self, operator_id: str) -> None:
         running = self.running.get(operator_id)
         waiter = (OPERATOR, operator_id)
-        if running is None or self._flight.busy(waiter):
+        if running is None or self._flight.busy(waiter, self.now):
             return
         operator = running.operator
         running.off = self._of_source[operator.source].name not in self.on
-        course = self._of_source[operator.source].steer(running, self.world, self.queue, self.now)
-        self._follow(running, course)
+        try:
+            course = self._of_source[operator.source].steer(running, self.world, self.queue, self.now)
+        except Exception as error:  # noqa: BLE001
+            held = self.defects.note(f"operator {operator_id}, {operator.subject}", error)
+            course = Course(step=running.step, waits=held, again_at=self.now + AGAIN_S)
+        for verb, reason, text in follow(running, course, self.now):
+            self._say(verb, operator_id, operator, reason=reason, text=text)
         if course.end is not None:
             self._last_words[operator_id] = course.end.detail
             self._learn(self._end(operator_id, course.end))
@@ -374,19 +377,6 @@ class Engine:
         if end.reason == Reason.DONE:
             return self.queue.finish(operator_id)
         return self.queue.cancel(operator_id, end.reason, end.detail)
-
-    def _follow(self, running: Running, course: Course) -> None:
-        operator = running.operator
-        if course.step != running.step or course.figure != running.figure:
-            running.moved_at, running.figure = self.now, course.figure
-        if course.step != running.step:
-            running.step, running.step_since = course.step, self.now
-            kind = operator.steps[course.step].kind if course.step < len(operator.steps) else "end"
-            self._say("step", operator.id, operator, text=f"{course.step + 1}/{len(operator.steps)} {kind}")
-        before, running.waits = running.waits, course.waits
-        running.progress = course.progress
-        if course.waits is not None and (before is None or before.reason != course.waits.reason):
-            self._say("waits", operator.id, operator, reason=course.waits.reason, text=course.waits.detail)
 
     # ── The queue's answers ───────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""Taking Kubernetes events into the world without a long pause.
+"""Taking what is seen into the world without a long pause.
 
 One event is one lookup and one store. A list of 150,000 pods is not: it is taken in part by part, a part per turn, and
 events of the same kind wait behind it in order, so the world never goes back in time.
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.model.events import Change, KubeEvent, Listed
+from mooring.model.events import Change, KubeEvent, Listed, MachinesLost, MachinesSeen, PdLost, PdSeen
 from mooring.model.kinds import Kind
 from mooring.world.world import World
 
@@ -36,6 +36,18 @@ class Intake:
             self._behind[event.kind] = deque()
             return []
         return self._world.apply(event)
+
+    def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost) -> None:
+        """What was looked at rather than followed."""
+        match seen:
+            case PdSeen():
+                self._world.note_pd(seen.cluster, seen.view, seen.at)
+            case PdLost():
+                self._world.note_pd_lost(seen.cluster, seen.detail)
+            case MachinesSeen():
+                self._world.note_machines(seen.machines, seen.at)
+            case MachinesLost():
+                self._world.note_machines_lost(seen.detail, seen.at)
 
     def advance(self) -> list[Change]:
         """One part of one list; then what waited behind it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from mooring.model.decision import Course, Running
 from mooring.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
 from mooring.model.operator import Operator
 
@@ -64,6 +65,21 @@ class Story:
         """Entries since the last call: for logs, metrics and the page."""
         fresh, self._fresh = self._fresh, []
         return fresh
+
+
+def follow(running: Running, course: Course, now: float) -> Iterator[tuple[str, str, str]]:
+    """Bring an operator to where its course says it is; yields what there is to tell: verb, reason, words."""
+    steps = running.operator.steps
+    if course.step != running.step or course.figure != running.figure:
+        running.moved_at, running.figure = now, course.figure
+    if course.step != running.step:
+        running.step, running.step_since = course.step, now
+        kind = steps[course.step].kind if course.step < len(steps) else "end"
+        yield "step", "", f"{course.step + 1}/{len(steps)} {kind}"
+    before, running.waits = running.waits, course.waits
+    running.progress = course.progress
+    if course.waits is not None and (before is None or before.reason != course.waits.reason):
+        yield "waits", course.waits.reason, course.waits.detail
 
 
 def cause_of(happening: Happening) -> str:

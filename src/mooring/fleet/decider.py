@@ -329,6 +329,8 @@ class Fleet:
         args = running.operator.args
         node = world.node(args["node"])
         machine = self.known.machines(world)[1].get(args["serial"])
+        if machine is not None and machine.address != args["address"]:
+            machine = None  # it has moved: this node is its node no more
         seen = world.machines_observed_at() is not None
         member = self.known.members(survey.ledger).get(args["address"]) if survey is not None else None
         write: Instruction | None = None

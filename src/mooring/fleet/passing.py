@@ -12,14 +12,16 @@ import msgspec
 
 from mooring.fleet.current import Current, Member
 from mooring.fleet.decide import decide
+from mooring.fleet.explain import listed
 from mooring.fleet.ledger import HELD, PENDING, Ledger, Pending, next_data, write_ledger
 from mooring.fleet.plan import Action, ClusterPlan, FleetView, Seat
 from mooring.fleet.policy import FleetPolicy
-from mooring.fleet.problem import ErrorCode
+from mooring.fleet.problem import ErrorCode, PlanError
 from mooring.fleet.release import Released, cluster_now
 from mooring.fleet.settings import Settings
 from mooring.fleet.settling import unsettled
 from mooring.fleet.store import Decisions
+from mooring.fleet.touching import is_control_plane
 from mooring.model.cluster import Node
 from mooring.model.instructions import Instruction
 from mooring.model.machine import Machine
@@ -84,10 +86,26 @@ def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:
         regenerate=bool(members) and ledger.decisions.revision != settings.revision,
     )
     plan = decide(view)
+    if not members and plan.error is None:
+        error = _adoption_guard(plan, survey.nodes)
+        return plan if error is None else ClusterPlan(plan.action, error=error, notes=plan.notes)
     if plan.error is not None and plan.error.code is ErrorCode.MISSING_MACHINE:
         # A new template cannot be written for a machine nobody lists: the plain pass takes that one out first.
         return decide(msgspec.structs.replace(view, regenerate=False))
     return plan
+
+
+def _adoption_guard(plan: ClusterPlan, nodes: Mapping[str, Node]) -> PlanError | None:
+    """Nothing is stored, and yet there is a control plane: somebody deleted the record, or never gave it to us."""
+    planned = {s.address for s in plan.control_planes}
+    lost = sorted(a for a, n in nodes.items() if is_control_plane(n) and a not in planned)
+    if not lost:
+        return None
+    return PlanError(
+        ErrorCode.INVALID_CLUSTER,
+        f"no cluster is stored, and a first one would do without {listed(lost)}, a control plane in Kubernetes: "
+        "give the cluster that is there (mooring fleet set-cluster)",
+    )
 
 
 def stays(survey: Survey) -> ClusterPlan:

@@ -101,6 +101,9 @@ def decode_decisions(raw: bytes) -> Decisions:
         raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
     planes = stored.control_planes
     rows = stored.rows
+    # We never write a cluster without a control plane.
+    if not 0 < planes <= len(rows):
+        raise InvalidDecisions(f"the stored cluster has {planes} control planes among {len(rows)} members")
     members = [_read(row, control_plane=True) for row in rows[:planes]]
     # Nearly all are plain workers: made without a call each.
     members += [

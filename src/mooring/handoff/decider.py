@@ -20,7 +20,7 @@ from mooring.handoff.restart import rolling, steer_restart
 from mooring.handoff.scene import GAVE_UP, others_take_leaders, others_up
 from mooring.handoff.status import foreign_evictions, members_away, pod_subject, store_target
 from mooring.handoff.volumes import Stuck, stuck_volume
-from mooring.handoff.wishes import ALLOWED, DELETE_POD, Wish, wish_of
+from mooring.handoff.wishes import ALLOWED, DELETE_POD, EVICT_LEADER, EVICT_LEADER_FOR_RESIZE, Wish, wish_of
 from mooring.handoff.words import words
 from mooring.handoff.writing import clear_mark, marks_of
 from mooring.model.cluster import Key, Pod
@@ -166,7 +166,7 @@ class Handoff:
     ) -> Operator | Verdict | None:
         """The operator this wish needs next, or the sentence that says why not yet."""
         cluster = tc.key
-        if pod.name in tc.operator_evict_leader:
+        if _theirs(tc, pod, view, marks):
             return Verdict(State.WAITS, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
         mark = marks.get(pod.name)
         if mark is not None and _remembers(mark, pod, wish):
@@ -298,6 +298,17 @@ class Handoff:
                     continue
                 yield from read_back(tc.key, name, mark)
             yield from members.resumed_members(tc, world)
+
+
+def _theirs(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
+    """tidb-operator evicts it. An entry of it that nobody asks for, and that PD knows nothing of, was left behind."""
+    if pod.name not in tc.operator_evict_leader:
+        return False
+    if view is None or EVICT_LEADER in pod.annotations or EVICT_LEADER_FOR_RESIZE in pod.annotations:
+        return True
+    store, mark = view.store_of(pod.name, pod.namespace), marks.get(pod.name)
+    ours = mark is not None and mark.step != GAVE_UP and mark.before.get("evicting") != "true"
+    return store is None or view.evicting is None or (store.id in view.evicting and not ours)
 
 
 def _proven(queue: Queue, live: Operator) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.progress import note_leaders, pace_of
 from mooring.handoff.proof import doubt
-from mooring.handoff.scene import GAVE_UP, Scene, is_back, observe, others_take_leaders, others_up
+from mooring.handoff.scene import GAVE_UP, Scene, awaited, is_back, observe, others_take_leaders, others_up
 from mooring.handoff.wishes import DELETE_POD, EXPIRATION, without_wishes
 from mooring.handoff.writing import clear_mark, put_mark, replace_with_memory, rfc3339
 from mooring.model.cluster import Pod
@@ -42,6 +42,8 @@ EVICT, HOLD, END = range(3)
 #: What to look at when leaders do not move.
 STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
+#: The second look comes no sooner than this.
+AGAIN_S = 0.1
 #: A look this old still says what was there before us; looks come a minute apart while nothing is asked.
 FRESH_S = 2.0
 #: An operator of these was read from a mark: it had begun.
@@ -62,7 +64,7 @@ def steer_eviction(
     if end is not None:
         return _leave(running, scene, policy, end)
     if _expects_pod(scene):
-        return _await_pod(running, scene, policy)
+        return _await_pod(running, scene, world, policy)
     if scene.lost or scene.view is None:
         return _wait(running, scene, policy, Reason.PD_UNREACHABLE, scene.lost or "PD has not been looked at yet")
     if scene.view.evicting is None:
@@ -174,6 +176,8 @@ def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -
         notes["zero_at"], notes["zero_pd"] = scene.seen_at, life
     notes["regions"] = float(view.region_count)
     at = notes["zero_at"] + policy.prove_s
+    if scene.seen_at == notes["zero_at"]:
+        return max(at, scene.now + AGAIN_S)  # seen once is not seen twice, however short it need last
     return at if scene.seen_at < at else None
 
 
@@ -185,27 +189,20 @@ def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
     )
 
 
-def _await_pod(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
+def _await_pod(running: Running, scene: Scene, world: WorldRead, policy: HandoffPolicy) -> Course:
     """Leaders stay away until the new pod is Ready and its store is Up."""
     pod = scene.pod
     if _ended_by_others(running, scene):
         return _add(running, scene, HOLD, f"keeps the leaders off store {scene.store_id}")
     if pod is not None and not pod.node and pod.uid != scene.asked_uid and _asks_again(scene):
         running.notes["born_asking"] = 1.0  # nobody annotates a pod before it has a node
-    if pod is None:
-        detail = f"{scene.name} is not back yet"
-    elif pod.uid == scene.asked_uid:
-        detail = f"{scene.name} is on its way out"
-    elif not is_back(scene, policy):
-        detail = f"{scene.name} is not Ready yet" if not pod.ready else f"the store of {scene.name} is not Up yet"
-    else:
-        detail = ""
+    waits = None if is_back(scene, policy) else awaited(scene, world)
     return Course(
         step=HOLD,
         phase=1,
-        progress=detail or "back",
+        progress=waits.detail if waits is not None else "back",
         glances=(Glance(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
-        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, detail) if detail else None,
+        waits=waits,
     )
 
 

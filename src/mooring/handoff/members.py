@@ -17,6 +17,7 @@ from typing import Final
 
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.status import pod_subject
+from mooring.handoff.volumes import stuck_volume
 from mooring.handoff.wishes import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish, legible
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Course, End, Fact, Glance, Resumed, Running, Verdict, Withdrawal
@@ -85,14 +86,18 @@ class MemberLook:
             wishes = list(_wishes(pods, component, policy))
             busy = [o for name in sorted(pods) if (o := _ours(queue, pods[name])) is not None]
             if wishes or busy:
-                self.facts.extend(_missing(tc, component, pods))
+                self.facts.extend(_missing(tc, component, pods, view))
             asked = {}
             for pod, wish in wishes:
                 if wish.expired(now):
                     self.instructions.append(_expire(pod, wish))
                     continue
                 asked[pod.name] = wish
-                self._consider(tc, pod, component, wish, None if lost else view, lost)
+                stuck = stuck_volume(pod, world) if wish.value == DELETE_POD else None
+                if stuck is not None and _ours(queue, pod) is None:
+                    self._held(pod, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+                else:
+                    self._consider(tc, pod, component, wish, None if lost else view, lost)
             for operator in busy:
                 name = operator.args["pod"].partition("/")[2]
                 wish_now = asked.get(name)
@@ -119,13 +124,17 @@ class MemberLook:
             detail = lost or "PD has not been looked at yet"
             self.verdicts.append(Verdict(State.WAITS, Reason.PD_UNREACHABLE, f"{pod.name}: {detail}", subject=subject))
         elif leads(view, pod.name) and successor(view, pod.name) is None:
-            detail = f"{pod.name} is the only PD member: its leadership has nowhere to go"
-            self.verdicts.append(Verdict(State.HELD, Reason.QUORUM, detail, subject=subject))
-            self.instructions.append(
-                Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.QUORUM, message=detail, warning=True)
-            )
+            self._held(pod, Reason.QUORUM, f"{pod.name} is the only PD member: its leadership has nowhere to go")
         elif wish.value == DELETE_POD or leads(view, pod.name):
             self.proposals.append(operator_for(tc.key, pod, component, wish))
+
+    def _held(self, pod: Pod, reason: Reason, detail: str, remedy: str = "") -> None:
+        """A person must act: told where a person looks."""
+        self.verdicts.append(Verdict(State.HELD, reason, detail, remedy, pod_subject(pod.key)))
+        text = f"{detail}; {remedy}" if remedy else detail
+        self.instructions.append(
+            Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=reason, message=text, warning=True)
+        )
 
 
 def _wishes(pods: Mapping[str, Pod], component: str, policy: HandoffPolicy) -> Iterator[tuple[Pod, Wish]]:
@@ -140,16 +149,25 @@ def _ours(queue: Queue, pod: Pod) -> Operator | None:
     return holder if holder is not None and holder.kind in KINDS else None
 
 
-def _missing(tc: TidbCluster, component: str, pods: Mapping[str, Pod]) -> Iterator[Fact]:
-    """Members that are not there or not Ready take the workload's room, whoever is to blame."""
-    wanted = tc.pd_replicas if component == "pd" else tc.tidb_replicas
-    names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in range(wanted)]
+def _missing(tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None) -> Iterator[Fact]:
+    """Members that are not there, not Ready or, as PD says of its own, not well take the workload's room."""
+    wanted = tc.ordinals(component)
+    names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in wanted]
     target = workload_target(tc.key, component)
     for name in names:
         pod = pods.get(name)
         if pod is None or pod.terminating or not pod.ready:
             word = "missing" if pod is None else "leaving" if pod.terminating else "not Ready"
             yield Fact(target, pod_subject(Key(tc.namespace, name)), 1, f"{name} is {word}")
+        elif component == "pd" and view is not None and _unwell(view, name):
+            yield Fact(
+                target, pod_subject(Key(tc.namespace, name)), 1, f"PD says that its member {name} is not healthy"
+            )
+
+
+def _unwell(view: PdView, pod_name: str) -> bool:
+    """Without a readiness probe a pod is Ready as soon as it runs; PD asks its members."""
+    return any(m.healthy is False and m.name.partition(".")[0] == pod_name for m in view.members)
 
 
 def workload_target(cluster: Key, component: str) -> str:
@@ -208,10 +226,20 @@ def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now:
             return before
         if wish.value == NONE:
             return Course(step=0, end=End(Reason.DONE, f"{name} does not lead PD"))
+    stuck = stuck_volume(pod, world)
+    if stuck is not None:
+        # Ended, not held: what waits for a person here would keep every other member waiting, too.
+        return _give_up(running, pod, End(Reason.LOCAL_VOLUME, f"not deleted: {stuck.detail}"))
     budget = next((b for b in world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
     if budget is not None:
         detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
         return _wait(delete, Reason.PDB, detail, now, state=State.HELD)
+    # Room was given when this was released; who is away since then is asked again.
+    pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
+    away = _missing(tc, args["component"], pods, None if world.pd_lost(cluster) else world.pd(cluster))
+    missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
+    if missing is not None:
+        return _wait(delete, Reason.FACT, missing.detail, now)
     if LEAVING not in pod.annotations:
         return Course(step=delete, instructions=(_mark(running, pod, now),))
     evict = DeletePod(key=pod.key, uid=pod.uid, why=f"{name} was asked to leave, and leads nothing")
@@ -240,20 +268,21 @@ def _await(running: Running, tc: TidbCluster, pod: Pod | None, name: str, compon
     last = len(running.operator.steps) - 1
     if pod is not None and pod.uid != running.operator.args["uid"] and pod.ready and not pod.terminating:
         return Course(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
-    wanted = tc.pd_replicas if component == "pd" else tc.tidb_replicas
-    ordinal = name.rpartition("-")[2]
-    if pod is None and wanted is not None and ordinal.isdigit() and int(ordinal) >= wanted:
+    wanted = tc.ordinals(component)
+    if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:
         return Course(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
     if running.operator.kind == TRANSFER:
         return Course(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))
     return _wait(last, Reason.POD_NOT_READY, f"{name} is not back yet", now)
 
 
-def _give_up(running: Running, pod: Pod) -> Course:
+def _give_up(running: Running, pod: Pod, why: End | None = None) -> Course:
     if own_mark(pod) is not None:
         patch = {"metadata": {"annotations": {LEAVING: None}}}
         clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
         return Course(step=running.step, instructions=(clear,))
+    if why is not None:
+        return Course(step=running.step, end=why)
     if running.off:
         return Course(step=running.step, end=End(Reason.FEATURE_OFF, "handoff was switched off"))
     return Course(step=running.step, end=End(Reason.WITHDRAWN, "the wish was withdrawn or has expired"))

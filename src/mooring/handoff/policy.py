@@ -1,22 +1,28 @@
 """What an administrator may set about handoff. Numbers are seconds."""
 
+from typing import Annotated
+
 import msgspec
+
+#: A year is for ever; less than a tenth of a second would ask PD without end.
+Every = Annotated[float, msgspec.Meta(ge=0.1, le=31_536_000)]
+Span = Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
 
 
 class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: How often PD is asked while leaders leave (the design's 15 s).
-    recheck_s: float = 15.0
+    recheck_s: Every = 15.0
     #: How long zero must last, seen from one PD that did not restart, before it counts as proof.
-    prove_s: float = 3.0
+    prove_s: Span = 3.0
     #: How often PD is asked while nothing moves.
-    idle_s: float = 60.0
+    idle_s: Every = 60.0
     #: After this the eviction is given up and the leaders may return (tidb-operator's evictLeaderTimeout).
-    timeout_s: float = 1500.0 * 60
+    timeout_s: Every = 1500.0 * 60
     #: A heartbeat older than this says nothing about a store.
-    heartbeat_s: float = 60.0
+    heartbeat_s: Every = 60.0
     #: A PD that started less than this ago is not believed to know its leaders.
-    young_pd_s: float = 60.0
+    young_pd_s: Span = 60.0
     #: How long the new pod must have been Ready before leaders may return.
-    min_ready_s: float = 0.0
+    min_ready_s: Span = 0.0
     #: Leave the annotations that tidb-operator itself acts on to it, and count what it does as a fact.
     leave_to_tidb_operator: bool = False

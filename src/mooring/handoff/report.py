@@ -120,6 +120,8 @@ def _member(
         "ready": pod is not None and pod.ready and not pod.terminating,
         "asked": wish.detail if wish is not None else "",
         "value": wish.value if wish is not None else "",
+        "deadline": wish.deadline if wish is not None else None,
+        "expires_at": wish.expires_at if wish is not None else None,
         "state": _state(operators, latest, verdict, mark),
         "operators": [o.id for o in operators],
         "step": _step(latest) if latest is not None else "",

@@ -14,7 +14,7 @@ import msgspec
 from mooring.handoff.eviction import prove
 from mooring.handoff.policy import HandoffPolicy
 from mooring.handoff.proof import doubt
-from mooring.handoff.scene import DELETING, Scene, is_back, observe
+from mooring.handoff.scene import DELETING, Scene, awaited, is_back, observe
 from mooring.handoff.status import members_away
 from mooring.handoff.wishes import DELETE_POD
 from mooring.handoff.writing import put_mark
@@ -37,7 +37,7 @@ def steer_restart(running: Running, world: WorldRead, policy: HandoffPolicy, now
         return Course(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {scene.cluster} is gone"))
     pod = scene.pod
     if pod is None or pod.uid != scene.asked_uid or pod.terminating:
-        return _await(scene, policy)
+        return _await(scene, world, policy)
     if running.off:
         return Course(step=DELETE, end=End(Reason.FEATURE_OFF, "handoff was switched off before the pod was deleted"))
     if scene.wish is None or scene.wish.value != DELETE_POD:
@@ -89,22 +89,17 @@ def rolling(tc: TidbCluster) -> str:
     )
 
 
-def _await(scene: Scene, policy: HandoffPolicy) -> Course:
+def _await(scene: Scene, world: WorldRead, policy: HandoffPolicy) -> Course:
     if is_back(scene, policy):
         node = scene.pod.node if scene.pod is not None else ""
         return Course(step=AWAIT, end=End(Reason.DONE, f"{scene.name} is Ready on {node}, its store is Up"))
     if scene.pod is None and not scene.wanted:
         return Course(step=AWAIT, end=End(Reason.SUBJECT_GONE, f"{scene.name} was scaled in"))
-    if scene.pod is None or scene.pod.uid == scene.asked_uid:
-        detail = f"{scene.name} is on its way out" if scene.pod is not None else f"{scene.name} is not back yet"
-    elif not scene.pod.ready:
-        detail = f"the new {scene.name} is not Ready yet"
-    else:
-        detail = f"the store of {scene.name} is not Up yet"
+    waits = awaited(scene, world)
     return Course(
         step=AWAIT,
-        progress=detail,
-        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, detail),
+        progress=waits.detail,
+        waits=waits,
         glances=(Glance(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
     )
 

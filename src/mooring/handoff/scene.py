@@ -7,10 +7,11 @@ from mooring.handoff.volumes import Stuck, stuck_volume
 from mooring.handoff.wishes import DELETE_POD, Wish, wish_of
 from mooring.handoff.writing import marks_of
 from mooring.model.cluster import Key, Pod
-from mooring.model.decision import Running
+from mooring.model.decision import Running, Verdict
 from mooring.model.kinds import Kind
 from mooring.model.marks import Mark
 from mooring.model.operator import StepKind
+from mooring.model.reasons import Reason, State
 from mooring.model.tidb import PdView, Store, TidbCluster
 from mooring.world.read import WorldRead
 
@@ -96,9 +97,10 @@ def observe(
 
 
 def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
-    ordinal = name.rpartition("-")[2]
-    if tc is None or not (ordinal.isascii() and ordinal.isdigit()):
-        return tc is not None
+    ordinal = name.removeprefix(f"{tc.name}-tikv-") if tc is not None else ""
+    # The name may be a mark's, and anybody may have written that.
+    if tc is None or not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10):
+        return False
     ordinals = tc.ordinals("tikv")
     if ordinals is None or int(ordinal) in ordinals:
         return True
@@ -122,6 +124,27 @@ def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
         return False
     # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
     return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
+
+
+def awaited(scene: Scene, world: WorldRead) -> Verdict:
+    """What a member that left is waited for, and what a person could look at or do."""
+    pod, name = scene.pod, scene.name
+    look = f"kubectl -n {scene.cluster.namespace} describe pod {name}"
+    if pod is None:
+        detail, remedy = f"{name} is not back yet", ""
+    elif pod.uid == scene.asked_uid:
+        detail, remedy = f"{name} is on its way out", ""
+        node = world.node(pod.node)
+        if pod.node and (node is None or node.ready != "True"):
+            detail = f"{detail}, and {pod.node} is not there to end it"
+            remedy = f"once that machine is surely off: kubectl -n {pod.namespace} delete pod {name} --force"
+    elif not pod.node:
+        detail, remedy = f"the new {name} has no node yet", look
+    elif not pod.ready:
+        detail, remedy = f"the new {name} is not Ready yet", look
+    else:
+        detail, remedy = f"the store of {name} is not Up yet", ""
+    return Verdict(State.WAITS, Reason.POD_NOT_READY, detail, remedy)
 
 
 def others_up(view: PdView, store_id: int) -> bool:

@@ -27,7 +27,7 @@ def words(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy, n
             yield from (line for line in lines if line.label != "why there")
     elif kind == "pod" and len(parts) == 2:
         yield from _of_pod(Key(parts[0], parts[1]), world, queue, policy)
-    elif kind == "store" and len(parts) == 3 and parts[2].isdigit():
+    elif kind == "store" and len(parts) == 3 and parts[2].isdecimal() and len(parts[2]) < 20:
         yield from _of_store(Key(parts[0], parts[1]), int(parts[2]), world)
     elif kind == "cluster" and len(parts) == 2:
         tc = world.tidb_cluster(Key(parts[0], parts[1]))

@@ -5,15 +5,17 @@ The answer to a scheduler is not given here but in `verbs`, on every replica; th
 
 from collections.abc import Iterable
 
-from mooring.home.memory import recorded
+from mooring.home.memory import Place, read_places, recorded
 from mooring.home.policy import HomePolicy
 from mooring.home.roster import (
     ALLOWED,
     COMPONENT,
+    HOLD_SEAT,
     INSTANCE,
     LABEL,
     SET,
     TIDB,
+    YES_OR_NO,
     Roster,
     members_of,
     roster_by_key,
@@ -28,11 +30,14 @@ from mooring.model.instructions import Instruction, Patch, Tell
 from mooring.model.kinds import Kind
 from mooring.model.operator import Operator
 from mooring.model.reasons import Reason, State
+from mooring.model.tidb import TidbCluster
 from mooring.traffic import Queue
 from mooring.world.read import WorldRead
 
 #: A record that did not stick (a CRD with a status subresource ignores it) is not written again before this.
 AGAIN_S = 60.0
+#: So many times before it is told.
+TRIES = 2
 #: Two members whose seats are on one node take turns.
 TURN_S = 5.0
 
@@ -43,8 +48,9 @@ class Home:
 
     def __init__(self, policy: HomePolicy | None = None) -> None:
         self.policy = policy or HomePolicy()
-        #: Roster → the last record asked for, and when. Soft: only keeps a write that does not stick from spinning.
-        self._asked: dict[str, tuple[Record, float]] = {}
+        #: Roster → the last record asked for, when last, and since when. Soft: keeps a write that does not stick from
+        #: spinning, and tells of it.
+        self._asked: dict[str, tuple[Record, float, float]] = {}
         #: Member → uid of the pod whose seat somebody took away by hand. Soft: forgotten with the process.
         self._refused: dict[Key, str] = {}
 
@@ -87,19 +93,22 @@ class Home:
             return Look(verdict=_misread(key, world))
         pods = members_of(roster, world)
         instructions: list[Instruction] = list(_tell_moves(roster, pods))
+        verdict = _misread_keeper(roster)
+        if verdict is not None:
+            instructions.append(_warn(roster.kind, roster.keeper, verdict))
         again = []
         patch, later = self._write(roster, pods, now)
         if patch is not None:
             instructions.append(patch)
         if later is not None:
             again.append(later)
+        verdict = verdict or self._unwritten(roster, now)
         proposals: list[Operator] = []
-        verdict: Verdict | None = None
         for name, pod in pods.items() if roster.holds_seats else ():
             wanted = want_seat(roster, name, pod, world, self.policy, now)
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
-                instructions.append(_warn(pod, wanted))
+                instructions.append(_warn(Kind.POD, pod, wanted))
             elif wanted is not None and queue.holder(seat_subject(pod.key)) is None and self._free(pod):
                 if queue.holder(wanted.claims[1]) is None:
                     proposals.append(wanted)
@@ -118,11 +127,23 @@ class Home:
         if patch is None:
             self._asked.pop(roster.key, None)
             return None, found.again_at
-        last = self._asked.get(roster.key)
-        if last is not None and last[0] == found and now < last[1] + AGAIN_S:
-            return None, last[1] + AGAIN_S
-        self._asked[roster.key] = (found, now)
+        record_, at, since = self._asked.get(roster.key, (None, now, now))
+        if record_ == found and now < at + AGAIN_S:
+            return None, at + AGAIN_S
+        self._asked[roster.key] = (found, now, since if record_ == found else now)
         return patch, found.again_at
+
+    def _unwritten(self, roster: Roster, now: float) -> Verdict | None:
+        """The same record, asked for again and again, and never there."""
+        _, at, since = self._asked.get(roster.key, (None, now, now))
+        if at - since < TRIES * AGAIN_S:
+            return None
+        return Verdict(
+            State.HELD,
+            Reason.MISCONFIGURED,
+            f"where the members of {roster.keeper.key} are has not been written down for {at - since:.0f} s",
+            "mooring doctor; may it patch the object, and is there room in it?",
+        )
 
     def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
         course = steer_seat(running, world, self.policy, now)
@@ -140,7 +161,7 @@ class Home:
         return pod.key not in self._refused
 
     def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
-        return resume_seats(world)
+        return resume_seats(world, now)
 
     def waits_for(self, world: WorldRead) -> Iterable[str]:
         return ()
@@ -160,25 +181,39 @@ def _misread(key: str, world: WorldRead) -> Verdict | None:
     return Verdict(State.HELD, Reason.MISCONFIGURED, f"{LABEL}={said!r} is not known", f"one of {', '.join(ALLOWED)}")
 
 
+def _misread_keeper(roster: Roster) -> Verdict | None:
+    """A label that says neither yes nor no acts as if it were not there, and is told."""
+    said = {LABEL: ALLOWED if roster.is_tidb else None, HOLD_SEAT: YES_OR_NO}
+    for label, allowed in said.items():
+        value = roster.keeper.labels.get(label)
+        if value is not None and allowed is not None and value not in allowed:
+            detail = f"label {label}={value!r} is not known, and acts as if it were not there"
+            return Verdict(State.HELD, Reason.MISCONFIGURED, detail, f"one of {', '.join(allowed)}")
+    return None
+
+
 def _tell_moves(roster: Roster, pods: dict[str, Pod]) -> Iterable[Instruction]:
     """A member that landed elsewhere, told once, on the pod."""
+    places = read_places(roster.keeper.annotations)
     for name, pod in pods.items():
-        before = recorded(roster, name)
+        before, left = recorded(roster, name, places), places.get(name, Place()).left
+        before = before or left
         if pod.node and not pod.terminating and before and before != pod.node:
+            how = "was moved off" if left == before else "could not go back to"
             yield Tell(
                 kind=Kind.POD,
                 key=pod.key,
                 uid=pod.uid,
                 reason=Reason.HOME_ABSENT,
-                message=f"{name} could not go back to {before}; {pod.node} is its home from now on",
+                message=f"{name} {how} {before}; {pod.node} is its home from now on",
             )
 
 
-def _warn(pod: Pod, verdict: Verdict) -> Instruction:
+def _warn(kind: Kind, obj: Pod | TidbCluster | Workload, verdict: Verdict) -> Instruction:
     return Tell(
-        kind=Kind.POD,
-        key=pod.key,
-        uid=pod.uid,
+        kind=kind,
+        key=obj.key,
+        uid=obj.uid,
         reason=Reason.MISCONFIGURED,
         message=f"{verdict.detail}; {verdict.remedy}",
         warning=True,

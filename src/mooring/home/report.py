@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from mooring.home.memory import home_of
+from mooring.home.memory import Place, Places, home_of, read_places
 from mooring.home.policy import HomePolicy
 from mooring.home.roster import Roster, members_of, roster_of_cluster, roster_of_set
-from mooring.home.seats import seat_on
+from mooring.home.seats import UNKNOWN, free_command, seat_on
 from mooring.model.marks import SEAT
+from mooring.model.tidb import TidbCluster
 from mooring.world.read import WorldRead
 
 
@@ -19,15 +20,21 @@ def report(world: WorldRead, policy: HomePolicy, now: float) -> dict[str, Any]:
         for node in sorted(world.nodes_with_taint(SEAT), key=lambda n: n.name)
         if (mark := seat_on(node)) is not None
     ]
+    unknown = [
+        {"node": node.name, "why": UNKNOWN, "remedy": free_command(node.name)}
+        for node in sorted(world.nodes_with_taint(SEAT), key=lambda n: n.name)
+        if seat_on(node) is None
+    ]
     held = {seat["pod"]: seat["node"] for seat in seats}
     rows = [row for roster in rosters if roster is not None for row in _rows(roster, world, held)]
-    return {"members": sorted(rows, key=lambda r: (r["namespace"], r["member"])), "seats": seats, "as_of": now}
+    members = sorted(rows, key=lambda r: (r["namespace"], r["member"]))
+    return {"members": members, "seats": seats, "unknown_seats": unknown, "as_of": now}
 
 
 def _rows(roster: Roster, world: WorldRead, held: dict[Any, Any]) -> list[dict[str, Any]]:
-    pods = members_of(roster, world)
+    pods, places = members_of(roster, world), read_places(roster.keeper.annotations)
     rows = []
-    for name in sorted({*pods, *_remembered(roster)}):
+    for name in sorted({*pods, *_remembered(roster, places)}):
         pod, home = pods.get(name), home_of(roster, name)
         now = pod.node if pod is not None else ""
         namespace = roster.keeper.namespace
@@ -38,6 +45,8 @@ def _rows(roster: Roster, world: WorldRead, held: dict[Any, Any]) -> list[dict[s
                 "of": roster.key,
                 "mode": roster.mode,
                 "home": home,
+                #: One of our operators moved it off this node; it is not sent back.
+                "left": places.get(name, Place()).left,
                 "now": now,
                 "state": _state(home, now, there=pod is not None, leaving=pod is not None and pod.terminating),
                 "holds_seat": roster.holds_seats,
@@ -47,9 +56,10 @@ def _rows(roster: Roster, world: WorldRead, held: dict[Any, Any]) -> list[dict[s
     return rows
 
 
-def _remembered(roster: Roster) -> list[str]:
-    names = getattr(roster.keeper, "tidb_members", ())
-    return [name for name in names if roster.wants(name)]
+def _remembered(roster: Roster, places: Places) -> list[str]:
+    """Members that something is written down about, whether their pods are there or not."""
+    names = roster.keeper.tidb_members if isinstance(roster.keeper, TidbCluster) else ()
+    return [name for name in (*names, *places) if roster.wants(name)]
 
 
 def _state(home: str, now: str, *, there: bool, leaving: bool) -> str:

@@ -24,6 +24,8 @@ COMPONENT: Final = "app.kubernetes.io/component"
 TIDB: Final = "tidb"
 SET: Final = "set"
 ALLOWED: Final = ("true", "require", "prefer", "false")
+#: What HOLD_SEAT may say.
+YES_OR_NO: Final = ("true", "false")
 _MODES: Final = {"require": Mode.REQUIRE, "prefer": Mode.PREFER}
 
 
@@ -54,18 +56,25 @@ class Roster(msgspec.Struct, frozen=True, gc=False):
         """What a member's name begins with; the ordinal follows."""
         return f"{self.keeper.name}-tidb-" if self.is_tidb else f"{self.keeper.name}-"
 
+    def ordinal_of(self, name: str) -> int | None:
+        """None: not the name of a member."""
+        ordinal = name.removeprefix(self.prefix)
+        # Names come from annotations, too: anybody may have written them.
+        told = ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
+        return int(ordinal) if told else None
+
     def wants(self, name: str) -> bool:
         """Whether this member is to be there. Where nobody says how many there are, every member is."""
-        ordinal = name.removeprefix(self.prefix)
-        if ordinal == name or not (ordinal.isascii() and ordinal.isdigit()):
+        ordinal = self.ordinal_of(name)
+        if ordinal is None or self.keeper.deletion_at is not None:
             return False
-        if self.keeper.deletion_at is not None:
-            return False
-        if self.set is not None:
-            start = self.set.ordinals_start
-            return self.set.deletion_at is None and start <= int(ordinal) < start + self.set.replicas
-        assert isinstance(self.keeper, TidbCluster)
-        return self.keeper.tidb_replicas is None or int(ordinal) < self.keeper.tidb_replicas
+        if isinstance(self.keeper, TidbCluster) and (self.set is None or self.set.deletion_at is not None):
+            # An advanced StatefulSet, which we do not see, or one that is being created anew: the cluster says.
+            ordinals = self.keeper.ordinals("tidb")
+            return ordinals is None or ordinal in ordinals
+        assert self.set is not None
+        start = self.set.ordinals_start
+        return self.set.deletion_at is None and start <= ordinal < start + self.set.replicas
 
 
 def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> Roster | None:
@@ -115,4 +124,5 @@ def members_of(roster: Roster, world: WorldRead) -> dict[str, Pod]:
     """Its pods by name, leaving ones too."""
     keeper = roster.keeper
     pods = world.tidb_pods(keeper.key, "tidb") if isinstance(keeper, TidbCluster) else world.pods_of(keeper)
-    return {pod.name: pod for pod in sorted(pods, key=lambda pod: pod.name) if not pod.terminal}
+    members = (pod for pod in pods if not pod.terminal and roster.ordinal_of(pod.name) is not None)
+    return {pod.name: pod for pod in sorted(members, key=lambda pod: pod.name)}

@@ -81,7 +81,11 @@ def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: floa
         return Course(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the seat with it"))
     mark = seat_on(node)
     ours = mark is not None and mark.pod == pod_key
-    over = _over(running.operator, node, world, policy, now)
+    over = Why(Reason.FEATURE_OFF, "home was switched off") if running.off else None
+    over = over or _over(running.operator, node, world, policy, now)
+    if not ours and running.notes.get("held") and _taint_left(node, pod_key):
+        # Its mark was taken away by hand and the taint was not: that one is ours, and nobody else would lift it.
+        return Course(step=RELEASE, instructions=(_release(node, "its mark was removed"),))
     if over is None:
         running.notes.pop("back-at", None)
         if ours:
@@ -104,16 +108,19 @@ def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: floa
     return Course(step=RELEASE, instructions=tuple(give_back))
 
 
-def resume_seats(world: WorldRead) -> list[Resumed]:
-    """Every seat that a mark says is held. One walk over the nodes, on becoming leader only."""
+def resume_seats(world: WorldRead, now: float) -> list[Resumed]:
+    """Every seat that a mark says is held. One walk over the nodes, on becoming leader only.
+
+    Bounded anew: a clock that has been set back since must not stretch it.
+    """
     found = []
     for node in sorted(world.nodes(), key=lambda node: node.name):
         mark = seat_on(node)
         if mark is not None:
             namespace, _, name = mark.pod.partition("/")
-            operator = _operator(
-                mark.value, Key(namespace, name), mark.pod_uid, node.name, mark.deadline or mark.since, mark.operator
-            )
+            until = mark.deadline or mark.since
+            until = min(until, now + max(0.0, until - mark.since))
+            operator = _operator(mark.value, Key(namespace, name), mark.pod_uid, node.name, until, mark.operator)
             found.append(Resumed(operator, HOLD, 0, mark.since))
     return found
 
@@ -175,6 +182,11 @@ def _unfit(node: Node | None, name: str) -> str | None:
 def _foreign(node: Node) -> bool:
     """A seat taint without a mark that we can read: not ours to touch."""
     return seat_on(node) is None and (has_seat_taint(node) or SEAT in node.annotations)
+
+
+def _taint_left(node: Node, pod_key: str) -> bool:
+    taint = seat_taint(pod_key.partition("/")[2])
+    return SEAT not in node.annotations and bool(taint.value) and taint in node.taints
 
 
 def _hold(running: Running, node: Node, now: float) -> Instruction:

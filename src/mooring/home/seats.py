@@ -14,6 +14,16 @@ NO_SCHEDULE: Final = "NoSchedule"
 TOLERATION: Final = f"{{key: {SEAT}, operator: Exists, effect: {NO_SCHEDULE}}}"
 
 
+#: Said of a seat taint whose mark is missing or cannot be read.
+UNKNOWN: Final = (
+    f"tainted {SEAT} and no mark says for whom: other pods are not scheduled there, and nobody gives it back"
+)
+
+
+def free_command(node: str) -> str:
+    return f"kubectl taint node {node} {SEAT}- && kubectl annotate node {node} {SEAT}-"
+
+
 def seat_taint(pod: str) -> Taint:
     """The value is for people; it must be a label's value, so a name that is too long is left out."""
     return Taint(SEAT, NO_SCHEDULE, pod if len(pod) <= 63 else "")

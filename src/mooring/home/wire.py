@@ -71,10 +71,10 @@ class _Victims(msgspec.Struct, frozen=True, gc=False):
 class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
     pod: _Pod | None = msgspec.field(default=None, name="Pod")
     pod_small: _Pod | None = msgspec.field(default=None, name="pod")
-    victims: dict[str, _Victims] | None = msgspec.field(default=None, name="NodeNameToVictims")
-    victims_small: dict[str, _Victims] | None = msgspec.field(default=None, name="nodeNameToVictims")
-    meta: dict[str, _Victims] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
-    meta_small: dict[str, _Victims] | None = msgspec.field(default=None, name="nodeNameToMetaVictims")
+    victims: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
+    victims_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToVictims")
+    meta: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
+    meta_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToMetaVictims")
 
 
 _args = msgspec.json.Decoder(_Args)
@@ -237,7 +237,9 @@ def _node_name(raw: msgspec.Raw) -> str:
     return (node.metadata.name if node.metadata is not None else None) or ""
 
 
-def _victims(given: _Victims) -> Victims:
+def _victims(given: _Victims | None) -> Victims:
+    if given is None:
+        return Victims((), 0)
     pods: Iterable[dict[str, Any]] = given.pods or given.pods_small or ()
     return Victims(tuple(filter(None, map(_uid, pods))), given.violations or given.violations_small or 0)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from mooring.home.memory import home_of, recorded
 from mooring.home.policy import HomePolicy, Mode
 from mooring.home.roster import LABEL, Roster, roster_of
-from mooring.home.seats import seat_on
+from mooring.home.seats import UNKNOWN, free_command, has_seat_taint, seat_on
 from mooring.model.cluster import Key, Pod
 from mooring.model.decision import Line
 from mooring.model.marks import SEAT
@@ -55,7 +55,10 @@ def _of_node(name: str, world: WorldRead) -> Iterator[Line]:
     node = world.node(name)
     mark = seat_on(node) if node is not None else None
     if mark is None:
+        if node is not None and has_seat_taint(node):
+            yield Line("now", UNKNOWN)
+            yield Line("to change", f"give back   {free_command(name)}")
         return
     until = datetime.fromtimestamp(mark.deadline or mark.since, UTC).strftime("%H:%M:%S")
     yield Line("now", f"kept free for {mark.pod} until {until}: other pods are not scheduled here")
-    yield Line("to change", f"give back   kubectl taint node {name} {SEAT}- && kubectl annotate node {name} {SEAT}-")
+    yield Line("to change", f"give back   {free_command(name)}")

@@ -47,7 +47,7 @@ def read(memory: ConfigMap | None, subject: str) -> Note:
         return NOTHING
     try:
         return _decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, RecursionError):
         return NOTHING
 
 
@@ -67,7 +67,7 @@ def stale(data: Mapping[str, str], now: float) -> list[str]:
     for key in sorted(data):
         try:
             note = _decode(data[key])
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, RecursionError):
             ages.append((0.0, key))
             continue
         ages.append((max(note.until, note.last_move), key))

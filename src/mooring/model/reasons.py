@@ -68,6 +68,7 @@ class Reason(StrEnum):
     # Input and configuration.
     FEATURE_OFF = "feature-off"
     MISCONFIGURED = "misconfigured"
+    DEFECT = "defect"
     CONFLICT = "conflict"
     UNKNOWN = "unknown"
     NOT_RUNNING = "not-running"
@@ -104,7 +105,15 @@ class State(StrEnum):
 
 #: A person must act before these end.
 HELD_REASONS: Final = frozenset(
-    {Reason.PDB, Reason.BARE_POD, Reason.EMPTY_DIR, Reason.LOCAL_VOLUME, Reason.ONE_STORE, Reason.MISCONFIGURED}
+    {
+        Reason.PDB,
+        Reason.BARE_POD,
+        Reason.EMPTY_DIR,
+        Reason.LOCAL_VOLUME,
+        Reason.ONE_STORE,
+        Reason.MISCONFIGURED,
+        Reason.DEFECT,
+    }
 )
 #: These never end, as configured.
 REFUSED_REASONS: Final = frozenset({Reason.NEVER_FITS, Reason.FEATURE_OFF, Reason.INVALID})

@@ -8,6 +8,9 @@ import msgspec
 
 from mooring.model.cluster import NO_LABELS, Key
 
+#: A spec that wants more says nothing that anybody means.
+MOST_MEMBERS: Final = 10_000
+
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -59,7 +62,7 @@ class TidbCluster(msgspec.Struct, frozen=True, gc=False):
         `<component>.tidb.pingcap.com/delete-slots` names those that are left out.
         """
         wanted = {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
-        if wanted is None:
+        if wanted is None or wanted > MOST_MEMBERS:
             return None
         slots = _left_out(self.annotations.get(f"{component}.tidb.pingcap.com/delete-slots", ""))
         # Each slot left out adds at most one ordinal: the first `wanted` that remain are the members.

@@ -29,6 +29,8 @@ STARTING_S: Final = 8.0
 #: It adds them one after another: one that is missing may come so long after the first.
 ADDING_S: Final = 0.3
 AGAIN_S: Final = 0.03
+#: PD asks its members one after another, three seconds each, when it is asked for their health.
+HEALTH_S: Final = 1.0
 
 
 class PdClient:
@@ -57,8 +59,12 @@ class PdClient:
         started = await self._leader_started(members, leader)
         # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
         paused = await self._listed("/schedulers?status=paused")
-        stores, (evicting, schedulers), count, operators = await asyncio.gather(
-            self._get("/stores"), self._evicting_and_names(), self._region_count(), self.operators()
+        stores, (evicting, schedulers), count, operators, healthy = await asyncio.gather(
+            self._get("/stores"),
+            self._evicting_and_names(),
+            self._region_count(),
+            self.operators(),
+            self._health(members),
         )
         return PdView(
             stores=answers.stores(stores),
@@ -66,7 +72,7 @@ class PdClient:
             region_count=count,
             start_timestamp=started,
             leader=leader,
-            members=members,
+            members=tuple(PdMember(m.name, m.member_id, m.client_urls, healthy.get(m.member_id)) for m in members),
             operators=tuple(operators),
             schedulers=schedulers,
             paused=paused,
@@ -125,6 +131,17 @@ class PdClient:
         """Names for a look; a PD that cannot list them has none to show, and the rest of the look stands."""
         answer = await self._ask("GET", path)
         return tuple(sorted(answers.names(answer.body, "schedulers"))) if answer.ok else ()
+
+    async def _health(self, members: Sequence[PdMember]) -> dict[int, bool | None]:
+        """By member, for a look. PD asks each one by HTTP and waits for those that are silent; the look does not, and
+        where PD cannot say in time, nobody is called unwell."""
+        if len(members) < 2:
+            return {}
+        try:
+            answer = await asyncio.wait_for(self._ask("GET", "/health"), HEALTH_S)
+            return answers.health(answer.body) if answer.ok else {}
+        except (PortError, TimeoutError):
+            return {}
 
     async def config(self) -> Json:
         return answers.plain(await self._get("/config/schedule"), "config")

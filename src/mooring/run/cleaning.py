@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.kube.listing import list_all
 from mooring.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.model.instructions import Outcome, Patch, Write
 from mooring.model.kinds import Kind
@@ -117,14 +118,7 @@ async def _there(api: KubeApi, kind: Kind, namespace: str, name: str) -> bool:
 
 
 async def _all(api: KubeApi, kind: Kind) -> list[Any]:
-    found: list[Any] = []
-    token = ""
     try:
-        while True:
-            page = await api.list(kind, continue_token=token)
-            found += page.items
-            token = page.continue_token
-            if not token:
-                return found
+        return await list_all(api, kind)
     except NotFound:
-        return found  # the kind itself is not there
+        return []  # the kind itself is not there

@@ -75,7 +75,9 @@ class Replica:
         registry: MachineRegistry | None = None,
         make_registry: MakeRegistry | None = None,
         quiet: bool = True,
+        forgiving: bool = False,
     ) -> None:
+        """`forgiving`: a defect of ours costs one object its decisions, not the process its life."""
         self.config = config
         self.identity = identity
         self.clock = clock
@@ -85,6 +87,7 @@ class Replica:
         self.world = World(config.mix.capacity)
         settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
         self.engine = Engine(self.world, Queue(settings), capabilities)
+        self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd)
         self.elector = Elector(
             api,
@@ -159,6 +162,10 @@ class Replica:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.pds.close()
                 await self.registry.close()
+
+    def _stumbled(self, where: str, error: Exception) -> None:
+        log.error("engine.defect", where=where, exc_info=error)
+        self.metrics.count("mooring_defects_total", {})
 
     def apply(self, config: Config) -> list[str]:
         """Take over what may change while running; answers with the keys that need a restart."""

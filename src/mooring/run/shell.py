@@ -33,6 +33,9 @@ SLICE_S = 0.001
 #: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
 REST = 8.0
 LONGEST_REST_S = 0.3
+#: The wall clock was set, if it is off by so much: our time then runs by so much faster or slower until it agrees.
+SET_BY_S = 0.25
+SLEW = 0.5
 
 
 class Pace:
@@ -83,8 +86,9 @@ class Shell:
         self._inbox: deque[Event] = deque()
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since.
+        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since (see `now`).
         self._anchor = clock.now() - clock.monotonic()
+        self._anchored_at = clock.monotonic()
         #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
         self._rest_until = 0.0
         #: Set while stopping: outcomes are still taken in, nothing new is begun.
@@ -104,7 +108,14 @@ class Shell:
         self.tell(Features(features))
 
     def now(self) -> float:
-        return self._anchor + self._clock.monotonic()
+        """Wall time as the engine knows it: it neither jumps nor goes back. A clock that was set is followed slowly."""
+        real = self._clock.monotonic()
+        drift = self._clock.now() - real - self._anchor
+        if abs(drift) > SET_BY_S:
+            most = SLEW * (real - self._anchored_at)
+            self._anchor += max(-most, min(drift, most))
+        self._anchored_at = real
+        return self._anchor + real
 
     @property
     def backlog(self) -> int:
@@ -124,9 +135,14 @@ class Shell:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self, patience_s: float) -> None:
-        """Stop beginning anything, for good, and let the writes under way end."""
+        """Stop beginning anything, for good, and let the writes under way end; what has not by then is given up."""
         self._stopping = True
         await self.drain_for_now(patience_s)
+        # A request has a shorter time-out: what is left only looks, and would be waited for once more.
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def drain_for_now(self, patience_s: float) -> None:
         """Let the writes under way end: the lease is lost, and whoever has it next must not overlap with them."""

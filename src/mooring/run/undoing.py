@@ -1,7 +1,8 @@
 """Carry out `mix.release` on a cluster: read pods, nodes and ReplicaSets once, and undo what marks say we did."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from mooring.kube.listing import list_all
 from mooring.mix.release import undo
 from mooring.model.cluster import Key, Node, Pod, ReplicaSet
 from mooring.model.kinds import Kind
@@ -27,9 +28,9 @@ def _never(cluster: Key) -> NoReturn:
 
 async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]]:
     """What was (or would be) undone, and what could not be."""
-    pods = [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)]
-    nodes = [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)]
-    sets = {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
+    pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod)]
+    nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node)]
+    sets = {o.uid for o in await list_all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
     act = Act(api, _NoPd(), _Unfenced())
     done: list[str] = []
     failed: list[str] = []
@@ -43,14 +44,3 @@ async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]
         else:
             failed.append(f"{one.what}: {outcome.detail or outcome.reason}")
     return done, failed
-
-
-async def _all(api: KubeApi, kind: Kind) -> list[Any]:
-    found: list[Any] = []
-    token = ""
-    while True:
-        page = await api.list(kind, continue_token=token)
-        found += page.items
-        token = page.continue_token
-        if not token:
-            return found

@@ -20,6 +20,7 @@ from mooring.engine.story import Entry
 from mooring.model.cluster import Node
 from mooring.run.replica import Replica
 from mooring.serve import pagerows as rows
+from mooring.serve.behind import Find
 from mooring.serve.queuerows import counts, row, standings
 
 log = structlog.get_logger()
@@ -54,7 +55,7 @@ class Frame(msgspec.Struct):
 class Framer:
     """Builds frames of one replica; in the demo the replica behind it may change between two frames."""
 
-    def __init__(self, find: Callable[[], Replica | None]) -> None:
+    def __init__(self, find: Find) -> None:
         self._find = find
         self._replica: Replica | None = None
         self._told = 0

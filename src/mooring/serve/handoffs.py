@@ -6,16 +6,12 @@ import msgspec
 from aiohttp import web
 
 from mooring.handoff.report import report
-from mooring.run.replica import Replica
+from mooring.serve.behind import Find, replica_behind
 
 
-def handoff_status(
-    find: Callable[[], Replica | None],
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def handoff_status(find: Find) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_: web.Request) -> web.StreamResponse:
-        replica = find()
-        if replica is None:
-            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        replica = replica_behind(find)
         engine = replica.engine
         found = report(replica.world, engine.queue, engine.running, replica.config.handoff, engine.now)
         found |= {"on": "handoff" in engine.on, "leading": engine.leading, "synced": engine.synced}

@@ -51,6 +51,7 @@ async def live(
         identity=identity,
         capabilities=capabilities(config),
         make_registry=make_registry,
+        forgiving=True,
     )
     born(replica)
     host, _ = host_port(config.listen_http, "listen-http")

@@ -4,7 +4,6 @@ Read only. Any replica answers; only the one that leads knows what waits and run
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,24 +13,23 @@ from mooring.mix.decider import Mix
 from mooring.mix.explain import doomed, in_order, report, speaking
 from mooring.mix.health import find_workload
 from mooring.run.replica import Replica
+from mooring.serve.behind import Find, replica_behind
 
 #: Workloads per turn of the loop.
 PART: Final = 10
 
 
-def add_to(app: web.Application, find: Callable[[], Replica | None]) -> None:
+def add_to(app: web.Application, find: Find) -> None:
     pages = MixPages(find)
     app.add_routes([web.get("/api/v1/mix", pages.status), web.get("/api/v1/mix/{workload:.+}", pages.workload)])
 
 
 class MixPages:
-    def __init__(self, find: Callable[[], Replica | None]) -> None:
+    def __init__(self, find: Find) -> None:
         self._find = find
 
     def _parts(self) -> tuple[Replica, Mix]:
-        replica = self._find()
-        if replica is None:
-            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+        replica = replica_behind(self._find)
         mix = replica.engine.capabilities["mix"]
         assert isinstance(mix, Mix)
         return replica, mix

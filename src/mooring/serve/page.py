@@ -5,7 +5,6 @@ and connections and nothing else, and the modules set text, never markup. The fi
 served without a token; everything they fetch wants one where the API does.
 """
 
-from collections.abc import Callable
 from importlib import resources
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from mooring.run.replica import Replica
+from mooring.serve.behind import Find, no_replica, replica_behind
 from mooring.serve.frames import Framer
 from mooring.serve.lists import PAGED, find, rack_words, row_page
 from mooring.serve.queuerows import standing_words
@@ -45,7 +45,7 @@ MOST_DIGITS: Final = 9
 class Page:
     """The routes of the page; `hub` is shared by all viewers."""
 
-    def __init__(self, find: Callable[[], Replica | None]) -> None:
+    def __init__(self, find: Find) -> None:
         self._find = find
         self.hub = Hub(Framer(find))
         self._files = {
@@ -71,10 +71,7 @@ class Page:
 
     @property
     def _replica(self) -> Replica:
-        replica = self._find()
-        if replica is None:
-            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
-        return replica
+        return replica_behind(self._find)
 
     async def index(self, _: web.Request) -> web.Response:
         return self._answer("index.html")
@@ -92,7 +89,7 @@ class Page:
         """One frame, whole: what the stream begins with, for those who look once (`mooring top`)."""
         frame = await self.hub.now()
         if frame is None:
-            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
+            raise no_replica()
         return _json(picture(frame))
 
     async def rows(self, request: web.Request) -> web.Response:

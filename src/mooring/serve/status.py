@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mooring.run.replica import Replica
 from mooring.serve import mixes
+from mooring.serve.behind import Find, replica_behind
 from mooring.serve.handoffs import handoff_status
 from mooring.serve.homes import home_status
 from mooring.serve.page import Page
@@ -29,7 +30,7 @@ FILES = "/static/"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loopback: bool = True) -> web.Application:
+def status_app(replica: Find, *, token: str = "", on_loopback: bool = True) -> web.Application:
     """`replica` names the one to ask: in the demo replicas come and go."""
     pages = StatusPages(replica)
     app = web.Application(middlewares=[_guard(token, on_loopback=on_loopback)])
@@ -52,15 +53,12 @@ def status_app(replica: Callable[[], Replica | None], *, token: str = "", on_loo
 
 
 class StatusPages:
-    def __init__(self, replica: Callable[[], Replica | None]) -> None:
+    def __init__(self, replica: Find) -> None:
         self._find = replica
 
     @property
     def _replica(self) -> Replica:
-        replica = self._find()
-        if replica is None:
-            raise web.HTTPServiceUnavailable(text="no replica runs just now\n")
-        return replica
+        return replica_behind(self._find)
 
     async def healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

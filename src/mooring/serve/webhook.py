@@ -8,6 +8,7 @@ A body that is no AdmissionReview gets a 400 that says what is wrong: to the API
 the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403.
 """
 
+import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,9 @@ log = structlog.get_logger()
 LARGEST: Final = 8 * 2**20
 #: Longer than any wait of ours: said in the log.
 SLOW_S: Final = 0.5
+#: How often, and how many times, a server that stops looks whether its connections have ended.
+LEAVE_S: Final = 0.1
+LEAVES_WITHIN: Final = 10
 
 
 def webhook_app(reviewer: Reviewer) -> web.Application:
@@ -124,7 +128,10 @@ class WebhookServer:
     def __init__(self, reviewer: Reviewer, front: Front, host: str, port: int) -> None:
         self._front = front
         self._host, self.port = host, port
-        self._runner = web.AppRunner(webhook_app(reviewer), access_log=None, shutdown_timeout=2.0)
+        self._leaving = False
+        app = webhook_app(reviewer)
+        app.on_response_prepare.append(self._part)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
 
     @property
     def listens(self) -> bool:
@@ -139,5 +146,16 @@ class WebhookServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Requests under way are answered; then every connection is closed, so that API servers look elsewhere."""
+        """Every connection is closed, so that API servers look elsewhere: one in use with its next answer, for a
+        request that meets a closing connection is a call that failed; the idle ones a moment later."""
+        self._leaving = True
+        for _ in range(LEAVES_WITHIN):
+            if self._runner.server is None or not self._runner.server.connections:
+                break
+            await asyncio.sleep(LEAVE_S)
         await self._runner.cleanup()
+
+    async def _part(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self._leaving:
+            response.force_close()
+            response.headers["Connection"] = "close"  # its headers are made by now

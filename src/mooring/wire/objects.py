@@ -152,7 +152,7 @@ def replica_set(wire: WireWorkload) -> ReplicaSet:
         owner=controller(meta),
         replicas=1 if spec.replicas is None else spec.replicas,
         pod_template_hash=(meta.labels or {}).get("pod-template-hash", ""),
-        revision=int(revision) if revision.isascii() and revision.isdigit() else 0,
+        revision=int(revision) if revision.isascii() and revision.isdigit() and len(revision) < 20 else 0,
         created_at=epoch(meta.creation_timestamp) or 0.0,
         deletion_at=epoch(meta.deletion_timestamp),
     )

@@ -81,6 +81,6 @@ def _store_ids(stores: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(store, dict):
             continue
         pod, text = _text(store, "podName"), _text(store, "id") or key
-        if pod and text.isascii() and text.isdigit():
+        if pod and text.isascii() and text.isdigit() and len(text) < 20:
             found[pod] = max(found.get(pod, 0), int(text))
     return dict(sorted(found.items()))

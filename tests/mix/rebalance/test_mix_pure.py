@@ -330,16 +330,18 @@ def test_memory_is_bounded_and_reads_back():
     )
     first = memory.write(None, where, "u1", note, NOW, "")
     assert isinstance(first, Create)
-    full = {f"u{i}": f'{{"lastMove":{NOW - i}}}' for i in range(MOST)} | {"old": '{"lastMove":1}', "bad": "?"}
+    endless = '{"x":' + "[" * 100_000
+    full = {f"u{i}": f'{{"lastMove":{NOW - i}}}' for i in range(MOST)}
+    full |= {"old": '{"lastMove":1}', "bad": "?", "endless": endless}
     held = ConfigMap(where.namespace, where.name, "m1", "1", data=full)
     patch = memory.write(held, where, "new", note, NOW, "")
     assert isinstance(patch, Patch)
     gone = {key for key, value in patch.patch["data"].items() if value is None}
-    assert {"old", "bad", f"u{MOST - 1}"} <= gone
+    assert {"old", "bad", "endless", f"u{MOST - 1}"} <= gone
     assert len(full) - len(gone) + 1 <= MOST
     after = ConfigMap(where.namespace, where.name, "m1", "2", data={"new": patch.patch["data"]["new"], "bad": "?"})
     assert memory.read(after, "new") == note
-    assert memory.read(after, "bad") == memory.read(None, "u1") == Note()
+    assert memory.read(after, "bad") == memory.read(held, "endless") == memory.read(None, "u1") == Note()
 
 
 def test_pauses_double_up_to_half_an_hour():

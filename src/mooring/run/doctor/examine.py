@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 
 from mooring.kube.api import HttpKubeApi
+from mooring.kube.listing import list_all
 from mooring.model.cluster import Node, Pod
 from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING
@@ -113,11 +114,11 @@ def _asked(scrape: Any) -> int | None:
 async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]:
     """PDs and marks, both from one reading of pods, nodes and TidbClusters."""
     try:
-        pods, nodes = await _all(patient.api, Kind.POD), await _all(patient.api, Kind.NODE)
+        pods, nodes = await list_all(patient.api, Kind.POD), await list_all(patient.api, Kind.NODE)
     except PortError as error:
         return [skipped("marks", "marks", str(error))]
     try:
-        clusters = await _all(patient.api, Kind.TIDB_CLUSTER)
+        clusters = await list_all(patient.api, Kind.TIDB_CLUSTER)
     except PortError:
         clusters = []
     make = make_pd(patient.clock, patient.chance)
@@ -158,7 +159,7 @@ async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
     if not any(LEAVING in pod.annotations for pod in pods):
         return set()
     try:
-        return {one.uid for one in await _all(api, Kind.REPLICA_SET)}
+        return {one.uid for one in await list_all(api, Kind.REPLICA_SET)}
     except PortError:
         return set()
 
@@ -173,17 +174,6 @@ async def _account(patient: Patient) -> str:
     except (NotFound, PortError):
         return ""
     return patient.account
-
-
-async def _all(api: HttpKubeApi, kind: Kind) -> list[Any]:
-    found: list[Any] = []
-    token = ""
-    while True:
-        page = await api.list(kind, continue_token=token)
-        found += page.items
-        token = page.continue_token
-        if not token:
-            return found
 
 
 def _settings(patient: Patient) -> list[Finding]:
