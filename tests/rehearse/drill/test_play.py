@@ -1,11 +1,13 @@
 """Events played on snapshots: who is interrupted, what Mooring does, and whether it holds."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
+from mooring.model.cluster import Key
 from mooring.model.kinds import Kind
 from mooring.rehearse.drill import form
 from mooring.rehearse.drill.events import Options, acts
@@ -14,6 +16,7 @@ from mooring.rehearse.drill.gather import gather
 from mooring.rehearse.drill.outcome import Outcome
 from mooring.rehearse.drill.play import everything_on, rehearse
 from mooring.rehearse.drill.report import render
+from mooring.rehearse.drill.take import shot
 from mooring.run.config import Config
 from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
@@ -202,6 +205,32 @@ def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> N
     (toll,) = outcome.played.regions
     assert (toll.regions, toll.without_quorum) == (60_000, 10_000)
     assert outcome.verdict == "does-not-hold"
+
+
+def test_members_that_lose_their_machines_are_not_taken_for_two_away_at_once() -> None:
+    """O4, E7: all of TiKV on spot nodes that just go: the regions' majority is lost, by nobody's hand."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(4, "n")
+    cluster.add_nodes(3, "s", capacity="spot")
+    for number in range(4):  # until the members stand
+        cluster.cordon(f"n{number}")
+    cluster.tidb_cluster("tidb", "demo", tidb=0, pd=0, with_pd=True)
+    cluster.run_for(60)
+    for number in range(4):
+        cluster.cordon(f"n{number}", on=False)
+    cluster.pd["tidb", "demo"].load(30)
+    view = asyncio.run(_shot(cluster))
+    snapshot = msgspec.structs.replace(taken(cluster), pds=(view,))
+    outcome = play(snapshot, "spot-gone", features={"handoff": True}, unannounced=True)
+    (toll,) = outcome.played.regions
+    assert (toll.away_at_once, toll.cut_off, toll.left_without_quorum) == (0, (), 0)
+    assert toll.without_quorum == 30
+    assert not any("at once" in words for words in outcome.broken)
+
+
+async def _shot(cluster: Cluster) -> PdShot:
+    pd = cluster.pd["tidb", "demo"]
+    return shot(Key("tidb", "demo"), await pd.observe(), await pd.regions())
 
 
 def test_a_cluster_that_mooring_finds_out_of_order_is_put_right_first() -> None:

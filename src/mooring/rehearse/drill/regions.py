@@ -35,19 +35,16 @@ class Regions:
         return tuple(one.toll(self._witness.now_s) for one in self._watches)
 
     def _away(self, watch: "_Watch") -> int:
-        """Members that do not run although their machine does: somebody took them."""
-        away = 0
+        """Members that somebody took: they stopped while their machine ran, and have not been back since."""
         for store in watch.pd.server.tikv.stores.values():
-            if store.alive or watch.pd.server.asked_state.get(store.id) == "Tombstone":
-                continue
-            pod = self._cluster.store.find(Kind.POD, watch.key[0], store.pod_name)
-            node = watch.homes.get(store.pod_name, "") if pod is None else str(pod["spec"].get("nodeName", ""))
-            away += store.id not in watch.down_before and (not node or self._witness.runs(node))
-        for store in watch.pd.server.tikv.stores.values():
-            pod = self._cluster.store.find(Kind.POD, watch.key[0], store.pod_name)
-            if pod is not None and pod["spec"].get("nodeName"):
-                watch.homes[store.pod_name] = str(pod["spec"]["nodeName"])
-        return away
+            if store.alive:
+                watch.down.pop(store.id, None)
+                pod = self._cluster.store.find(Kind.POD, watch.key[0], store.pod_name)
+                if pod is not None and pod["spec"].get("nodeName"):
+                    watch.homes[store.pod_name] = str(pod["spec"]["nodeName"])
+            elif store.id not in watch.down:
+                watch.down[store.id] = self._witness.runs(watch.homes.get(store.pod_name, ""))
+        return sum(watch.down.values())
 
 
 class _Watch:
@@ -55,11 +52,12 @@ class _Watch:
         self.key = key
         self.pd = pd
         self.scale = scale
-        #: Pod → the node it was on last.
+        #: Pod → the node it ran on last.
         self.homes: dict[str, str] = {}
         tikv = pd.server.tikv
         self.total = len(tikv.groups)
-        self.down_before = {store.id for store in tikv.stores.values() if not store.alive}
+        #: Store that does not run → whether its machine did when it stopped.
+        self.down = {store.id: False for store in tikv.stores.values() if not store.alive}
         self._led = Meter(self.total, self.total - without_leader(tikv))
         self._whole = Meter(self.total, self.total - without_quorum(tikv))
         self._interrupted = len(pd.interruptions)
