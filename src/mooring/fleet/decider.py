@@ -297,7 +297,7 @@ class Fleet:
         detail = f"{node.name} is being emptied: {mark.detail}"
         return Look(
             proposals=tuple(evict_operator(p, world, self.policy, serial, detail) for p in evicted),
-            facts=tuple(workload_facts(pods, world, now)),
+            facts=tuple(workload_facts(pods, world, queue, now)),
             again_at=now + self.policy.recheck_s,
         )
 

@@ -8,7 +8,7 @@
 The node itself is no target: it is cordoned by us and is to be emptied.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +23,7 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING, RETIRING, Mark, read_mark, write_mark
 from mooring.model.operator import Operator, Step, StepKind
 from mooring.model.reasons import Reason, State
+from mooring.traffic import Queue
 from mooring.world.indexes import member_of
 from mooring.world.read import WorldRead
 
@@ -199,22 +200,37 @@ def ready_pods(workload: Workload, world: WorldRead, now: float) -> int:
     return sum(p.active and not world.is_leaving(p) and _is_ready(p, workload, now) for p in world.pods_of(workload))
 
 
-def workload_facts(pods: Iterable[Pod], world: WorldRead, now: float) -> Iterator[Fact]:
-    """What is already missing in the workloads of these pods, in the words that mix uses, so that it counts once."""
+def workload_facts(pods: Iterable[Pod], world: WorldRead, queue: Queue, now: float) -> Iterator[Fact]:
+    """What is already missing in the workloads of these pods, under the names that mix uses, so that it counts once:
+    a replica that a running move took away under that move's pod, one that is not Ready under its own."""
     workloads = {w.uid: w for p in pods if (w := world.workload_of(p)) is not None}
     for workload in sorted(workloads.values(), key=lambda w: (w.kind, w.namespace, w.name)):
         target = f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
         left = max(0, workload.replicas - ready_pods(workload, world, now))
         if not left:
             continue
-        mine = (p for p in world.pods_of(workload) if p.active and not world.is_leaving(p))
-        for pod in sorted(mine, key=lambda p: p.name):
-            if left and not _is_ready(pod, workload, now):
+        mine = sorted(
+            (p for p in world.pods_of(workload) if p.active and not world.is_leaving(p)), key=lambda p: p.name
+        )
+        serving = {p.uid for p in mine if _is_ready(p, workload, now)}
+        moved = _moved_away(target, serving, queue)
+        for subject in moved[:left]:
+            yield Fact(target, subject, 1, f"{subject.rpartition('/')[2]} is being moved")
+        left = max(0, left - len(moved))
+        for pod in mine:
+            subject = f"pod/{pod.key}"
+            if left and pod.uid not in serving and subject not in moved:
                 left -= 1
                 where = f"on {pod.node}" if pod.node else "and has no node"
-                yield Fact(target, f"pod/{pod.key}", 1, f"{pod.name} is not Ready {where}")
+                yield Fact(target, subject, 1, f"{pod.name} is not Ready {where}")
         if left:
             yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {workload.replicas}")
+
+
+def _moved_away(target: str, serving: Container[str], queue: Queue) -> list[str]:
+    """Subjects of the running operators that hold room here for a pod that no longer serves."""
+    running = ((queue.get(i), queue.phase(i) or 0) for i, _ in queue.holders(target))
+    return [o.subject for o, phase in running if o and target in o.phases[phase] and o.args.get("uid") not in serving]
 
 
 class Emptiness(msgspec.Struct, frozen=True):
