@@ -27,6 +27,7 @@ GROUPS: Final[dict[str, str]] = {
     "manifests": "mooring.cli.manifests:app",
     "mix": "mooring.cli.mix:app",
     "queue": "mooring.cli.queue:app",
+    "rehearse": "mooring.cli.rehearse:app",
     "run": "mooring.cli.run:app",
     "top": "mooring.cli.top:app",
     "traffic": "mooring.cli.traffic:app",

@@ -68,7 +68,7 @@ def demo(
         raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
     if short and (keep or open_):
         raise CommandError("--short plays the day without a page: leave it out, or --keep and --open")
-    listener = None if short else _listen(port)
+    listener = None if short else listen(port)
     logs.configure("error", "auto")
     if on == "lab" and listener is not None:
         return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
@@ -183,7 +183,7 @@ def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) ->
 # ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
     """The socket of the page, bound before anything is said. One asked for and taken is the user's to change."""
     if port >= 0:
         try:

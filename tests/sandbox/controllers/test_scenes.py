@@ -251,6 +251,22 @@ def test_a_notice_taken_back_leaves_no_trace(dialect, taint):
     assert podstate.condition(cluster.store.get(Kind.NODE, "", "spot-0"), "Ready")["status"] == "True"
 
 
+def test_a_zone_that_is_lost_as_a_whole_is_emptied_at_the_usual_rate():
+    """No node of it answers while another zone is well: that is no broken network, and workloads may move there."""
+    cluster = Cluster()
+    for zone in ("a", "b"):
+        cluster.add_nodes(4, prefix=f"{zone}-", zone=zone)
+    for i in range(3):
+        cluster.kubelets.silence(f"a-{i}")
+    cluster.run_for(300)
+    held = lambda: sum(("unreachable", "NoExecute") in taints(cluster, f"a-{i}") for i in range(4))
+    assert held() == 0
+    cluster.kubelets.silence("a-3")
+    cluster.run_for(55)
+    cluster.run_for(40)
+    assert held() == 4
+
+
 def test_all_spot_nodes_at_once():
     """One call gives every spot node notice, and no other."""
     cluster = Cluster()

@@ -30,8 +30,8 @@ def verbs_of(replica: Replica) -> Verbs:
     return Verbs(replica.world, replica.config.home, lambda: engine.synced and "home" in engine.on)
 
 
-def ask_mooring(rig: Rig, *, names_only: bool = True) -> None:
-    """Let the sandbox's `tidb-scheduler` ask whichever replica runs; nobody there: passed over, as `ignorable` says."""
+def ask_mooring(rig: Rig, *, names_only: bool = True, scheduler: str = "tidb-scheduler") -> None:
+    """Let this scheduler of the sandbox ask whichever replica runs; nobody there: passed over, as `ignorable` says."""
 
     def asker(verb: str) -> Any:
         def ask(arguments: Json) -> Any:
@@ -52,7 +52,7 @@ def ask_mooring(rig: Rig, *, names_only: bool = True) -> None:
         ignorable=True,
         weight=10,
     )
-    rig.cluster.scheduler.set_profile(Profile("tidb-scheduler", 100, (extender,)))
+    rig.cluster.scheduler.set_profile(Profile(scheduler, 100, (extender,)))
 
 
 class HomeScene:

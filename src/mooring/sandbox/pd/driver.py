@@ -93,6 +93,17 @@ class SandboxPd:
         server.hear(list(server.tikv.groups))
         server.coordinator_up = True
 
+    def place(self, where: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Regions where somebody else's PD has them: the stores of their voters, and their leader's (0: none)."""
+        server = self.server
+        server.tikv.place(where)
+        server.hear(list(server.tikv.groups))
+        server.coordinator_up = True
+
+    def has_run_since(self, epoch_s: int) -> None:
+        """It is not young: who asks for its start time is told this one."""
+        self._started = dict.fromkeys(self._started, epoch_s)
+
     def store_of(self, pod_name: str) -> TikvStore | None:
         found = [s for s in self.server.tikv.stores.values() if s.pod_name == pod_name]
         alive = [s for s in found if self.server.asked_state.get(s.id) != "Tombstone"]
@@ -150,9 +161,9 @@ class SandboxPd:
             self._started[name] = int(self.timeline.now())
         self.server.begin(leaders_known=False, regions_known=regions_known)
 
-    def lose_leader(self) -> None:
-        """The PD leader's process is killed: 500s until another member leads, which has been synced and knows."""
-        others = [m for m in self.settings.members if m != self.leader]
+    def lose_leader(self, to: str = "") -> None:
+        """The PD leader's process is killed: 500s until another member (`to`, or the first) leads, which knows."""
+        others = [to] if to else [m for m in self.settings.members if m != self.leader]
         if not others:
             self.restart()
             return

@@ -147,15 +147,19 @@ class Tikv:
         replicas = min(replicas, len(stores))
         if not replicas:
             raise ValueError("regions need at least one store")
-        for i in range(regions):
+        around = [[stores[(i + k) % len(stores)] for k in range(replicas)] for i in range(regions)]
+        self.place([(where, where[0]) for where in around])
+
+    def place(self, regions: Sequence[tuple[Sequence[int], int]]) -> None:
+        """One region after the other, by key: the stores of its peers, and its leader's (0: none)."""
+        for i, (where, leader) in enumerate(regions):
             start = "" if i == 0 else f"k{i:08d}".encode().hex().upper()
-            end = "" if i == regions - 1 else f"k{i + 1:08d}".encode().hex().upper()
-            where = [stores[(i + k) % len(stores)] for k in range(replicas)]
+            end = "" if i == len(regions) - 1 else f"k{i + 1:08d}".encode().hex().upper()
             region_id = self.new_id()
             peers = [Peer(self.new_id(), s) for s in where]
             group = RaftGroup(region_id, start, end, peers, self._settings.region_size_mib)
             group.version = i + 1
-            self._add_group(group, leader=where[0])
+            self._add_group(group, leader=leader)
 
     def _add_group(self, group: RaftGroup, leader: int) -> None:
         self.groups[group.id] = group

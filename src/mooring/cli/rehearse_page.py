@@ -1,0 +1,26 @@
+"""Mooring's own page beside a rehearsal: the queue, the stores, the nodes and the timeline while they move."""
+
+import socket
+
+from aiohttp import web
+
+from mooring.rehearse.rig import Rig
+from mooring.serve.status import status_app
+
+
+class Page:
+    def __init__(self, rig: Rig, listener: socket.socket) -> None:
+        self._rig = rig
+        self._listener = listener
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = status_app(lambda: self._rig.leader() or self._rig.any())
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listener).start()
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._listener.close()

@@ -1,0 +1,112 @@
+"""How far a figure fell, and for how long: the arithmetic of an interruption. Pure; times are seconds since the event.
+
+A `Meter` is told each new value of one figure (replicas that serve, regions with a leader) and remembers every span in
+which it was below its line. A figure that was below its line before the event began is held to what it was then: the
+event is blamed for what it took, not for what was missing already.
+"""
+
+import msgspec
+
+
+class Span(msgspec.Struct, frozen=True):
+    """From when to when, and how low. `until_s` None: still, when the rehearsal ended."""
+
+    from_s: float
+    until_s: float | None
+    worst: int
+
+
+class Meter:
+    def __init__(self, least: int, value: int) -> None:
+        #: The line: below it is too low. Never above what there was at the beginning.
+        self.least = min(least, value)
+        #: What was asked for, whatever there was.
+        self.asked = least
+        self.before = value
+        self.value = value
+        self.worst = value
+        self.spans: list[Span] = []
+        self._since: float | None = None
+        self._low = value
+
+    def step(self, at: float, value: int) -> str:
+        """The new value; answers "fell" or "back" when it crossed the line, else ""."""
+        self.value = value
+        self.worst = min(self.worst, value)
+        if value < self.least:
+            if self._since is None:
+                self._since, self._low = at, value
+                return "fell"
+            self._low = min(self._low, value)
+        elif self._since is not None:
+            if at > self._since:
+                self.spans.append(Span(self._since, at, self._low))
+            self._since = None
+            return "back"
+        return ""
+
+    @property
+    def is_below(self) -> bool:
+        return self._since is not None
+
+    def close(self, at: float) -> tuple[Span, ...]:
+        """Every span until now; one that has not ended has no end."""
+        if self._since is None:
+            return tuple(self.spans)
+        return (*self.spans, Span(self._since, None, self._low))
+
+    def seconds(self, at: float) -> float:
+        """How long it was below, in all, until now."""
+        return sum((at if span.until_s is None else span.until_s) - span.from_s for span in self.close(at))
+
+
+class Breach(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise that did not hold for a while. `until_s` None: not by the end."""
+
+    #: "budget", "quorum", "on-demand floor", "one replica", "leader", "voters".
+    rule: str
+    #: "PodDisruptionBudget shop/web", "StatefulSet tidb/demo-pd", "TiKV tidb/demo".
+    subject: str
+    least: int
+    worst: int
+    from_s: float
+    until_s: float | None
+    #: In all, over several spans.
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        span = f"for {clock(self.seconds)}" if self.until_s is not None else f"since {clock(self.from_s)}, to the end"
+        return f"{self.subject}: {self.rule}, {self.worst} where {self.least} must be, {span}"
+
+
+def breach(rule: str, subject: str, meter: Meter, at: float) -> Breach | None:
+    spans = meter.close(at)
+    if not spans:
+        return None
+    return Breach(
+        rule=rule,
+        subject=subject,
+        least=meter.least,
+        worst=min(span.worst for span in spans),
+        from_s=round(spans[0].from_s, 1),
+        until_s=None if spans[-1].until_s is None else round(spans[-1].until_s, 1),
+        seconds=round(meter.seconds(at), 1),
+    )
+
+
+def clock(seconds: float) -> str:
+    """0:42, 12:05, 1:02:30."""
+    whole = round(seconds)
+    minutes, left = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def some(count: int, what: str) -> str:
+    """1 pod, 2 pods."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def majority(count: int) -> int:
+    return count // 2 + 1
