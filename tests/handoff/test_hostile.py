@@ -1,5 +1,6 @@
 """Hand-overs among others: persons, tidb-operator, other capabilities and a PD that all pull on the same member."""
 
+import msgspec
 import pytest
 from handoff_stage import NAME, NS, Stage
 
@@ -565,5 +566,28 @@ def test_a_pod_that_hangs_on_a_dead_node_says_what_ends_it():
         waits = s.running("restart-tikv").waits
         assert f"{node} is not there to end it" in waits.detail
         assert "delete pod demo-tikv-0 --force" in waits.remedy
+
+    stage.play(scene)
+
+
+@pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])
+def test_an_api_server_whose_clock_is_hours_off(ahead_s):
+    """E6: when the new pod became Ready is judged by our own clock, so a hand-over does not wait for two to agree."""
+    stage = Stage()
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("away")
+        engine = s.rig.leader().engine
+        ask = engine.world.pod
+
+        def pod(key):
+            found = ask(key)
+            if found is None or found.ready_since is None:
+                return found
+            return msgspec.structs.replace(found, ready_since=found.ready_since + ahead_s)
+
+        engine.world.pod = pod
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=120)
 
     stage.play(scene)

@@ -39,6 +39,8 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     restarting: bool
     #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
     stuck: Stuck | None
+    #: Since when a successor is seen to be Ready, by our own clock: the API server's may be another. None: it is not.
+    ready_at: float | None
     #: Somebody will create it again: it is in the spec, or its StatefulSet still counts it.
     wanted: bool
     now: float
@@ -76,6 +78,10 @@ def observe(
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
     wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    if pod is not None and pod.uid != args["uid"] and pod.ready and not pod.terminating:
+        running.notes.setdefault("ready_at", now)
+    else:
+        running.notes.pop("ready_at", None)
     deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
     return Scene(
         cluster=cluster,
@@ -91,6 +97,7 @@ def observe(
         lost=world.pd_lost(cluster),
         restarting=restarting,
         stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
+        ready_at=running.notes.get("ready_at"),
         wanted=_wanted(name, tc, world),
         now=now,
     )
@@ -111,13 +118,9 @@ def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
 
 def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
     pod = scene.pod
-    if pod is None or pod.uid == scene.asked_uid or pod.terminating or not pod.ready:
+    if pod is None or scene.ready_at is None or scene.now - scene.ready_at < policy.min_ready_s:
         return False
-    if pod.ready_since is not None and scene.now - pod.ready_since < policy.min_ready_s:
-        return False
-    if scene.view is None or scene.lost:
-        return False
-    if pod.ready_since is not None and scene.seen_at < pod.ready_since:
+    if scene.view is None or scene.lost or scene.seen_at < scene.ready_at:
         return False
     store = scene.store
     if store is None or store.state != "Up":
