@@ -43,7 +43,9 @@ def cleanup(
     What the feature remembers stays, for when it is switched on again.
 
     Example: mooring cleanup --dry-run
+
     Example: mooring cleanup --yes
+
     Example: mooring cleanup --feature home --yes
     """
     from mooring.run.config import BadConfig, resolve

@@ -15,6 +15,7 @@ def completion(
     """Print the completion script; load it from your shell's start-up file.
 
     Example: mooring completion bash > ~/.local/share/bash-completion/completions/mooring
+
     Example: mooring completion zsh > ~/.zfunc/_mooring
     """
     from mooring.cli import app as whole

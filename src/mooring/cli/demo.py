@@ -57,6 +57,7 @@ def demo(
     promises on stdout.
 
     Example: mooring demo --keep, then in another terminal: mooring why pod/demo-tikv-1 -n tidb
+
     Example: mooring demo --on lab, once `mooring lab build` has built the control plane
     """
     from mooring.rehearse.day import Day

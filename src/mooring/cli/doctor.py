@@ -44,6 +44,7 @@ def doctor(
     --strict. Every code (MO###) has a section in docs/doctor.md.
 
     Example: mooring doctor --pre
+
     Example: mooring doctor --features handoff=true,mix=true --wait 60 --short
     """
     from mooring.run.config import BadConfig, resolve

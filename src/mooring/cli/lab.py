@@ -137,6 +137,7 @@ def build_programs(
     """Make sure the programs are there: find them, or build them once with Go.
 
     Example: mooring lab build --k8s 1.35
+
     Example: mooring lab build --tools
     """
     from mooring.lab import build

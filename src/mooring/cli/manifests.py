@@ -34,6 +34,7 @@ def manifests(
     feature that is to be on: what is not named is off, and without its rights.
 
     Example: mooring manifests --features handoff=true --image registry.example/mooring:0.1.0 | kubectl apply -f -
+
     Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """
     import yaml

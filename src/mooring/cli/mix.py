@@ -53,6 +53,7 @@ def target(
     Slot i has the same class for every number of replicas: scaling up or down moves nobody.
 
     Example: mooring mix target --kind StatefulSet --replicas 5 -o json
+
     Example: mooring mix target --kind Deployment --replicas 10 --mode custom --custom 30%
     """
     from mooring.mix.labels import parse_share
@@ -149,6 +150,7 @@ def explain(
     """Say of one workload: its slots, where each pod stands, what is wrong, what happens next and why not yet.
 
     Example: mooring mix explain web -n shop
+
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
     answer = _asked(server, workload, namespace)

@@ -49,6 +49,7 @@ def snapshot(
     stand, and the registry's machines, where they can be reached; what could not be asked is said, and in the file.
 
     Example: mooring rehearse snapshot -f prod.json --kubeconfig prod.kubeconfig --pd tidb/demo=http://127.0.0.1:2379
+
     Example: mooring rehearse snapshot -f demo.json --demo
     """
     from mooring.rehearse.drill import form
@@ -115,8 +116,11 @@ def play(
     come up on it. What the sandbox leaves out is in docs/rehearse.md.
 
     Example: mooring rehearse play spot-gone --demo
+
     Example: mooring rehearse play spot-gone --unannounced --from prod.json
+
     Example: mooring rehearse play rack-lost 2 then spot-gone@90s --from prod.json --notice 30s
+
     Example: mooring rehearse play retire --count 3 --from prod.json -o json
     """
     from mooring.rehearse.drill import form
