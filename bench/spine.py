@@ -68,21 +68,24 @@ class Acted:
 class Pds:
     """A PD per cluster that has been up for long and answers at once."""
 
+    def __init__(self, namespace=""):
+        self._namespace = namespace
+
     def pd(self, cluster):
-        return self
+        return Pds(cluster.namespace)
 
     async def observe(self):
-        return pd_view()
+        return pd_view(namespace=self._namespace)
 
 
-def pd_view(stores=3):
+def pd_view(stores=3, namespace="x"):
     from mooring.model.tidb import PdMember, PdView, Store
 
     now = time.time()
     found = tuple(
         Store(
             i + 1,
-            f"demo-tikv-{i}.demo-tikv-peer.x.svc:20160",
+            f"demo-tikv-{i}.demo-tikv-peer.{namespace}.svc:20160",
             leader_count=100,
             region_count=300,
             last_heartbeat_at=now,
@@ -187,7 +190,7 @@ async def lead(shell, namespaces):
 
     shell.tell(Led(leading=True))
     for ns in namespaces:
-        shell.tell(PdSeen(Key(ns, "demo"), pd_view(), shell.now()))
+        shell.tell(PdSeen(Key(ns, "demo"), pd_view(namespace=ns), shell.now()))
     while not shell.engine.deciding:
         await asyncio.sleep(0.05)
     await settle(shell)
