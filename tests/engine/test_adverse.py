@@ -2,15 +2,17 @@
 
 from engine_by_hand import CLUSTER, RESTART, Hand, of, pod, tidb_cluster, view
 
-from mooring.engine.events import Features, Led
+from mooring.engine.events import Features, Led, Synced
 from mooring.engine.invariants import broken
 from mooring.handoff import Handoff
 from mooring.model.decision import Course, End
-from mooring.model.events import Gone, PdSeen, Seen
+from mooring.model.events import Gone, Listed, PdSeen, Seen
 from mooring.model.instructions import AddEvictLeader, Outcome, Patch
 from mooring.model.kinds import Kind
 from mooring.model.marks import HANDOFF
+from mooring.model.operator import StepKind
 from mooring.model.reasons import Reason
+from mooring.run.replica import KINDS
 
 
 class Listening(Handoff):
@@ -156,3 +158,24 @@ def test_a_capability_that_contradicts_itself_turns_in_no_circle():
     assert 10 <= capability.looked - before <= 30
     assert hand.asked and not of(Patch, hand.asked)
     assert broken(hand.engine) == []
+
+
+def test_a_new_leader_that_finds_the_pod_back_sends_no_leaders_away_again():
+    """E5, E6: the last leader had ended the eviction and died before it took the mark away; the pod has long been
+    Ready, and to count that from our own first sight would begin the hand-over anew."""
+    first = Hand()
+    first.lead()
+    (mark,) = of(Patch, first.annotate(0))
+    text = mark.patch["metadata"]["annotations"][HANDOFF]
+    second = Hand()
+    back = pod(0, uid="new-0", created_at=second.now - 60)
+    given = {Kind.TIDB_CLUSTER: (tidb_cluster({HANDOFF: text}),), Kind.POD: (back, pod(1), pod(2))}
+    second.feed(*(Listed(kind, given.get(kind, ())) for kind in KINDS))
+    second.feed(Features(frozenset({"handoff"})), Synced(), Led(True))
+    second.feed(PdSeen(CLUSTER, view(), second.now), at=second.now + 0.2)
+    (running,) = second.engine.running.values()
+    assert running.operator.steps[running.step].kind is StepKind.END_EVICTION
+    second.feed(PdSeen(CLUSTER, view(), second.now + 1), at=second.now + 1.2)
+    assert of(AddEvictLeader, second.asked) == []
+    (unmark,) = of(Patch, second.asked)
+    assert unmark.patch["metadata"]["annotations"][HANDOFF] is None

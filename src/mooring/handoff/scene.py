@@ -78,10 +78,7 @@ def observe(
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
     wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
-    if pod is not None and pod.uid != args["uid"] and pod.ready and not pod.terminating:
-        running.notes.setdefault("ready_at", now)
-    else:
-        running.notes.pop("ready_at", None)
+    _note_ready(running, pod if pod is not None and pod.uid != args["uid"] else None, now)
     deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
     return Scene(
         cluster=cluster,
@@ -114,6 +111,18 @@ def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
     # More than the spec says: tidb-operator's failover, or a scale-in that has not come to this one yet.
     sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tikv"))
     return sts is not None and sts.ordinals_start <= int(ordinal) < sts.ordinals_start + sts.replicas
+
+
+def _note_ready(running: Running, successor: Pod | None, now: float) -> None:
+    """Whoever saw it become Ready knows when. Whoever finds it so (a new leader) believes the API server's moment, or
+    it would begin to wait anew; but none that is yet to come."""
+    notes = running.notes
+    if successor is None or not successor.ready or successor.terminating:
+        notes["away"] = 1.0
+        notes.pop("ready_at", None)
+    elif "ready_at" not in notes:
+        said = None if "away" in notes else successor.ready_since
+        notes["ready_at"] = now if said is None else min(now, said)
 
 
 def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
