@@ -6,15 +6,11 @@ later; what it stated before goes on to count, and what runs keeps its place. Wh
 tests and the sandbox shall see it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from mooring.engine.capability import Capability
-from mooring.engine.story import cause_of
-from mooring.model.decision import Later, Verdict
-from mooring.model.events import Change, Happening
+from mooring.model.decision import Verdict
 from mooring.model.reasons import Reason, State
-from mooring.world.read import WorldRead
 
 AGAIN_S: Final = 60.0
 
@@ -32,18 +28,3 @@ class Defects:
         return Verdict(
             State.HELD, Reason.DEFECT, words[:300], "report it with the traceback in the log; it is a defect"
         )
-
-    def observe(self, observers: Iterable[Callable[[Change], None]], change: Change) -> None:
-        for observer in observers:
-            try:
-                observer(change)
-            except Exception as error:  # noqa: BLE001
-                self.note(f"observing {cause_of(change)}", error)
-
-    def touched(self, capability: Capability, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
-        """What a happening touches; nothing, where the capability stumbles over it."""
-        try:
-            return tuple(capability.touched(happening, world))
-        except Exception as error:  # noqa: BLE001
-            self.note(f"{capability.name} {cause_of(happening)}", error)
-            return ()

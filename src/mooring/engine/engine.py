@@ -183,7 +183,11 @@ class Engine:
 
     def _take_in(self, changes: Iterable[Change]) -> None:
         for change in changes:
-            self.defects.observe(self.observers, change)
+            try:
+                for observe in self.observers:
+                    observe(change)
+            except Exception as error:  # noqa: BLE001
+                self.defects.note(f"observing {cause_of(change)}", error)
             self._touch(change)
 
     def _touch(self, happening: Happening) -> None:
@@ -193,8 +197,11 @@ class Engine:
         # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
         asked = self.capabilities if isinstance(happening, RegionsSeen) else self._listening
         for name, capability in asked.items():
-            for touched in self.defects.touched(capability, happening, self.world):
-                self._agenda.touch(name, touched, cause_of(happening), self.now)
+            try:
+                for touched in capability.touched(happening, self.world):
+                    self._agenda.touch(name, touched, cause_of(happening), self.now)
+            except Exception as error:  # noqa: BLE001
+                self.defects.note(f"{name} {cause_of(happening)}", error)
         for operator_id in self._concerns.of(happening):
             self._agenda.steer(operator_id)
 
