@@ -10,7 +10,6 @@ bound, ready), decoded from JSON as the informer does. Beside it, in the same ru
 
 import asyncio
 import functools
-import gc
 import json
 import os
 import ssl
@@ -22,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 NODES, PODS, WORKLOADS = 5_000, 150_000, 2_000
-CONNECTIONS, STILL_S, BUSY_S, RATE = 16, 4.0, 8.0, 1_000
+CONNECTIONS, STILL_S, BUSY_S, RATE = 16, 4.0, 5.0, 1_000
+#: Busy turns. Half a second of somebody else on the machine is the 99th percentile of one: the median of them counts.
+TURNS = 3
 
 
 def main() -> None:
@@ -31,16 +32,18 @@ def main() -> None:
         nothing = measured(server, closed_loop(server, "/nothing", STILL_S))
         asyncio.run(warm_up(server, "/still"))
         still = measured(server, closed_loop(server, "/still", STILL_S))
-        busy = measured(server, open_loop(server, "/admit/pods", RATE, BUSY_S))
+        turns = [measured(server, open_loop(server, "/admit/pods", RATE, BUSY_S)) for _ in range(TURNS)]
         after = server.ask("report")
-    print(f"{'':46}{'measured':>14}{'target':>16}")
+    busy = sorted(turns, key=lambda turn: turn["p99"])[TURNS // 2]
+    print(f"{'':46}{'measured':>16}{'target':>20}")
     rows = [
         ("still world: admissions a second", f"{still['rate']:,.0f}", "≥ 2,000"),
         ("  p50 / p99", f"{still['p50']:.1f} / {still['p99']:.1f} ms", ""),
         ("  a webhook that answers at once", f"{nothing['rate']:,.0f}", "the ceiling"),
         (f"busy world, {RATE:,}/s asked: answered a second", f"{busy['rate']:,.0f}", f"≥ {RATE:,}"),
         ("  p50 / p99", f"{busy['p50']:.1f} / {busy['p99']:.1f} ms", "p99 ≤ 10 ms"),
-        ("  worst", f"{busy['worst']:.1f} ms", ""),
+        ("  p99 of each turn", " / ".join(f"{turn['p99']:.1f}" for turn in turns), "the median counts"),
+        ("  worst of all", f"{max(turn['worst'] for turn in turns):.1f} ms", ""),
         ("  watch events taken in", f"{after['events']:,}", "3 a pod"),
         ("  slots given twice", f"{after['twice']:,}", "0"),
         ("CPU of an admission: answered at once", f"{nothing['cpu_us']:.0f} µs", ""),
@@ -48,7 +51,7 @@ def main() -> None:
         ("  busy world, with its events and deciding", f"{busy['cpu_us']:.0f} µs", "≤ 1,000 µs"),
     ]
     for what, figure, target in rows:
-        print(f"  {what:44}{figure:>14}{target:>16}")
+        print(f"  {what:44}{figure:>16}{target:>20}")
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
         print(f"  Load average {load:.1f} on {cores} cores: wall-clock figures are others' too; CPU figures are not.")
@@ -56,8 +59,11 @@ def main() -> None:
 
 def measured(server: "Server", load: Coroutine[Any, Any, dict[str, float]]) -> dict[str, float]:
     """The figures, and what each request cost the server: CPU time does not depend on who else is running."""
+    import uvloop
+
     before = server.ask("cpu")["cpu_s"]
-    found = asyncio.run(load)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(load)
     time.sleep(1.0)  # the last events come in
     return found | {"cpu_us": (server.ask("cpu")["cpu_s"] - before) / found["count"] * 1e6}
 
@@ -284,19 +290,23 @@ EVENT: dict[str, Any] = {
 
 
 #: Created, bound, ready: how long after the admission, whether it has a node, and what its status says.
+#: What comes within so short a time is read together, as it is from a socket.
+READ_S = 0.001
 STAGES = ((0.01, False, "Pending", "False"), (0.05, True, "Pending", "False"), (0.3, True, "Running", "True"))
 
 
 class Echo:
     """What the API server, the scheduler and a kubelet make of an admitted pod: three watch events, as bytes.
 
-    Making them is the API server's work, not ours: they are cut from a template, so that little of it is counted."""
+    Making them is the API server's work, not ours: they are put together from a template that was cut once, so that
+    little of it is counted."""
 
     def __init__(self, tell) -> None:
         self._tell = tell
         #: One queue per stage: within each, what comes first is due first.
         self._stages = [asyncio.Queue() for _ in STAGES]
-        self._template = json.dumps(EVENT)
+        #: Text and names of what goes between, in turn.
+        self._template = json.dumps(EVENT).split("@")
         self.made = self.told = 0
 
     def admitted(self, request, decision) -> None:
@@ -307,28 +317,29 @@ class Echo:
         owner = meta.owner_references[0]
         token = next(o["value"] for o in decision.operations if o["path"] == "/metadata/annotations")
         node_class = decision.node_class.value
+        values = {
+            "NAME": f"{meta.generate_name}x{self.made}",
+            "UID": f"new-{self.made}",
+            "CLASS": node_class,
+            "SLOT": token["vacant.io/slot"],
+            "TOKEN": token["vacant.io/reservation"],
+            "OWNER": owner.name,
+            "OF": owner.uid,
+        }
         node = f"n{self.made * 2 % NODES + (node_class == 'spot')}"
-        raw = self._template
-        for name, value in (
-            ("NAME", f"{meta.generate_name}x{self.made}"),
-            ("UID", f"new-{self.made}"),
-            ("CLASS", node_class),
-            ("SLOT", token["vacant.io/slot"]),
-            ("TOKEN", token["vacant.io/reservation"]),
-            ("OWNER", owner.name),
-            ("OF", owner.uid),
-        ):
-            raw = raw.replace(f"@{name}@", value)
+        now = time.monotonic()
         for number, (stage, (delay_s, bound, phase, ready)) in enumerate(zip(self._stages, STAGES, strict=True)):
-            told = raw.replace("@NODE@", node if bound else "").replace("@PHASE@", phase).replace("@READY@", ready)
-            told = told.replace("@VERSION@", str(self.made * 3 + number))
-            stage.put_nowait((time.monotonic() + delay_s, told.encode()))
+            values |= {"NODE": node if bound else "", "PHASE": phase, "READY": ready}
+            values["VERSION"] = str(self.made * 3 + number)
+            parts = [values[part] if place % 2 else part for place, part in enumerate(self._template)]
+            stage.put_nowait((now + delay_s, "".join(parts).encode()))
 
     async def run(self) -> None:
         await asyncio.gather(*map(self._tell_all, self._stages))
 
     async def _tell_all(self, stage) -> None:
-        """As the informer does it: decoded, handed on, and a pause after so many lines in one go."""
+        """As the informer does it: what came in since it last read is decoded and handed on, with a pause after so many
+        lines in one go."""
         from mooring.kube.api import LINES_PER_TURN
         from mooring.model.events import Seen
         from mooring.model.kinds import Kind
@@ -338,7 +349,7 @@ class Echo:
         while True:
             due, raw = await stage.get()
             if (ahead := due - time.monotonic()) > 0:
-                await asyncio.sleep(ahead)
+                await asyncio.sleep(max(ahead, READ_S))
                 in_one_go = 0
             self._tell(Seen(Kind.POD, kube.decode(Kind.POD, raw)))
             self.told += 1
@@ -354,6 +365,7 @@ async def serve() -> None:
 
     from mooring.engine.engine import Engine
     from mooring.engine.events import Synced
+    from mooring.kube.informers import QuietCollector
     from mooring.mix.decider import Mix
     from mooring.mix.policy import MixPolicy
     from mooring.mix.reviews import allowed, pod_request
@@ -386,6 +398,7 @@ async def serve() -> None:
         ready=lambda: True,
     )
     shell._on_turn = reviewer.world_moved
+    shell.in_a_rush = reviewer.rush.is_on
     echo = Echo(shell.tell)
     decide = mix.admission.decide
 
@@ -415,8 +428,8 @@ async def serve() -> None:
     pump, telling = asyncio.ensure_future(shell.run()), asyncio.ensure_future(echo.run())
     while engine._agenda.pending or not engine.deciding:
         await asyncio.sleep(0.1)
-    gc.collect()
-    gc.freeze()
+    with QuietCollector():
+        pass
     rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
     print(json.dumps({"port": runner.addresses[0][1], "ca": material.bundle.decode(), "rss_mb": rss_mb}), flush=True)
     read = functools.partial(asyncio.get_running_loop().run_in_executor, None, sys.stdin.readline)

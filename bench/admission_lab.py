@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROUNDS, PODS, WORKERS = 4, 300, 32
+ROUNDS, PODS, WORKERS = 8, 400, 32
 NAMESPACE, OWN = "bench", "mooring-bench"
 
 

@@ -1,6 +1,7 @@
 """How the pump shares the loop with admission."""
 
-from mooring.run.shell import LONGEST_REST_S, REST, SLICE_S, Pace
+from mooring.run.rush import MANY, WINDOW_S, Rush
+from mooring.run.shell import LONGEST_REST_S, REST, RUSH_REST, SLICE_S, Pace
 
 
 class Hand:
@@ -48,3 +49,37 @@ def test_a_rest_is_bounded():
     pace.enough()
     clock.at += 10
     assert pace.rest_until() == clock.at + LONGEST_REST_S
+
+
+def test_in_a_rush_every_slice_is_paid_back():
+    """M4: while hundreds of pods a second are admitted, deciding gets a small part of the loop; and never none."""
+    clock = Hand()
+    pace = Pace(clock, 0.0, rush=True)
+    assert not pace.enough()
+    clock.at += SLICE_S
+    assert abs(pace.rest_until() - (clock.at + RUSH_REST * SLICE_S)) < 1e-9
+    pace = Pace(clock, 0.0, rush=True)
+    pace.enough()
+    clock.at += 10
+    assert pace.rest_until() == clock.at + LONGEST_REST_S
+
+
+def test_a_rush_is_many_in_a_short_time():
+    """A few admissions slow nobody down; a rush is known within a tenth of a second, lasts as long as it lasts and no
+    longer."""
+    clock = Hand()
+    rush = Rush(clock.monotonic)
+    assert not rush.is_on()
+    for _ in range(100):
+        clock.at += WINDOW_S / (MANY / 2)
+        rush.asked()
+        assert not rush.is_on()
+    for number in range(MANY * 10):
+        clock.at += WINDOW_S / (MANY * 2)
+        rush.asked()
+        assert rush.is_on() or number < MANY * 2
+    clock.at += 2 * WINDOW_S
+    assert not rush.is_on()
+    clock.at += 60
+    rush.asked()
+    assert not rush.is_on()

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mooring.mix.detach import RECREATE
-from mooring.mix.labels import REBALANCE
-from mooring.mix.slots import class_of
+from mooring.mix.labels import AFFINITY, CONFLICT, REBALANCE
+from mooring.mix.slots import GIVEN, class_of
 from mooring.model.capacity import NodeClass
 from mooring.model.cluster import Key, Pod, Workload
 from mooring.model.decision import Fact
@@ -20,6 +20,7 @@ from mooring.model.kinds import Kind
 from mooring.model.marks import LEAVING
 from mooring.model.operator import Operator
 from mooring.traffic import Queue
+from mooring.world.assumptions import Assumed
 from mooring.world.read import WorldRead
 
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
@@ -77,9 +78,10 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     exposed: list[Pod] = []
     owners: set[str] = set()
     ready = on_demand = 0
-    is_leaving, node_class, plain = world.is_leaving, world.node_class, workload.min_ready_s == 0
+    plain, node_class = workload.min_ready_s == 0, world.node_classes().get
+    leaving = {assumed.pod_uid for assumed in world.assumptions() if assumed.what is Assumed.LEAVING}
     for pod in sorted(world.pods_of(workload), key=_name):
-        if pod.phase in _ENDED or is_leaving(pod):
+        if pod.phase in _ENDED or pod.deletion_at is not None or pod.uid in leaving:
             continue
         pods.append(pod)
         if pod.ready:
@@ -90,7 +92,9 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
             marked.append(pod)
         if pod.owner is not None:
             owners.add(pod.owner.uid)
-        given = class_of(pod, world)
+        given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
+        if given is None or CONFLICT in pod.annotations:
+            given = class_of(pod, world)
         if given is _ON_DEMAND:
             on_demand += 1
             if node_class(pod.node) is _SPOT:

@@ -163,20 +163,20 @@ def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
 
 def _in_order(pods: tuple[Pod, ...], target: Target) -> bool:
     """Every slot from 0 on held once, by a pod of its class: nothing to write. True of most workloads."""
-    seen: set[int] = set()
-    classes = _classes(target, len(pods))
+    seen: set[str | None] = set()
+    wanted = _wanted(target, len(pods))
     for pod in pods:
-        slot = slot_of(pod)
-        if slot is None or slot >= len(pods) or pod.labels.get(AFFINITY) != classes[slot]:
+        slot = pod.annotations.get(SLOT)
+        if wanted.get(slot) != pod.shape.labels.get(AFFINITY, ""):
             return False
         seen.add(slot)
     return len(seen) == len(pods)
 
 
 @lru_cache(maxsize=2048)
-def _classes(target: Target, count: int) -> tuple[str, ...]:
-    """The first slots' classes; few pairs of mode and size make up a whole cluster."""
-    return tuple(target.class_of(slot).value for slot in range(count))
+def _wanted(target: Target, count: int) -> Mapping[str | None, str]:
+    """The first slots, as they are written, and their classes; few pairs of mode and size make up a whole cluster."""
+    return {str(slot): target.class_of(slot).value for slot in range(count)}
 
 
 def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) -> dict[str, int]:
@@ -208,9 +208,9 @@ class FreeSlots:
     def __init__(self, taken: set[int], target: Target, count: int) -> None:
         self._taken = set(taken)
         self._beyond = count
-        classes = _classes(target, count)
+        classes = _wanted(target, count)
         free = [slot for slot in range(count) if slot not in taken]
-        self._of_class = {c: iter([s for s in free if classes[s] == c.value]) for c in _KNOWN}
+        self._of_class = {c: iter([s for s in free if classes[str(s)] == c.value]) for c in _KNOWN}
         self._any = iter(free)
 
     def take(self, wanted: NodeClass) -> int:

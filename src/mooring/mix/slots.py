@@ -28,12 +28,13 @@ from mooring.world.read import WorldRead
 
 #: No owner has more: a slot beyond it is somebody's slip of the pen, not a replica.
 LAST_SLOT: Final = 99_999
-_GIVEN: Final = {NodeClass.ON_DEMAND.value: NodeClass.ON_DEMAND, NodeClass.SPOT.value: NodeClass.SPOT}
+#: By the label.
+GIVEN: Final = {NodeClass.ON_DEMAND.value: NodeClass.ON_DEMAND, NodeClass.SPOT.value: NodeClass.SPOT}
 
 
 def class_of(pod: Pod, world: WorldRead) -> NodeClass:
     """The class a pod counts as: the one it was given, else that of its node (`unknown` while it has none)."""
-    given = _GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
+    given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
     if given is not None and CONFLICT not in pod.annotations:
         return given
     return world.node_class(world.node_of(pod))

@@ -210,6 +210,7 @@ class Replica:
             ready=lambda: self.engine.synced,
             sleep=self.clock.sleep,
         )
+        self.shell.in_a_rush = self.reviewer.rush.is_on
         self.front = Front()
         config = self.config
         self.keeper = Keeper(

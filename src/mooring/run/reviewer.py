@@ -22,6 +22,7 @@ from mooring.model.cluster import NO_LABELS, Key
 from mooring.model.kinds import Kind
 from mooring.model.reasons import Reason
 from mooring.ports import Chance, Recorder
+from mooring.run.rush import Rush
 from mooring.world.read import WorldRead
 
 log = structlog.get_logger()
@@ -58,6 +59,7 @@ class Reviewer:
         self._leads = leads
         self._ready = ready
         self._sleep = sleep
+        self.rush = Rush(now)
         self._waiting: set[asyncio.Future[None]] = set()
 
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -65,6 +67,7 @@ class Reviewer:
     async def pods(self, body: bytes, *, passed_on: bool = False) -> bytes:
         """Answer for a pod. Fails open. BadReview: not something that could be answered."""
         request = pod_request(body)
+        self.rush.asked()
         try:
             if not self._leads():
                 answer = None if passed_on or self.pass_on is None else await self.pass_on(body)

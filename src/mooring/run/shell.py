@@ -33,6 +33,8 @@ SLICE_S = 0.001
 #: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
 REST = 8.0
 LONGEST_REST_S = 0.3
+#: While many pods are being admitted, all deciding is paid back, and more of it: a slice, then the loop is admission's.
+RUSH_REST = 15.0
 #: The wall clock was set, if it is off by so much: our time then runs by so much faster or slower until it agrees.
 SET_BY_S = 0.25
 SLEW = 0.5
@@ -41,9 +43,10 @@ SLEW = 0.5
 class Pace:
     """How much may be decided in one turn: nothing while resting, else a slice, and how long to rest after it."""
 
-    def __init__(self, clock: Clock, rest_until: float) -> None:
+    def __init__(self, clock: Clock, rest_until: float, *, rush: bool = False) -> None:
         self._clock = clock
         self._rest_until = rest_until
+        self._rush = rush
         self._began: float | None = None
 
     def enough(self) -> bool:
@@ -60,8 +63,9 @@ class Pace:
         if self._began is None:
             return self._rest_until
         at = self._clock.monotonic()
-        beyond_s = at - self._began - SLICE_S
-        return at + min(REST * beyond_s, LONGEST_REST_S) if beyond_s > 0 else at
+        spent_s = at - self._began
+        owed_s = RUSH_REST * spent_s if self._rush else REST * max(0.0, spent_s - SLICE_S)
+        return at + min(owed_s, LONGEST_REST_S)
 
 
 class Shell:
@@ -91,6 +95,10 @@ class Shell:
         self._anchored_at = clock.monotonic()
         #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
         self._rest_until = 0.0
+        self._alarm: asyncio.Future[None] | None = None
+        self._alarm_at = 0.0
+        #: Whether others on the loop should come first just now.
+        self.in_a_rush: Callable[[], bool] = lambda: False
         #: Set while stopping: outcomes are still taken in, nothing new is begun.
         self._stopping = False
 
@@ -130,9 +138,10 @@ class Shell:
                 self._turn()
                 await self._pause()
         finally:
-            for task in self._tasks:
+            ending = [*self._tasks, *([] if self._alarm is None else [self._alarm])]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
 
     async def drain(self, patience_s: float) -> None:
         """Stop beginning anything, for good, and let the writes under way end; what has not by then is given up."""
@@ -155,7 +164,7 @@ class Shell:
         events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
         due = self.engine.next_wakeup()
         if events or (due is not None and due <= self.now()):
-            pace = Pace(self._clock, self._rest_until)
+            pace = Pace(self._clock, self._rest_until, rush=self.in_a_rush())
             self._start(self.engine.handle_all(events or (Tick(),), self.now(), pace.enough))
             self._rest_until = pace.rest_until()
         if self._on_turn is not None:
@@ -168,16 +177,23 @@ class Shell:
         if self._inbox or (due is not None and due <= self.now()):
             await asyncio.sleep(0)
             return
-        if due is None:
-            await self._news.wait()
-            return
-        # By the clock we were given: it may run faster than the loop's.
-        either = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.sleep(due - self.now()))]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiting in either:
-                waiting.cancel()
+        if due is not None:
+            self._set_alarm(due)
+        await self._news.wait()
+
+    def _set_alarm(self, due: float) -> None:
+        """One sleeper for all turns: one that wakes too early costs a look at the clock, a new one for every turn costs
+        more than the turn. By the clock we were given: it may run faster than the loop's."""
+        if self._alarm is not None and not self._alarm.done():
+            if self._alarm_at <= due:
+                return
+            self._alarm.cancel()
+        self._alarm_at = due
+        self._alarm = asyncio.ensure_future(self._ring(due - self.now()))
+
+    async def _ring(self, after_s: float) -> None:
+        await self._clock.sleep(after_s)
+        self._news.set()
 
     # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
 

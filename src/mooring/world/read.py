@@ -5,7 +5,7 @@ Every question costs what its answer is worth: a lookup, or a walk over the few 
 for events. Answers come in no promised order: sort by name where the order decides something.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -64,6 +64,10 @@ class WorldRead(Protocol):
 
     def node_class(self, name: str) -> NodeClass:
         """`unknown` also for a node that is not there."""
+        ...
+
+    def node_classes(self) -> Mapping[str, NodeClass]:
+        """The class of every node there is, by name: for those who ask about many."""
         ...
 
     def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]: ...

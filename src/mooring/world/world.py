@@ -4,7 +4,7 @@ The promise: after any sequence of events the world is what a list of the same m
 with the change and not with the cluster. `mooring.world.check` compares the two.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mooring.model.capacity import CapacityRules, NodeClass
@@ -261,6 +261,9 @@ class World:
 
     def node_class(self, name: str) -> NodeClass:
         return self._node_indexes.class_of.get(name, NodeClass.UNKNOWN)
+
+    def node_classes(self) -> Mapping[str, NodeClass]:
+        return self._node_indexes.class_of
 
     def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]:
         return self._nodes.rows(self._node_indexes.by_class.of(node_class))
