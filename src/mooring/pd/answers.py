@@ -241,14 +241,14 @@ def names(body: bytes, what: str) -> tuple[str, ...]:
 def evicting_by_list(body: bytes) -> tuple[int, ...]:
     """The one scheduler's store ids (4.0 and later). It may stay behind with an empty map: then nothing is evicted."""
     answer: _EvictList = _decode(_EVICT_LIST, body, "evict-leader list")
-    return tuple(sorted(int(store) for store in answer.ranges or () if store.isdigit()))
+    return tuple(sorted(int(store) for store in answer.ranges or () if store.isdecimal()))
 
 
 def evicting_by_name(schedulers: tuple[str, ...]) -> tuple[int, ...]:
     """2.x and 3.x had one scheduler per store, with the id in its name."""
     prefix = EVICT_LEADER + "-"
     ids = (name.removeprefix(prefix) for name in schedulers if name.startswith(prefix))
-    return tuple(sorted(int(i) for i in ids if i.isdigit()))
+    return tuple(sorted(int(i) for i in ids if i.isdecimal()))
 
 
 def operators(body: bytes) -> tuple[PdOperator, ...]:

@@ -101,7 +101,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as e:
             raise Unanswered(f"PD at {url} did not answer: {str(e) or type(e).__name__}") from e
         if answer.status == 429:
-            raise Throttled(f"PD at {url} limits its requests", float(retry_after) if retry_after.isdigit() else 1.0)
+            raise Throttled(f"PD at {url} limits its requests", float(retry_after) if retry_after.isdecimal() else 1.0)
         if answer.status in (502, 503, 504) or (answer.status >= 400 and _not_now(answer.words)):
             raise Unanswered(f"PD at {url} cannot say now: {answer.status} {answer.words[:200]}")
         return answer

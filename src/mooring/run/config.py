@@ -231,7 +231,7 @@ def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
 def host_port(address: str, key: str) -> tuple[str, int]:
     """`127.0.0.1:10262`, `:9443` (all interfaces), `[::1]:80`."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) < 65536:
+    if not colon or not port.isdecimal() or len(port) > 5 or not 0 <= int(port) < 65536:
         raise BadConfig(f"{key} is {address!r}; write HOST:PORT, e.g. 127.0.0.1:8390")
     return host.strip("[]") or "0.0.0.0", int(port)
 

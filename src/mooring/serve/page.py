@@ -98,7 +98,7 @@ class Page:
         if view not in PAGED:
             raise web.HTTPNotFound(text=f"no list {view!r}; there are {', '.join(PAGED)}\n")
         text = request.query.get("offset", "0")
-        offset = int(text) if text.isdigit() and len(text) < MOST_DIGITS else 0
+        offset = int(text) if text.isdecimal() and len(text) < MOST_DIGITS else 0
         return _json(await row_page(self.hub.framer, self._replica, view, offset, _words(request)))
 
     async def find(self, request: web.Request) -> web.Response:

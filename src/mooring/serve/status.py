@@ -134,7 +134,7 @@ class StatusPages:
 
     async def story(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "200")
-        count = min(2000, int(limit)) if limit.isdigit() else 200
+        count = min(2000, int(limit)) if limit.isdecimal() and len(limit) < 6 else 200
         return _json(list(self._replica.engine.story.timeline)[-count:])
 
 

@@ -31,7 +31,7 @@ def kind_of(target: str) -> str:
 
 
 def is_store(target: str) -> bool:
-    return target.startswith("store/") or target.isdigit()
+    return target.startswith("store/") or target.isdecimal()
 
 
 def store_target(cluster: str, store: int) -> str:
@@ -41,7 +41,7 @@ def store_target(cluster: str, store: int) -> str:
 
 def store_names(target: str) -> tuple[str, ...]:
     """The spellings under which `StoreMaxScheduleCost` may name a store, the most exact first."""
-    if target.isdigit():
+    if target.isdecimal():
         return (target,)
     _, _, within = target.partition("/")
     return (target, within, within.rpartition("/")[2])
@@ -57,4 +57,4 @@ def busy_reason(claim: str) -> Reason:
 
 def order(target: str) -> tuple[tuple[bool, int, str], ...]:
     """A sort key in which numbers compare as numbers: store 9 before store 10."""
-    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in target.split("/"))
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in target.split("/"))
