@@ -95,8 +95,6 @@ class Shell:
         self._anchored_at = clock.monotonic()
         #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
         self._rest_until = 0.0
-        self._alarm: asyncio.Future[None] | None = None
-        self._alarm_at = 0.0
         #: Whether others on the loop should come first just now.
         self.in_a_rush: Callable[[], bool] = lambda: False
         #: Set while stopping: outcomes are still taken in, nothing new is begun.
@@ -138,10 +136,9 @@ class Shell:
                 self._turn()
                 await self._pause()
         finally:
-            ending = [*self._tasks, *([] if self._alarm is None else [self._alarm])]
-            for task in ending:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self, patience_s: float) -> None:
         """Stop beginning anything, for good, and let the writes under way end; what has not by then is given up."""
@@ -177,23 +174,16 @@ class Shell:
         if self._inbox or (due is not None and due <= self.now()):
             await asyncio.sleep(0)
             return
-        if due is not None:
-            self._set_alarm(due)
-        await self._news.wait()
-
-    def _set_alarm(self, due: float) -> None:
-        """One sleeper for all turns: one that wakes too early costs a look at the clock, a new one for every turn costs
-        more than the turn. By the clock we were given: it may run faster than the loop's."""
-        if self._alarm is not None and not self._alarm.done():
-            if self._alarm_at <= due:
-                return
-            self._alarm.cancel()
-        self._alarm_at = due
-        self._alarm = asyncio.ensure_future(self._ring(due - self.now()))
-
-    async def _ring(self, after_s: float) -> None:
-        await self._clock.sleep(after_s)
-        self._news.set()
+        if due is None:
+            await self._news.wait()
+            return
+        # By the clock we were given: it may run faster than the loop's.
+        either = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.sleep(due - self.now()))]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in either:
+                waiting.cancel()
 
     # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
 
