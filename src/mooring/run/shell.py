@@ -174,6 +174,9 @@ class Shell:
         if self._inbox or (due is not None and due <= self.now()):
             await asyncio.sleep(0)
             return
+        if self.in_a_rush():
+            await asyncio.sleep(SLICE_S)  # something comes at once: two sleepers a turn would cost more than the turn
+            return
         if due is None:
             await self._news.wait()
             return
