@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from mooring.handoff.policy import HandoffPolicy
+from mooring.handoff.wishes import RESTART
+from mooring.model.kinds import Kind
 from mooring.rehearse.rig import Rig
 from mooring.run.config import Config
 from mooring.sandbox.cluster import Cluster
@@ -13,6 +15,22 @@ from mooring.sandbox.cluster import Cluster
 @pytest.fixture
 def played():
     return play
+
+
+@pytest.fixture
+def killed_hand_over():
+    """A replica is killed while leaders leave; answers with the PD that still keeps them away."""
+
+    async def begun(rig):
+        rig.start()
+        await rig.until(rig.leads)
+        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
+        pd = rig.cluster.pd["tidb", "demo"]
+        await rig.until(lambda: bool(pd.server.evict_list()))
+        rig.kill()
+        return pd
+
+    return begun
 
 
 def play(scene):

@@ -2,7 +2,6 @@
 
 import json
 
-from mooring.handoff.wishes import RESTART
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark, write_marks
 from mooring.run.cleaning import OBJECTS, traces
@@ -17,16 +16,11 @@ async def cleaned(rig) -> list[str]:
     return [trace.what for trace in found]
 
 
-def test_a_hand_over_that_was_killed_is_taken_back(played):
+def test_a_hand_over_that_was_killed_is_taken_back(played, killed_hand_over):
     """E6 after the end: the evict-leader scheduler, the mark, the status entry and the lease go; asking again finds none."""
 
     async def scene(rig):
-        rig.start()
-        await rig.until(rig.leads)
-        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
-        pd = rig.cluster.pd["tidb", "demo"]
-        await rig.until(lambda: bool(pd.server.evict_list()))
-        rig.kill()
+        pd = await killed_hand_over(rig)
         # What the killed one had begun is all there.
         before = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
         assert HANDOFF in before["metadata"]["annotations"]

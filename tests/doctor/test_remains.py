@@ -5,7 +5,6 @@ import pytest
 
 from mooring.cli import cleanup as command
 from mooring.cli.exits import CommandError, Exit
-from mooring.handoff.wishes import RESTART
 from mooring.model.cluster import Key, Node, Taint
 from mooring.model.kinds import Kind
 from mooring.model.marks import CORDONED_BY, HANDOFF, SEAT, Mark, write_mark
@@ -40,17 +39,12 @@ class WithoutRights:
         return getattr(self._api, name)
 
 
-def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_mooring_runs(played):
+def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_mooring_runs(played, killed_hand_over):
     """The next leader reads the mark back and may not end it: a finding of its own although it "runs"; cleanup of that
     feature ends it, PD's scheduler first, and the leader lets go."""
 
     async def scene(rig):
-        rig.start()
-        await rig.until(rig.leads)
-        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
-        pd = rig.cluster.pd["tidb", "demo"]
-        await rig.until(lambda: bool(pd.server.evict_list()))
-        rig.kill()
+        pd = await killed_hand_over(rig)
         rights, rig.api = rig.api, WithoutRights(rig.api)
         rig.config = Config(features={"mix": True})
         leader = rig.start("without")
@@ -80,16 +74,11 @@ def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_
     played(scene)
 
 
-def test_a_silent_pd_keeps_its_mark(played):
+def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
     """The scheduler could not be removed: the mark that tells of it stays, and the next cleanup finds it again."""
 
     async def scene(rig):
-        rig.start()
-        await rig.until(rig.leads)
-        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
-        pd = rig.cluster.pd["tidb", "demo"]
-        await rig.until(lambda: bool(pd.server.evict_list()))
-        rig.kill()
+        pd = await killed_hand_over(rig)
 
         class Silent:
             def pd(self, cluster):

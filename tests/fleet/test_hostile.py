@@ -55,6 +55,15 @@ class Bare(RetireScene):
         rig.cluster.store.create(Kind.POD, pod)
 
 
+async def leaving(scene: Bare, rig: Rig) -> str:
+    """The scene up to where its machine is marked as retiring; the name of that node."""
+    await scene.build(rig)
+    rig.start()
+    await scene.act(rig)
+    await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", scene.n7))
+    return scene.n7
+
+
 def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
     """F5, O1: its change ends after the time that a change has to settle; until then nothing else is changed."""
 
@@ -110,11 +119,7 @@ def test_settings_that_break_while_a_machine_leaves_undo_nothing():
     rig = scene.rig()
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
-        rig.start()
-        await scene.act(rig)
-        node = scene.n7
-        await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", node))
+        node = await leaving(scene, rig)
         set_settings(rig, **{settings.TEMPLATE: "nodes: ["})
         await rig.sleep(5)
         rig.kill()
@@ -226,11 +231,7 @@ def test_a_machine_that_changes_its_address_while_it_leaves():
     rig = scene.rig()
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
-        rig.start()
-        await scene.act(rig)
-        node = scene.n7
-        await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", node))
+        node = await leaving(scene, rig)
         serial = serial_of(rig, node)
         entry = rig.cluster.sabakan.entries[serial]
         rig.cluster.sabakan.entries[serial] = msgspec.structs.replace(entry, ipv4=("10.69.9.9",))
