@@ -219,13 +219,13 @@ async def open_loop(server: Server, path: str, rate: int, seconds: float) -> dic
 
 
 def full_world():
-    from mooring.mix.labels import AFFINITY, ENABLED, MODE, SLOT
-    from mooring.mix.targets import Mode, Target
-    from mooring.model.capacity import NodeClass
-    from mooring.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
-    from mooring.model.events import Listed
-    from mooring.model.kinds import Kind
-    from mooring.world.world import World
+    from mooring.capabilities.mix.labels import AFFINITY, ENABLED, MODE, SLOT
+    from mooring.capabilities.mix.targets import Mode, Target
+    from mooring.core.model.capacity import NodeClass
+    from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
+    from mooring.core.model.events import Listed
+    from mooring.core.model.kinds import Kind
+    from mooring.core.world.world import World
 
     world, per_owner = World(), PODS // WORKLOADS
     target = Target(Mode.MAJORITY_IN_ON_DEMAND)
@@ -340,10 +340,10 @@ class Echo:
     async def _tell_all(self, stage) -> None:
         """As the informer does it: what came in since it last read is decoded and handed on, with a pause after so many
         lines in one go."""
-        from mooring.kube.api import LINES_PER_TURN
-        from mooring.model.events import Seen
-        from mooring.model.kinds import Kind
-        from mooring.wire import kube
+        from mooring.clients.kube.api import LINES_PER_TURN
+        from mooring.clients.wire import kube
+        from mooring.core.model.events import Seen
+        from mooring.core.model.kinds import Kind
 
         in_one_go = 0
         while True:
@@ -363,19 +363,19 @@ async def serve() -> None:
 
     from aiohttp import web
 
-    from mooring.engine.engine import Engine
-    from mooring.engine.events import Synced
-    from mooring.kube.informers import QuietCollector
-    from mooring.mix.decider import Mix
-    from mooring.mix.policy import MixPolicy
-    from mooring.mix.reviews import allowed, pod_request
-    from mooring.run.certificates import advance
-    from mooring.run.reviewer import Reviewer
-    from mooring.run.shell import Shell
-    from mooring.run.tls import Front
-    from mooring.run.wall import SystemChance, WallClock
-    from mooring.serve.webhook import WebhookPages
-    from mooring.traffic import Queue, live_settings
+    from mooring.capabilities.mix.admission.reviews import allowed, pod_request
+    from mooring.capabilities.mix.capability import Mix
+    from mooring.capabilities.mix.policy import MixPolicy
+    from mooring.clients.kube.informers import QuietCollector
+    from mooring.core.engine.engine import Engine
+    from mooring.core.engine.events import Synced
+    from mooring.core.queue import Queue, live_settings
+    from mooring.process.admission.certificates import advance
+    from mooring.process.admission.reloading_tls import Front
+    from mooring.process.admission.reviewer import Reviewer
+    from mooring.process.admission.server import WebhookPages
+    from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.shell import Shell
 
     clock = WallClock()
     world = full_world()
@@ -462,8 +462,8 @@ class Nobody:
     """Carries nothing out, and says so."""
 
     async def carry_out(self, instruction):
-        from mooring.model.instructions import Outcome
-        from mooring.model.reasons import Reason
+        from mooring.core.model.instructions import Outcome
+        from mooring.core.model.reasons import Reason
 
         return Outcome(instruction=instruction.id, reason=Reason.NOT_LEADER, detail="a bench writes nothing")
 

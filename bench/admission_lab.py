@@ -64,10 +64,10 @@ def median_share(ours: list[float], others: list[float]) -> float:
 
 
 async def measure(lab) -> dict:
-    from mooring.kube import HttpKubeApi, load
+    from mooring.clients.kube import HttpKubeApi, load
     from mooring.lab.loopback import free_ports
-    from mooring.run.certificates import advance
-    from mooring.run.webhooks import OWNED_PODS
+    from mooring.process.admission.certificates import advance
+    from mooring.process.admission.configurations import OWNED_PODS
 
     lab.kubectl("create", "namespace", NAMESPACE)
     lab.kubectl("create", "namespace", OWN)
@@ -176,8 +176,8 @@ def idle_configuration(which: str, port: int, bundle: bytes, condition: str) -> 
 
 
 async def create(api, owner: dict, which: str, prefix: str, count: int) -> float:
-    from mooring.model.kinds import Kind
-    from mooring.ports import Unanswered
+    from mooring.clients.ports import Unanswered
+    from mooring.core.model.kinds import Kind
 
     numbers = iter(range(count))
     label = {"pod-template-hash": "1"} if which == "ours" else {"bench": which}
@@ -236,9 +236,9 @@ PATCH = [
 async def answer_at_once(port: int, certificate: str, key: str) -> None:
     from aiohttp import web
 
-    from mooring.mix.reviews import allowed, pod_request
-    from mooring.run.certificates import Material
-    from mooring.run.tls import Front
+    from mooring.capabilities.mix.admission.reviews import allowed, pod_request
+    from mooring.process.admission.certificates import Material
+    from mooring.process.admission.reloading_tls import Front
 
     async def answer(request: web.Request) -> web.Response:
         uid = pod_request(await request.read()).uid

@@ -9,13 +9,13 @@ import random
 import statistics
 import time
 
-from mooring.balance import BalancePolicy, Influence, Picture, Summary, look, operator_of
-from mooring.balance.book import Book
-from mooring.model.cluster import Key
-from mooring.model.events import RegionsSeen
-from mooring.model.tidb import Peer, Region, Store
-from mooring.traffic import Queue, Settings
-from mooring.traffic.config import REGION_SCHEDULERS
+from mooring.capabilities.balance import BalancePolicy, Influence, Picture, Summary, look, operator_of
+from mooring.capabilities.balance.book import Book
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import RegionsSeen
+from mooring.core.model.tidb import Peer, Region, Store
+from mooring.core.queue import Queue, Settings
+from mooring.core.queue.config import REGION_SCHEDULERS
 
 STORES, REGIONS, LOOKS = 1_000, 100_000, 50
 TARGET_MS = 10.0

@@ -14,14 +14,14 @@ from multiprocessing.connection import Connection
 
 from aiohttp import web
 
-from mooring.home.policy import HomePolicy
-from mooring.home.verbs import Verbs
-from mooring.model.cluster import Key, Owner, Pod, PodShape
-from mooring.model.events import Listed
-from mooring.model.kinds import Kind
-from mooring.model.tidb import TidbCluster
-from mooring.serve.extender import app_of
-from mooring.world.world import World
+from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.home.verbs import Verbs
+from mooring.core.model.cluster import Key, Owner, Pod, PodShape
+from mooring.core.model.events import Listed
+from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.world import World
+from mooring.process.extender import app_of
 
 LABELS = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "demo"}
 POD = {"metadata": {"name": "demo-tidb-0", "namespace": "tidb", "labels": LABELS, "uid": "u"}, "spec": {}}

@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
-from mooring.fleet import ledger, settings
-from mooring.fleet.constraints import Constraints
-from mooring.fleet.current import Current, parse_cluster
-from mooring.fleet.decide import decide, encode_cluster
-from mooring.fleet.decider import Fleet
-from mooring.fleet.plan import ClusterPlan, FleetView
-from mooring.fleet.store import decode_decisions, encode_decisions
-from mooring.fleet.template import Template, parse_template
-from mooring.model.cluster import ConfigMap, Node
-from mooring.model.events import Listed, Seen
-from mooring.model.kinds import Kind
-from mooring.sabakan.parse import parse_machines
-from mooring.traffic import Queue, live_settings
-from mooring.world.world import World
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.capability import Fleet
+from mooring.capabilities.fleet.live.store import decode_decisions, encode_decisions
+from mooring.capabilities.fleet.planner.constraints import Constraints
+from mooring.capabilities.fleet.planner.current import Current, parse_cluster
+from mooring.capabilities.fleet.planner.decide import decide, encode_cluster
+from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
+from mooring.capabilities.fleet.planner.template import Template, parse_template
+from mooring.clients.sabakan.parse import parse_machines
+from mooring.core.model.cluster import ConfigMap, Node
+from mooring.core.model.events import Listed, Seen
+from mooring.core.model.kinds import Kind
+from mooring.core.queue import Queue, live_settings
+from mooring.core.world.world import World
 
 NOW = 1_790_000_000.0
 ROLES = ("cs", "cs", "ss", "gs")

@@ -35,17 +35,17 @@ def main() -> None:
 
 
 def measure():
-    from mooring.engine.engine import Engine
-    from mooring.engine.events import Features, Led, Synced
-    from mooring.handoff import Handoff, HandoffPolicy
-    from mooring.model.cluster import Key
-    from mooring.model.events import Listed, PdSeen, Seen
-    from mooring.model.instructions import LookAtPd
-    from mooring.model.kinds import Kind
-    from mooring.run.replica import KINDS
-    from mooring.traffic import Queue, live_settings
-    from mooring.wire.kube import project
-    from mooring.world.world import World
+    from mooring.capabilities.handoff import Handoff, HandoffPolicy
+    from mooring.clients.wire.kube import project
+    from mooring.core.engine.engine import Engine
+    from mooring.core.engine.events import Features, Led, Synced
+    from mooring.core.model.cluster import Key
+    from mooring.core.model.events import Listed, PdSeen, Seen
+    from mooring.core.model.instructions import LookAtPd
+    from mooring.core.model.kinds import Kind
+    from mooring.core.queue import Queue, live_settings
+    from mooring.core.world.world import World
+    from mooring.process.replica import KINDS
 
     policy = HandoffPolicy()
     engine = Engine(World(), Queue(live_settings()), [Handoff(policy)])

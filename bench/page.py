@@ -1,34 +1,29 @@
 """What the page costs the loop that decides, its viewers and its tabs, at 5,000 nodes and 150,000 pods."""
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from mooring.engine.engine import Engine
-from mooring.model.operator import Operator, Step, StepKind
-from mooring.serve.frames import Framer
-from mooring.serve.page import Page
-from mooring.serve.stream import difference, event, picture
-from mooring.traffic import Queue, live_settings
-from mooring.world.world import World
-
-# The same world and the same browser as in the tests.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "serve" / "page"))
+from mooring.core.engine.engine import Engine
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.queue import Queue, live_settings
+from mooring.core.world.world import World
+from mooring.process.http.frames import Framer
+from mooring.process.http.page import Page
+from mooring.process.http.stream import difference, event, picture
 
 TICKS = 12
 VIEWERS = 8
 
 
 def _replica(nodes: int, pods: int, waiting: int = 0) -> Any:
-    import big
+    from tests.process.page import big
 
     world = World()
     big.fill(world, nodes, pods)
@@ -107,7 +102,7 @@ def _elsewhere(work: Callable[[], Coroutine[Any, Any, Any]]) -> threading.Thread
 
 
 async def _viewers(replica: Any) -> None:
-    import big
+    from tests.process.page import big
 
     churn, costs = big.Churn(replica.world), []
     for viewers in (1, VIEWERS):
@@ -145,7 +140,7 @@ async def _viewers(replica: Any) -> None:
 
 async def _tab(address: str, replica: Any) -> tuple[float, float, float]:
     """First frame drawn after (ms), heap and whole renderer (MB), after every view was open."""
-    from chromium import Chromium
+    from tests.process.page.chromium import Chromium
 
     _, runner, url = await _serve(replica)
     async with Chromium(address) as browser:
@@ -163,7 +158,7 @@ async def _tab(address: str, replica: Any) -> tuple[float, float, float]:
 
 
 async def _tabs(large: Any) -> None:
-    from chromium import NoBrowser, Program
+    from tests.process.page.chromium import NoBrowser, Program
 
     try:
         program = Program()
@@ -180,7 +175,7 @@ async def _tabs(large: Any) -> None:
 
 
 def main() -> None:
-    import big
+    from tests.process.page import big
 
     large = _replica(big.NODES, big.PODS)
     asyncio.run(_frames(large, "page frame"))

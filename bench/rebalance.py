@@ -7,14 +7,14 @@ not Ready. CPU time of one thread, best of a few runs. A slice is what the live 
 import gc
 from time import process_time
 
-from mooring.engine.engine import SLICE
-from mooring.mix.decider import Mix
-from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, RESERVATION, SLOT
-from mooring.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
-from mooring.model.events import Listed
-from mooring.model.kinds import Kind
-from mooring.traffic import Queue, live_settings
-from mooring.world.world import World
+from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, RESERVATION, SLOT
+from mooring.core.engine.engine import SLICE
+from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
+from mooring.core.model.events import Listed
+from mooring.core.model.kinds import Kind
+from mooring.core.queue import Queue, live_settings
+from mooring.core.world.world import World
 
 NOW = 1_790_000_000.0
 NODES, ON_DEMAND, WORKLOADS, REPLICAS = 5_000, 3_000, 8_000, 5

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from mooring.mix.labels import CUSTOM, ENABLED, MODE
-from mooring.model.kinds import Kind
-from mooring.rehearse.drill import form
-from mooring.rehearse.drill.events import Options, acts
-from mooring.rehearse.drill.form import KINDS, Snapshot
-from mooring.rehearse.drill.gather import gather
-from mooring.rehearse.drill.play import everything_on, rehearse
-from mooring.run import logs
-from mooring.run.config import Config
+from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
+from mooring.core.model.kinds import Kind
+from mooring.process import logs
+from mooring.process.config import Config
+from mooring.rehearse import schema
+from mooring.rehearse.events import Options, acts
+from mooring.rehearse.gather import gather
+from mooring.rehearse.play import everything_on, rehearse
+from mooring.rehearse.schema import KINDS, Snapshot
 from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
@@ -37,8 +37,8 @@ def main() -> None:
     print(f"built        {len(snapshot.of(Kind.NODE))} nodes, {pods} pods in {built_s:.1f} s")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "snapshot.json"
-        size, wrote_s = _timed(lambda: form.write(snapshot, path))
-        read, read_s = _timed(lambda: form.read(path))
+        size, wrote_s = _timed(lambda: schema.write(snapshot, path))
+        read, read_s = _timed(lambda: schema.read(path))
     print(f"snapshot     {size / 2**20:.1f} MiB; written in {wrote_s:.2f} s, read in {read_s:.2f} s")
     config = everything_on(Config())
     for words, options in (

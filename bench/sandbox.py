@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers import manifests

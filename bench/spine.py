@@ -57,8 +57,8 @@ class Acted:
         self.at = {}
 
     async def carry_out(self, write):
-        from mooring.model.instructions import Outcome, Patch
-        from mooring.model.reasons import Reason
+        from mooring.core.model.instructions import Outcome, Patch
+        from mooring.core.model.reasons import Reason
 
         if isinstance(write, Patch):
             self.at.setdefault(str(write.key), time.perf_counter())
@@ -79,7 +79,7 @@ class Pds:
 
 
 def pd_view(stores=3, namespace="x"):
-    from mooring.model.tidb import PdMember, PdView, Store
+    from mooring.core.model.tidb import PdMember, PdView, Store
 
     now = time.time()
     found = tuple(
@@ -135,18 +135,18 @@ def tidb_cluster(namespace):
 def build():
     """A replica that is synced with the whole cluster, and follows."""
     from bench.world import _PAD, NODES, PER_OWNER, PODS, node_bytes, pages, pod_bytes, replica_set_bytes
-    from mooring.engine.engine import Engine
-    from mooring.engine.events import Features, Synced
-    from mooring.model.events import Listed
-    from mooring.model.kinds import Kind
-    from mooring.run.assemble import capabilities
-    from mooring.run.config import Config
-    from mooring.run.replica import KINDS
-    from mooring.run.shell import Shell
-    from mooring.run.wall import WallClock
-    from mooring.traffic import Queue, live_settings
-    from mooring.wire.kube import decode_list, project
-    from mooring.world.world import World
+    from mooring.clients.wire.kube import decode_list, project
+    from mooring.core.engine.engine import Engine
+    from mooring.core.engine.events import Features, Synced
+    from mooring.core.model.events import Listed
+    from mooring.core.model.kinds import Kind
+    from mooring.core.queue import Queue, live_settings
+    from mooring.core.world.world import World
+    from mooring.process.assemble import capabilities
+    from mooring.process.clock import WallClock
+    from mooring.process.config import Config
+    from mooring.process.replica import KINDS
+    from mooring.process.shell import Shell
 
     config = Config(features=dict.fromkeys(("home", "handoff", "mix", "fleet"), True))
     engine = Engine(World(), Queue(live_settings()), capabilities(config))
@@ -184,9 +184,9 @@ async def settle(shell):
 
 
 async def lead(shell, namespaces):
-    from mooring.engine.events import Led
-    from mooring.model.cluster import Key
-    from mooring.model.events import PdSeen
+    from mooring.core.engine.events import Led
+    from mooring.core.model.cluster import Key
+    from mooring.core.model.events import PdSeen
 
     shell.tell(Led(leading=True))
     for ns in namespaces:
@@ -209,9 +209,9 @@ def stream(seed, version, count):
 
 async def feed(shell, raws, beside=lambda sent: None):
     """At the rate, decoded as they come, `beside` called in between; answers with CPU and wall time."""
-    from mooring.model.events import Seen
-    from mooring.model.kinds import Kind
-    from mooring.wire.kube import decode
+    from mooring.clients.wire.kube import decode
+    from mooring.core.model.events import Seen
+    from mooring.core.model.kinds import Kind
 
     began, cpu, sent = time.perf_counter(), time.process_time(), 0
     while sent < len(raws):
@@ -236,9 +236,9 @@ class People:
         shell.engine.observers.append(self._see)
 
     def ask(self, sent):
-        from mooring.model.events import Seen
-        from mooring.model.kinds import Kind
-        from mooring.wire.kube import project
+        from mooring.clients.wire.kube import project
+        from mooring.core.model.events import Seen
+        from mooring.core.model.kinds import Kind
 
         while len(self.asked) < sent * len(self._namespaces) // self._total:
             ns = self._namespaces[len(self.asked)]

@@ -16,8 +16,8 @@ from collections import deque
 
 import msgspec
 
-from mooring.model.operator import Operator, Step, StepKind
-from mooring.traffic import Promoted, Queue, RegionMove, Settings, region_operator
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.queue import Promoted, Queue, RegionMove, Settings, region_operator
 
 STORES = 1_000
 REGIONS = 100_000

@@ -175,11 +175,11 @@ def _timed_collection() -> float:
 
 
 def measure_world(count: int) -> dict[str, float]:
-    from mooring.model.events import Gone, Listed, Seen
-    from mooring.model.kinds import Kind
-    from mooring.wire import sharing
-    from mooring.wire.kube import decode, decode_list
-    from mooring.world.world import World
+    from mooring.clients.wire import sharing
+    from mooring.clients.wire.kube import decode, decode_list
+    from mooring.core.model.events import Gone, Listed, Seen
+    from mooring.core.model.kinds import Kind
+    from mooring.core.world.world import World
 
     world = World()
     worst_page = worst_part = worst_twice = decode_s = 0.0

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from mooring.run.rights import RIGHTS, merged
+from mooring.install.rights import RIGHTS, merged
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "monitoring"))

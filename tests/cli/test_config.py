@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.run.config import BadConfig, Config, host_port, resolve
-from mooring.run.features import BadFeatures, parse_features
+from mooring.process.config import BadConfig, Config, host_port, resolve
+from mooring.process.features import BadFeatures, parse_features
 
 
 def test_flags_beat_environment_beat_file_beat_default(tmp_path):

@@ -7,11 +7,11 @@ import aiohttp
 import msgspec
 
 from mooring.cli.rehearse_page import Page
-from mooring.rehearse.drill.demo import demo_snapshot
-from mooring.rehearse.drill.events import Options, acts
-from mooring.rehearse.drill.play import Play, everything_on
-from mooring.rehearse.rig import Rig
-from mooring.run.config import Config
+from mooring.process.config import Config
+from mooring.rehearse.demo_snapshot import demo_snapshot
+from mooring.rehearse.events import Options, acts
+from mooring.rehearse.play import Play, everything_on
+from mooring.sim.rig import Rig
 
 
 class Watched(Page):

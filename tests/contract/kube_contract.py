@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mooring.model.kinds import Kind
-from mooring.ports import (
+from mooring.clients.ports import (
     AlreadyExists,
     Conflict,
     EvictionBlocked,
@@ -20,6 +19,7 @@ from mooring.ports import (
     Refused,
     Unanswered,
 )
+from mooring.core.model.kinds import Kind
 
 #: A node that no kubelet serves: pods bound to it stay as we leave them.
 NOWHERE = "contract-nowhere"

@@ -1,6 +1,6 @@
 """A sandbox for the contract: its API server, and the one controller that the contract needs."""
 
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers.disruption import Disruption

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from mooring.kube import Informer
-from mooring.model.events import Gone, Listed
-from mooring.model.kinds import Kind
+from mooring.clients.kube import Informer
+from mooring.clients.wire.kube import project
+from mooring.core.model.events import Gone, Listed
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual
 from mooring.sandbox.cluster import Cluster
-from mooring.wire.kube import project
 
 
 class Mirror:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from kube_contract import CASES, Bench, Case
-from sandbox_bench import sandbox
-from webhook_contract import CASES as WEBHOOK_CASES
-from webhook_contract import WebhookCase
 
-from mooring.kube import HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
 from mooring.sandbox.clock import WallDriver, run_virtual
 from mooring.sandbox.facade import Facade
+from tests.contract.kube_contract import CASES, Bench, Case
+from tests.contract.sandbox_bench import sandbox
+from tests.contract.webhook_contract import CASES as WEBHOOK_CASES
+from tests.contract.webhook_contract import WebhookCase
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from kube_contract import Bench, pod, refusal, until
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json, PortError, Refused, Unanswered
+from mooring.clients.ports import Json, PortError, Refused, Unanswered
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.tls import make_certificates
+from tests.contract.kube_contract import Bench, pod, refusal, until
 
 Answer = Callable[[Json], dict[str, Any]]
 WebhookCase = Callable[[Bench, Path], Awaitable[None]]

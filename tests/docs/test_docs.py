@@ -8,7 +8,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from mooring.cli import app
-from mooring.model.reasons import Reason
+from mooring.core.model.reasons import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

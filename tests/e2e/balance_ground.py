@@ -15,20 +15,20 @@ from urllib.parse import quote
 
 import aiohttp
 import yaml
-from spine_ground import ServedPd, until
 from yarl import URL
 
-from mooring.balance import BalancePolicy, Summary, foreign
-from mooring.kube import HttpKubeApi, load
+from mooring.capabilities.balance import BalancePolicy, Summary, foreign
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.clients.pd import PdClient, answers
+from mooring.clients.ports import AlreadyExists, PortError
+from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import Peer, Region
+from mooring.core.queue import live_settings
 from mooring.lab.loopback import free_ports
-from mooring.model.kinds import Kind
-from mooring.model.tidb import Peer, Region
-from mooring.pd import PdClient, answers
-from mooring.ports import AlreadyExists, PortError
-from mooring.run.wall import SystemChance, WallClock
+from mooring.process.clock import SystemChance, WallClock
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import PdSettings, SandboxPd
-from mooring.traffic import live_settings
+from tests.e2e.spine_ground import ServedPd, until
 
 STORES, REGIONS, LIMIT = 5, 300, 20
 #: A store that is silent for so long is Down; half an hour by default.
@@ -89,8 +89,8 @@ class RealStores:
     """Six stores of the fake TiKV, the last of them silent and empty until it is added."""
 
     async def start(self, lab):
-        from faketikv import FakeTikv
-        from faketikv.cluster import LEARNER, VOTER
+        from tests.faketikv import FakeTikv
+        from tests.faketikv.cluster import LEARNER, VOTER
 
         class Tikv(FakeTikv):
             def _layout(self, count):

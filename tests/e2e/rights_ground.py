@@ -15,12 +15,12 @@ import time
 import aiohttp
 import yaml
 from aiohttp import web
-from spine_ground import Door
 
-from mooring.kube import load
+from mooring.clients.kube import load
+from mooring.install.manifests import Install, manifests
+from mooring.install.rights import rights_of
 from mooring.lab.loopback import free_ports
-from mooring.run.manifests import Install, manifests
-from mooring.run.rights import rights_of
+from tests.e2e.spine_ground import Door
 
 SETTINGS = {
     "handoff": {"recheck_s": 0.7, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},

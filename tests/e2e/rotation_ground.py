@@ -17,16 +17,18 @@ import time
 import aiohttp
 import yaml
 
-from mooring.kube import HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.clients.ports import NotFound
+from mooring.core.model.kinds import Kind
 from mooring.lab.loopback import free_ports
-from mooring.model.kinds import Kind
-from mooring.ports import NotFound
-from mooring.run.certificates import PEER_NAME, SETTLED_S, split_bundle
-from mooring.run.keeper import SECRET, SINCE
-from mooring.run.webhooks import NAME
+from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
+from mooring.process.admission.configurations import NAME
+from mooring.process.admission.webhook_reconciler import SECRET, SINCE
 
 HOOK = "pods.mooring.dev"
-LAUNCH = "import mooring.run.keeper as k; k.EVERY_S = 1.0; from mooring.cli import main; main()"
+LAUNCH = (
+    "import mooring.process.admission.webhook_reconciler as k; k.EVERY_S = 1.0; from mooring.cli import main; main()"
+)
 SETTINGS = {"lease-s": 5, "renew-s": 2.0, "retry-s": 0.5}
 
 

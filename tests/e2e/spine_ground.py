@@ -12,24 +12,19 @@ import ssl
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import aiohttp
 import yaml
 from aiohttp import web
 
-from mooring.kube import HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.clients.ports import AlreadyExists, NotFound, PortError
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF
 from mooring.lab.loopback import free_ports
-from mooring.model.kinds import Kind
-from mooring.model.marks import HANDOFF
-from mooring.ports import AlreadyExists, NotFound, PortError
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
-
-TESTS = str(Path(__file__).parents[1])
-if TESTS not in sys.path:
-    sys.path.insert(0, TESTS)  # the fake TiKV lives beside the rooms
 
 REGIONS = 24
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive"}
@@ -210,9 +205,9 @@ class RealPlacement:
         self._lab, self._namespace, self._members = lab, namespace, members
 
     async def start(self, names):
-        from faketikv import FakeTikv
-        from mooring.pd import PdClient
-        from mooring.run.wall import SystemChance, WallClock
+        from mooring.clients.pd import PdClient
+        from mooring.process.clock import SystemChance, WallClock
+        from tests.faketikv import FakeTikv
 
         before = set(self._lab.pids())
         urls = await asyncio.to_thread(self._lab.start_pd, self._members)

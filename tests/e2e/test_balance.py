@@ -6,19 +6,15 @@ spent waiting for moves that the limit lets pass two at a time.
 
 import asyncio
 import contextlib
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from balance_ground import LIMIT, REGIONS, STORES, Ground
-from spine_ground import CRD, until
-
-from mooring.kube import HttpKubeApi, load
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.clients.ports import AlreadyExists
+from mooring.core.model.kinds import Kind
+from tests.e2e.balance_ground import LIMIT, REGIONS, STORES, Ground
+from tests.e2e.spine_ground import CRD, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

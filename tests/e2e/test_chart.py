@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.install.rights import rules
 from mooring.lab.cluster import Lab
 from mooring.lab.tools import find_tools
-from mooring.run.rights import rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 CHART = Path(__file__).parents[2] / "deploy/chart/mooring"

@@ -2,20 +2,17 @@
 
 import asyncio
 import itertools
-import sys
 from pathlib import Path
 
 import pytest
 
-from mooring.kube import HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.clients.ports import AlreadyExists
+from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-from kube_contract import CASES, Bench, Case, until
-from webhook_contract import CASES as WEBHOOK_CASES
-from webhook_contract import WebhookCase
+from tests.contract.kube_contract import CASES, Bench, Case, until
+from tests.contract.webhook_contract import CASES as WEBHOOK_CASES
+from tests.contract.webhook_contract import WebhookCase
 
 pytestmark = pytest.mark.e2e
 _IDS = itertools.count(1)

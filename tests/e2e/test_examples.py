@@ -11,7 +11,6 @@ import contextlib
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,25 +18,20 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-sys.path.insert(0, str(Path(__file__).parent))
-import spine_ground
-
 import mooring.lab
-from mooring.engine.why import explain
-from mooring.fleet import keys, ledger, settings
-from mooring.fleet.policy import FleetPolicy
-from mooring.handoff.policy import HandoffPolicy
-from mooring.kube import load
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED
+from mooring.clients.kube import load
+from mooring.clients.ports import PortError, Refused
+from mooring.core.engine.why import explain
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
+from mooring.demo.onlab.rig import LabRig
 from mooring.lab import loopback
-from mooring.mix.labels import AFFINITY, CUSTOM, ENABLED
-from mooring.model.kinds import Kind
-from mooring.model.machine import MachineState
-from mooring.ports import PortError, Refused
-from mooring.rehearse.onlab.rig import LabRig
-from mooring.rehearse.scenes.fleet import TEMPLATE, cordoned, pods_on, register_nodes, seats, stored, taints_of
-from mooring.rehearse.scenes.mix import NAMESPACE as SHOP
-from mooring.rehearse.scenes.mix import given, left_behind, serving, slow_template, switched_on, uids
-from mooring.run.config import Config
+from mooring.process.config import Config
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
@@ -46,6 +40,10 @@ from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
 from mooring.sandbox.pd.requests import take_offline
 from mooring.sandbox.sabakan.http import sabakan_app
+from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_nodes, seats, stored, taints_of
+from mooring.sim.scenarios.mix import NAMESPACE as SHOP
+from mooring.sim.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
+from tests.e2e import spine_ground
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -4,14 +4,11 @@ import asyncio
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from spine_ground import Ground, until
-
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
+from tests.e2e.spine_ground import Ground, until
 
 # Patient: a loaded machine and a controller that backs off cost time, and time is not what is promised here.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

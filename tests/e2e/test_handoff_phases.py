@@ -6,16 +6,12 @@ was written, right before the deletion is sent, and so on. The truth about leade
 
 import asyncio
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from spine_ground import Ground, RealPlacement, SandboxPlacement, Toll, until
-
-from mooring.ports import PortError
+from mooring.clients.ports import PortError
 from mooring.sandbox.pd import PdSettings
+from tests.e2e.spine_ground import Ground, RealPlacement, SandboxPlacement, Toll, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 RESTART = "tidb.pingcap.com/restart="
@@ -32,7 +28,7 @@ PHASES = {
     "Ready, store Up": (5, "before"),
     "scheduler out": (5, "after"),
 }
-#: The sandbox's PD is struck in every phase on virtual time (tests/handoff/test_exits.py); here before, at and after the
+#: The sandbox's PD is struck in every phase on virtual time (tests/capabilities/handoff/test_exits.py); here before, at and after the
 #: deletion, to show that the way there and back over HTTP changes nothing.
 FEW = ("evicting", "about to be deleted", "Ready, store Up")
 
@@ -193,7 +189,7 @@ async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
     """E5, E6: a power cut in each phase, our process and PD at once: the next process finds a PD that shows zero leaders,
     believes nothing of it, and ends what was begun."""
     if lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/handoff")
+        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/capabilities/handoff")
     async with ground_for(lab, tmp_path, real_pd=True) as ground:
         await ground.start()
         await until(ground.leads, 60, tell=ground.logs)

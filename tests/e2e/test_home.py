@@ -11,9 +11,7 @@ import yaml
 
 import mooring.lab
 from mooring.lab.cluster import Lab
-
-sys.path.insert(0, str(Path(__file__).parent))
-from home_ground import SCHEDULER, SYSTEM, Place, Process, Tidb, ready, until
+from tests.e2e.home_ground import SCHEDULER, SYSTEM, Place, Process, Tidb, ready, until
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
 

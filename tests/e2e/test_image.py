@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.install.manifests import USER
 from mooring.lab.cluster import Lab
 from mooring.lab.loopback import free_ports
-from mooring.run.manifests import USER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 ROOT = Path(__file__).parents[2]

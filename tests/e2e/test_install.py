@@ -16,21 +16,19 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "serve" / "page"))
-from chromium import Chromium, NoBrowser
-
 from mooring import __version__ as version
-from mooring.kube import HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
+from mooring.core.model.reasons import Reason
+from mooring.install.doctor.cluster import rights as doctors_rights
+from mooring.install.rights import CORE, RIGHTS, rights_of
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.lab.tools import find_tools
-from mooring.model.marks import CORDONED_BY, Mark, write_mark
-from mooring.model.reasons import Reason
-from mooring.run import metrics
-from mooring.run.doctor.cluster import rights as doctors_rights
-from mooring.run.features import FEATURES
-from mooring.run.rights import CORE, RIGHTS, rights_of
+from mooring.process import metrics
+from mooring.process.features import FEATURES
+from tests.process.page.chromium import Chromium, NoBrowser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

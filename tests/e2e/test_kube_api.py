@@ -1,4 +1,4 @@
-"""The client on the real API server: what it answers is what `mooring.kube.status` believes it answers."""
+"""The client on the real API server: what it answers is what `mooring.clients.kube.status` believes it answers."""
 
 import asyncio
 import base64
@@ -8,18 +8,10 @@ import msgspec
 import pytest
 import yaml
 
-from mooring.kube import HttpKubeApi, Scope, load
-from mooring.kube.config import Pem
-from mooring.model.kinds import Kind
-from mooring.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
-    NotFound,
-    PatchType,
-    Refused,
-    Unanswered,
-)
+from mooring.clients.kube import HttpKubeApi, Scope, load
+from mooring.clients.kube.config import Pem
+from mooring.clients.ports import AlreadyExists, Conflict, EvictionBlocked, NotFound, PatchType, Refused, Unanswered
+from mooring.core.model.kinds import Kind
 
 pytestmark = pytest.mark.e2e
 

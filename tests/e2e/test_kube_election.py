@@ -16,7 +16,8 @@ pytestmark = pytest.mark.e2e
 
 CANDIDATE = """
 import asyncio, random, signal, sys, time
-from mooring.kube import Elector, HttpKubeApi, load
+from mooring.clients.kube import HttpKubeApi, load
+from mooring.process.elector import Elector
 
 class Clock:
     now, monotonic, sleep = staticmethod(time.time), staticmethod(time.monotonic), staticmethod(asyncio.sleep)

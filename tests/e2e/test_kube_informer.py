@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from mooring.kube import HttpKubeApi, Informer, InformerSet, Scope, load
-from mooring.model.events import Gone, Listed, Seen
-from mooring.model.kinds import RESOURCES, Kind, Resource
-from mooring.ports import Refused
+from mooring.clients.kube import HttpKubeApi, Informer, InformerSet, Scope, load
+from mooring.clients.ports import Refused
+from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.kinds import RESOURCES, Kind, Resource
 
 pytestmark = pytest.mark.e2e
 

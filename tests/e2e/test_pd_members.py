@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 async def rig(tmp_path):
-    """Three members and a fake TiKV; see tests/pd/conftest.py."""
+    """Three members and a fake TiKV; see tests/clients/pd/conftest.py."""
     spec = spec_from_file_location("pd_rigs", HERE.parent / "pd" / "conftest.py")
     rigs = module_from_spec(spec)
     spec.loader.exec_module(rigs)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
-from mooring.model.kinds import Kind
-from mooring.rehearse.drill import form
-from mooring.rehearse.drill.load import load
+from mooring.rehearse import schema
+from mooring.rehearse.load import load
 from mooring.sandbox.controllers.podstate import node_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -102,7 +102,7 @@ def test_a_real_cluster_is_rehearsed(lab: Lab, shop: str, tmp_path: Path) -> Non
     assert lab.kubectl(*versions) == before
     assert SECRET not in path.read_text()
 
-    cluster = load(form.read(path), 1).cluster
+    cluster = load(schema.read(path), 1).cluster
     places = {p["metadata"]["uid"]: node_of(p) for p in cluster.store.list(Kind.POD, shop)}
     assert len(places) == 6 + 3 + 6
     cluster.run_for(600)

@@ -2,23 +2,19 @@
 
 import base64
 import json
-import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from home_ground import TOLERATION
-from rights_ground import Installation, granted
-from spine_ground import CRD, Ground
-from test_fleet import Ground as Registry
-
 from mooring.lab.errors import LabError
-from mooring.run.certificates import advance
-from mooring.run.webhooks import Address, configurations
+from mooring.process.admission.certificates import advance
+from mooring.process.admission.configurations import Address, configurations
+from tests.e2e.home_ground import TOLERATION
+from tests.e2e.rights_ground import Installation, granted
+from tests.e2e.spine_ground import CRD, Ground
+from tests.e2e.test_fleet import Ground as Registry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 CAPACITY = "node.kubernetes.io/capacity"

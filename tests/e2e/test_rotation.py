@@ -1,17 +1,13 @@
 """The webhook's certificates rotate while pods are created through it: old and new authority, new leaf, old one gone."""
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rotation_ground import Load, Pair, calls
-
-from mooring.model.kinds import Kind
-from mooring.run.keeper import SECRET
-from mooring.run.webhooks import NAME
+from mooring.core.model.kinds import Kind
+from mooring.process.admission.configurations import NAME
+from mooring.process.admission.webhook_reconciler import SECRET
+from tests.e2e.rotation_ground import Load, Pair, calls
 
 HOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]

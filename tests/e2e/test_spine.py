@@ -1,14 +1,11 @@
 """The spine on the real control plane: `mooring run` as a process, killed -9 at every write, and an API server that dies."""
 
 import asyncio
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from spine_ground import Ground, until
+from tests.e2e.spine_ground import Ground, until
 
 # Patient: a real controller may back off for half a minute and more; what is promised is the end, not the time.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

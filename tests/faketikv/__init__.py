@@ -4,6 +4,6 @@ With it, evict-leader on a real pd-server really moves leaders. `messages` decla
 the stores and their regions, `wire` talks to PD and survives its restarts.
 """
 
-from faketikv.cluster import FakeTikv
+from tests.faketikv.cluster import FakeTikv
 
 __all__ = ["FakeTikv"]

@@ -4,8 +4,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from faketikv import messages as m
-from faketikv.wire import Wire
+from tests.faketikv import messages as m
+from tests.faketikv.wire import Wire
 
 VOTER, LEARNER, INCOMING, DEMOTING = range(4)
 ADD, REMOVE, ADD_LEARNER = range(3)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from faketikv import messages as m
+from tests.faketikv import messages as m
 
 GIB = 1 << 30
 LOST = (grpc.RpcError, OSError, asyncio.InvalidStateError, EOFError)

@@ -11,9 +11,9 @@ from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import Server, ask
 
 if TYPE_CHECKING:
-    from mooring.kube import HttpKubeApi
-    from mooring.run.config import Config
-    from mooring.world.world import World
+    from mooring.clients.kube import HttpKubeApi
+    from mooring.core.world.world import World
+    from mooring.process.config import Config
 
 app = App(name="cleanup", help="Take back everything of Mooring's in a cluster: webhooks, marks, cordons, objects.")
 
@@ -48,8 +48,8 @@ def cleanup(
 
     Example: mooring cleanup --feature home --yes
     """
-    from mooring.run.config import BadConfig, resolve
-    from mooring.run.features import FEATURES
+    from mooring.process.config import BadConfig, resolve
+    from mooring.process.features import FEATURES
 
     if dry_run == yes:
         raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")
@@ -81,14 +81,14 @@ def cleanup(
 async def _cleanup(
     config: "Config", features: frozenset[str], server: str, *, yes: bool
 ) -> tuple[list[str], list[str], list[str]]:
-    from mooring.kube import ConfigError, HttpKubeApi, load
-    from mooring.ports import PortError
-    from mooring.run.assemble import make_pd
-    from mooring.run.cleaning import traces
-    from mooring.run.doctor.living import leader
-    from mooring.run.pds import PdDirectory
-    from mooring.run.wall import SystemChance, WallClock
-    from mooring.world.world import World
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
+    from mooring.clients.ports import PortError
+    from mooring.core.world.world import World
+    from mooring.install.cleanup.remove import traces
+    from mooring.install.doctor.running import leader
+    from mooring.process.assemble import make_pd
+    from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.pd_directory import PdDirectory
 
     try:
         connection = load(config.kubeconfig or None, context=config.context)
@@ -146,9 +146,9 @@ def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> 
 
 async def _fill(world: "World", api: "HttpKubeApi") -> None:
     """The PD directory finds a cluster's PD by its TidbCluster."""
-    from mooring.model.events import Listed
-    from mooring.model.kinds import Kind
-    from mooring.ports import NotFound
+    from mooring.clients.ports import NotFound
+    from mooring.core.model.events import Listed
+    from mooring.core.model.kinds import Kind
 
     try:
         page = await api.list(Kind.TIDB_CLUSTER, limit=0)

@@ -15,7 +15,7 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from mooring.rehearse.day import Day
+    from mooring.demo.day import Day
 
 app = App(name="demo", help="Play one day on a sandbox cluster of 24 nodes, inside this process; no cluster needed.")
 
@@ -60,8 +60,8 @@ def demo(
 
     Example: mooring demo --on lab, once `mooring lab build` has built the control plane
     """
-    from mooring.rehearse.day import Day
-    from mooring.run import logs
+    from mooring.demo.day import Day
+    from mooring.process import logs
 
     if speed is not None and not 0 < speed < inf:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
@@ -90,7 +90,7 @@ def demo(
 
 def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, output: Format) -> int:
     from mooring.cli import demo_lab
-    from mooring.rehearse.day import Day
+    from mooring.demo.day import Day
 
     began, port = time.perf_counter(), listener.getsockname()[1]
     stage = demo_lab.lab_stage(listener)
@@ -214,7 +214,7 @@ class _Page:
     async def start(self) -> None:
         from aiohttp import web
 
-        from mooring.serve.status import status_app
+        from mooring.process.http.status import status_app
 
         rig = self._day.stage.rig
         self._runner = web.AppRunner(status_app(lambda: rig.leader() or rig.any()), access_log=None)
@@ -232,7 +232,7 @@ class _Page:
 
     async def play_on(self) -> None:
         """After the day: time slows down to what eyes can follow, and kubectl may change things."""
-        from mooring.rehearse.sandbox_stage import SandboxStage
+        from mooring.demo.sandbox_stage import SandboxStage
         from mooring.sandbox.facade import Facade
         from mooring.sandbox.paced import PacedLoop
 

@@ -12,17 +12,17 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
 
 if TYPE_CHECKING:
-    from mooring.rehearse.day import Day
-    from mooring.rehearse.onlab.stage import LabStage
+    from mooring.demo.day import Day
+    from mooring.demo.onlab.stage import LabStage
 
 RESTART: Final = "tidb.pingcap.com/restart"
 
 
 def lab_stage(listener: socket.socket) -> "LabStage":
     """A stage that is not up yet; the page's port goes to `mooring run`, which opens it itself."""
+    from mooring.demo.onlab.stage import LabStage
     from mooring.lab.binaries import find, release
     from mooring.lab.errors import LabError, WrongRequestError
-    from mooring.rehearse.onlab.stage import LabStage
 
     host, port = listener.getsockname()[:2]
     listener.close()
@@ -48,9 +48,9 @@ def opening(stage: "LabStage", port: int, *, taken: str, at: str, keep: bool) ->
 
 def play(day: "Day", beside: "Beside") -> str:
     """Play it; why it could not be begun or went on, or "". Being asked to end is like Ctrl-C."""
+    from mooring.clients.ports import PortError
     from mooring.lab.errors import LabError
-    from mooring.ports import PortError
-    from mooring.serve.house import AddressTakenError
+    from mooring.process.serve import AddressTakenError
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

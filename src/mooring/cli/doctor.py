@@ -13,8 +13,8 @@ from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import DEFAULT, Server
 
 if TYPE_CHECKING:
-    from mooring.run.config import Resolved
-    from mooring.run.doctor import Finding
+    from mooring.install.doctor import Finding
+    from mooring.process.config import Resolved
 
 app = App(name="doctor", help="Check the cluster, our rights, the running Mooring, and what may have been left behind.")
 
@@ -47,13 +47,13 @@ def doctor(
 
     Example: mooring doctor --features handoff=true,mix=true --wait 60 --short
     """
-    from mooring.run.config import BadConfig, resolve
+    from mooring.process.config import BadConfig, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
     try:
         resolved = resolve(flags, os.environ, config, pd)
     except BadConfig as error:
-        from mooring.run.doctor.finding import ill
+        from mooring.install.doctor.finding import ill
 
         fix = "mooring run --print-config"
         findings = [ill("settings", "MO801", "settings are valid", str(error), fix)]
@@ -76,9 +76,9 @@ def doctor(
 
 
 async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":
-    from mooring.kube import ConfigError, HttpKubeApi, load
-    from mooring.run.doctor import Patient, examine
-    from mooring.run.wall import SystemChance, WallClock
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
+    from mooring.install.doctor import Patient, examine
+    from mooring.process.clock import SystemChance, WallClock
 
     settings = resolved.config
     try:
@@ -105,7 +105,7 @@ def _failed(findings: "list[Finding]", *, strict: bool) -> "list[Finding]":
 
 
 def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
-    from mooring.run.doctor import DOCS
+    from mooring.install.doctor import DOCS
 
     if output is Format.JSON:
         print_json({"well": not _failed(findings, strict=False), "findings": findings})

@@ -10,19 +10,19 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
+from mooring.capabilities.fleet.planner.constraints import Constraints, parse_constraints
+from mooring.capabilities.fleet.planner.current import Current, parse_cluster, parse_node_taints
+from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, write_cluster
+from mooring.capabilities.fleet.planner.diff import Difference, differences
+from mooring.capabilities.fleet.planner.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
+from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.template import Template, parse_template
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_settings import register
 from mooring.cli.output import note, print_json, print_table
-from mooring.fleet.constraints import Constraints, parse_constraints
-from mooring.fleet.current import Current, parse_cluster, parse_node_taints
-from mooring.fleet.decide import decide, encode_cluster, write_cluster
-from mooring.fleet.diff import Difference, differences
-from mooring.fleet.document import decode_document, encode_yaml
-from mooring.fleet.plan import Action, ClusterPlan, FleetView, WhenShort
-from mooring.fleet.problem import INVALID_INPUT, ErrorCode, PlanError
-from mooring.fleet.template import Template, parse_template
-from mooring.model.machine import Machine
-from mooring.sabakan.parse import InvalidMachines, parse_date, parse_machines
+from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines
+from mooring.core.model.machine import Machine
 
 T = TypeVar("T")
 

@@ -9,22 +9,22 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.ledger import Ledger, next_data
+from mooring.capabilities.fleet.live.release import write_released
+from mooring.capabilities.fleet.live.settings import cke_finding, parse_settings, read_constraints
+from mooring.capabilities.fleet.live.store import Decisions
+from mooring.capabilities.fleet.planner.constraints import Constraints
+from mooring.capabilities.fleet.planner.current import Current, parse_cluster
+from mooring.capabilities.fleet.planner.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.template import parse_template
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, talk
 from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.fleet import ledger, settings
-from mooring.fleet.constraints import Constraints
-from mooring.fleet.current import Current, parse_cluster
-from mooring.fleet.document import decode_document, encode_yaml
-from mooring.fleet.ledger import Ledger, next_data
-from mooring.fleet.problem import ErrorCode, PlanError
-from mooring.fleet.release import write_released
-from mooring.fleet.settings import cke_finding, parse_settings, read_constraints
-from mooring.fleet.store import Decisions
-from mooring.fleet.template import parse_template
-from mooring.model.machine import Machine
-from mooring.model.marks import RETIRING, read_mark
-from mooring.sabakan.variables import InvalidVariables, check_variables
+from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.core.model.machine import Machine
+from mooring.core.model.marks import RETIRING, read_mark
 
 HERE = Where()
 
@@ -57,7 +57,7 @@ def set_url(url: str, /, *, where: Where = HERE) -> None:
 
     Example: mooring fleet set-url http://10.0.0.1:10080
     """
-    from mooring.sabakan.client import graphql_url
+    from mooring.clients.sabakan.client import graphql_url
 
     try:
         graphql_url(url)
@@ -281,7 +281,7 @@ def get_cluster(
 
 
 async def _machines(url: str, variables: Any) -> dict[str, Machine]:
-    from mooring.sabakan.client import Sabakan
+    from mooring.clients.sabakan.client import Sabakan
 
     if not url:
         raise CommandError("no URL is set (mooring fleet set-url): labels come from the registry", Exit.COULD_NOT_LOOK)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.settings import Settings, parse_settings
+from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.cli.exits import CommandError, Exit
-from mooring.fleet import ledger, settings
-from mooring.fleet.ledger import Ledger, read_ledger
-from mooring.fleet.problem import PlanError
-from mooring.fleet.settings import Settings, parse_settings
-from mooring.model.cluster import ConfigMap
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.core.model.cluster import ConfigMap
+from mooring.core.model.kinds import Kind
 
 if TYPE_CHECKING:
-    from mooring.kube import HttpKubeApi
+    from mooring.clients.kube import HttpKubeApi
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Store:
 
 def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
     """One conversation with the cluster; everything that may go wrong becomes a message and an exit code."""
-    from mooring.kube import ConfigError, HttpKubeApi, load  # only now: planning from files needs no client
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
 
     async def whole() -> T:
         async with HttpKubeApi(load(where.kubeconfig or None, context=where.context)) as api:

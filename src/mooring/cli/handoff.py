@@ -4,10 +4,10 @@ from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
+from mooring.capabilities.handoff.progress import span
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
-from mooring.handoff.progress import span
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 

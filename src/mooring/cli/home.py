@@ -64,7 +64,7 @@ def scheduler_config(
     Example: mooring home scheduler-config > tidb-scheduler.yaml
              kube-scheduler --config tidb-scheduler.yaml --kubeconfig …
     """
-    from mooring.home import schedulerconfig
+    from mooring.capabilities.home import schedulerconfig
 
     if output not in {"yaml", "json"}:
         raise CommandError(f"-o {output}: yaml or json")
@@ -86,8 +86,8 @@ def scheduler_config(
 def _ask_version(kubeconfig: str, context: str) -> str:
     import asyncio
 
-    from mooring.kube import ConfigError, HttpKubeApi, load
-    from mooring.ports import PortError
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
+    from mooring.clients.ports import PortError
 
     async def ask_server() -> str:
         async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:

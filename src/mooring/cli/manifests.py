@@ -39,10 +39,10 @@ def manifests(
     """
     import yaml
 
-    from mooring.run.config import is_namespace
-    from mooring.run.features import BadFeatures, parse_features
-    from mooring.run.manifests import RIGHTS, Install
-    from mooring.run.manifests import manifests as objects
+    from mooring.install.manifests import RIGHTS, Install
+    from mooring.install.manifests import manifests as objects
+    from mooring.process.config import is_namespace
+    from mooring.process.features import BadFeatures, parse_features
 
     try:
         switches, _ = parse_features(features)

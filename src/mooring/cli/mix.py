@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from mooring.capabilities.mix.wording import counted
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
-from mooring.mix.wording import counted
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
 
@@ -56,8 +56,8 @@ def target(
 
     Example: mooring mix target --kind Deployment --replicas 10 --mode custom --custom 30%
     """
-    from mooring.mix.labels import parse_share
-    from mooring.mix.targets import MODES, Mode, Target, default_target
+    from mooring.capabilities.mix.labels import parse_share
+    from mooring.capabilities.mix.targets import MODES, Mode, Target, default_target
 
     if kind not in set(WorkloadKind):
         raise CommandError(f"--kind {kind}: it must be Deployment or StatefulSet")
@@ -261,9 +261,9 @@ def release(
 
 
 async def _release(kubeconfig: str, context: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
-    from mooring.kube import ConfigError, HttpKubeApi, load
-    from mooring.ports import PortError
-    from mooring.run.undoing import released
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
+    from mooring.clients.ports import PortError
+    from mooring.install.cleanup.undo import released
 
     try:
         connection = load(kubeconfig or None, context=context)

@@ -14,9 +14,9 @@ from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
     from mooring.cli.rehearse_page import Page
-    from mooring.rehearse.drill.form import Snapshot
-    from mooring.rehearse.drill.play import Play
-    from mooring.run.config import Resolved
+    from mooring.process.config import Resolved
+    from mooring.rehearse.play import Play
+    from mooring.rehearse.schema import Snapshot
 
 app = App(
     name="rehearse",
@@ -52,7 +52,7 @@ def snapshot(
 
     Example: mooring rehearse snapshot -f demo.json --demo
     """
-    from mooring.rehearse.drill import form
+    from mooring.rehearse import schema
 
     if not file.parent.is_dir() or file.is_dir():
         raise CommandError(f"--file {file}: a file in a directory that exists is wanted")
@@ -62,7 +62,7 @@ def snapshot(
         flags = {"kubeconfig": kubeconfig, "context": context, "namespace": namespace, "sabakan-url": sabakan_url}
         taken = asyncio.run(_take(_settings(flags, config, pd), with_pd=not without_pd))
     try:
-        size = form.write(taken, file)
+        size = schema.write(taken, file)
     except OSError as error:
         raise CommandError(f"--file {file}: {error.strerror or error}") from None
     for remark in taken.remarks:
@@ -123,11 +123,11 @@ def play(
 
     Example: mooring rehearse play retire --count 3 --from prod.json -o json
     """
-    from mooring.rehearse.drill import form
-    from mooring.rehearse.drill.events import BadEvent, Options, acts, span
-    from mooring.rehearse.drill.play import Play, everything_on
-    from mooring.rehearse.drill.report import render
-    from mooring.run import logs
+    from mooring.process import logs
+    from mooring.rehearse import schema
+    from mooring.rehearse.events import BadEvent, Options, acts, span
+    from mooring.rehearse.play import Play, everything_on
+    from mooring.rehearse.report import render
     from mooring.sandbox.kubelet import Pace
 
     if (from_ is None) != demo:
@@ -136,11 +136,11 @@ def play(
     settings = resolved.config if resolved.sources["features"] != "default" else everything_on(resolved.config)
     logs.configure("critical", "auto")
     try:
-        taken = _demo(seed) if from_ is None else form.read(from_)
+        taken = _demo(seed) if from_ is None else schema.read(from_)
         options = Options(notice_s=span(notice), unannounced=unannounced, count=count, rack_label=rack_label)
         planned = acts(event, taken, settings.mix.capacity, options)
         limit_s, pace = span(for_), Pace(end_s=span(ending))
-    except (form.BadSnapshot, BadEvent) as error:
+    except (schema.BadSnapshot, BadEvent) as error:
         raise CommandError(str(error)) from None
     if speed <= 0:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 20")
@@ -148,7 +148,7 @@ def play(
     try:
         whole = Play(taken, planned, settings, seed=seed, limit_s=limit_s, pace=pace, progress=progress.show)
         outcome = whole.run(_page(whole, port) if page else None, speed)
-    except form.BadSnapshot as error:
+    except schema.BadSnapshot as error:
         raise CommandError(f"{from_}: {error}") from None
     except AssertionError as error:
         words = (str(error).splitlines() or ["?"])[0]
@@ -172,7 +172,7 @@ def _page(whole: "Play", port: int) -> "Page":
 
 
 def _settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
-    from mooring.run.config import BadConfig, resolve
+    from mooring.process.config import BadConfig, resolve
 
     try:
         resolved = resolve(flags, os.environ, config, pd)
@@ -184,19 +184,19 @@ def _settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...])
 
 
 def _demo(seed: int) -> "Snapshot":
-    from mooring.rehearse.drill.demo import demo_snapshot
-    from mooring.run import logs
+    from mooring.process import logs
+    from mooring.rehearse.demo_snapshot import demo_snapshot
 
     logs.configure("critical", "auto")
     return demo_snapshot(seed)
 
 
 async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
-    from mooring.kube import ConfigError, load
-    from mooring.ports import PortError
-    from mooring.rehearse.drill.take import take
-    from mooring.run.assemble import make_pd, make_registry
-    from mooring.run.wall import SystemChance, WallClock
+    from mooring.clients.kube import ConfigError, load
+    from mooring.clients.ports import PortError
+    from mooring.process.assemble import make_pd, make_registry
+    from mooring.process.clock import SystemChance, WallClock
+    from mooring.rehearse.capture import take
 
     settings, clock = resolved.config, WallClock()
     try:

@@ -4,8 +4,8 @@ import socket
 
 from aiohttp import web
 
-from mooring.rehearse.rig import Rig
-from mooring.serve.status import status_app
+from mooring.process.http.status import status_app
+from mooring.sim.rig import Rig
 
 
 class Page:

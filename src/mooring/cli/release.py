@@ -9,7 +9,7 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
 
 if TYPE_CHECKING:
-    from mooring.model.tidb import TidbCluster
+    from mooring.core.model.tidb import TidbCluster
 
 
 def release(
@@ -59,18 +59,18 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
         if take_back:
             return
         if not urls:
-            from mooring.run.pds import endpoints
+            from mooring.process.pd_directory import endpoints
 
             urls = endpoints(tc, {})
     await _resume(urls, told=bool(cluster))
 
 
 async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
-    from mooring.balance.pausing import RELEASED, TRAFFIC
-    from mooring.kube import ConfigError, HttpKubeApi, load
-    from mooring.model.kinds import Kind
-    from mooring.ports import NotFound, PortError
-    from mooring.wire.kube import project
+    from mooring.capabilities.balance.pause import RELEASED, TRAFFIC
+    from mooring.clients.kube import ConfigError, HttpKubeApi, load
+    from mooring.clients.ports import NotFound, PortError
+    from mooring.clients.wire.kube import project
+    from mooring.core.model.kinds import Kind
 
     namespace, _, name = cluster.partition("/")
     patch = {"metadata": {"annotations": {TRAFFIC: None if take_back else RELEASED}}}
@@ -88,10 +88,10 @@ async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: b
 
 
 async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
-    from mooring.balance.pausing import PD_SCHEDULERS
-    from mooring.pd import PdClient
-    from mooring.ports import NotFound, PortError
-    from mooring.run.wall import WallClock
+    from mooring.capabilities.balance.pause import PD_SCHEDULERS
+    from mooring.clients.pd import PdClient
+    from mooring.clients.ports import NotFound, PortError
+    from mooring.process.clock import WallClock
 
     client = PdClient(urls, clock=WallClock())
     try:

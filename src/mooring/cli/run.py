@@ -15,7 +15,7 @@ from mooring.cli.output import note, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mooring.run.config import Config, Resolved
+    from mooring.process.config import Config, Resolved
 
 app = App(name="run", help="Run one replica: watch the cluster, decide, and act while it holds the lease.")
 
@@ -49,7 +49,7 @@ def run(
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    from mooring.run.config import BadConfig, Resolved, resolve
+    from mooring.process.config import BadConfig, Resolved, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -79,7 +79,7 @@ def run(
         values = msgspec.to_builtins(resolved.config)
         print_json({key: {"value": values[key], "source": resolved.sources[key]} for key in values})
         return Exit.DONE
-    from mooring.run import logs
+    from mooring.process import logs
 
     logs.configure(resolved.config.log_level, resolved.config.log_format)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -98,10 +98,10 @@ def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
 
 
 async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
-    from mooring.kube import ConfigError, HttpKubeApi, Scope, load
-    from mooring.model.kinds import Kind
-    from mooring.ports import NotFound, PortError
-    from mooring.serve.house import AddressTakenError, live
+    from mooring.clients.kube import ConfigError, HttpKubeApi, Scope, load
+    from mooring.clients.ports import NotFound, PortError
+    from mooring.core.model.kinds import Kind
+    from mooring.process.serve import AddressTakenError, live
 
     try:
         connection = load(config.kubeconfig or None, context=config.context)

@@ -42,8 +42,8 @@ def replay(
     output
         JSON, one object a line, or a table for people.
     """
-    from mooring.traffic.config import BadConfig, Settings, parse
-    from mooring.traffic.replay import Replay
+    from mooring.core.queue.config import BadConfig, Settings, parse
+    from mooring.core.queue.replay import Replay
 
     settings = Settings()
     if config is not None:
@@ -77,7 +77,7 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     output
         A table for people, or JSON for scripts.
     """
-    from mooring.traffic.migrate import BadOldConfig, migrate_config
+    from mooring.core.queue.migrate import BadOldConfig, migrate_config
 
     try:
         answer = migrate_config(_load(old_config))
@@ -174,8 +174,8 @@ def compare(
     output
         A table and a plot for people, or JSON for scripts.
     """
-    from mooring.rehearse.regions.compare import LADDER, QUICK
-    from mooring.rehearse.regions.scenarios import SCENARIOS
+    from mooring.sim.regions.compare import LADDER, QUICK
+    from mooring.sim.regions.scenarios import SCENARIOS
 
     unknown = sorted(set(scenario or ()) - set(SCENARIOS))
     if unknown:
@@ -197,7 +197,7 @@ def compare(
 
 
 def _compare(scenarios: list[str], stores: list[int], seed: int) -> list[Any]:
-    from mooring.rehearse.regions.compare import compare as play
+    from mooring.sim.regions.compare import compare as play
 
     rows = []
     for row in play(scenarios, stores, seed):
@@ -207,7 +207,7 @@ def _compare(scenarios: list[str], stores: list[int], seed: int) -> list[Any]:
 
 
 def _vary(seed: int) -> list[Any]:
-    from mooring.rehearse.regions.compare import vary
+    from mooring.sim.regions.compare import vary
 
     rows = []
     for row in vary(seed):
@@ -217,7 +217,7 @@ def _vary(seed: int) -> list[Any]:
 
 
 def _print_comparison(rows: list[Any]) -> None:
-    from mooring.rehearse.regions.compare import bars
+    from mooring.sim.regions.compare import bars
 
     figures = [(r.scenario, str(r.stores), *_figures(r.figures)) for r in rows]
     print_table(("SCENARIO", "STORES", *_FIGURES), figures)
@@ -267,9 +267,9 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
     output
         A table for people, or JSON whose `OperatorStepCost` can go into the settings as it is.
     """
-    from mooring.rehearse.regions.calibrate import calibrate as run
-    from mooring.rehearse.regions.calibrate import table
-    from mooring.rehearse.regions.model import Model
+    from mooring.sim.regions.calibrate import calibrate as run
+    from mooring.sim.regions.calibrate import table
+    from mooring.sim.regions.model import Model
 
     if not 1.0 < bound < inf or limit < 1:
         raise CommandError("--bound must be more than 1 (an idle store), --limit at least 1")

@@ -52,7 +52,7 @@ def why(
     if output is Format.JSON:
         print_json(answer)
         return
-    from mooring.engine.why.text import render
+    from mooring.core.engine.why.text import render
 
     print("\n".join(render(answer, everything=all_)))
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.issuing import issue_authority, issue_leaf, new_key, pem, private_pem
-from mooring.issuing import name as subject_name
+from mooring.clients.x509 import issue_authority, issue_leaf, new_key, pem, private_pem
+from mooring.clients.x509 import name as subject_name
 
 #: A lab is short-lived, but a laptop may sleep over a long weekend.
 VALID_FOR: Final = dt.timedelta(days=30)

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import Json, PatchType, PortError, Refused, Unanswered
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.labels import selects
 from mooring.sandbox.patch import apply_patch

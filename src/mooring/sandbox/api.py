@@ -10,14 +10,14 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar, cast
 
-from mooring.model.kinds import Kind
-from mooring.ports import Expired, Json, JsonPatch, Page, PatchType, WatchEvent
+from mooring.clients.ports import Expired, Json, JsonPatch, Page, PatchType, WatchEvent
+from mooring.clients.wire.kube import project
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.admission import Admission
 from mooring.sandbox.faults import Faults
 from mooring.sandbox.server import ApiServer, Hook, Write
 from mooring.sandbox.store import ObjectStore
 from mooring.sandbox.watch import WINDOW, Change, WatchWindow
-from mooring.wire.kube import project
 
 T = TypeVar("T")
 

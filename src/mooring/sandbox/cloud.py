@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta
 from mooring.sandbox.controllers.times import stamp

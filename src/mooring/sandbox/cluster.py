@@ -13,8 +13,8 @@ byte for byte. `pd` and `sabakan` are places for the placement drivers and the m
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cloud import Cloud

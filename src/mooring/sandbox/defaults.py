@@ -5,8 +5,8 @@ Copy-on-write: an object that has everything comes back as it is.
 
 from typing import Any, Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 
 _DEFAULT_TOLERATIONS: Final[list[Json]] = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

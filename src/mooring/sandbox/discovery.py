@@ -6,8 +6,8 @@ a yes it leaves validation to the server.
 
 from typing import Final
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.eviction import SCALABLE
 from mooring.sandbox.rules import STATUS_KINDS
 

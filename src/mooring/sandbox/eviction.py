@@ -7,8 +7,8 @@ Ready goes freely when its budget is met anyhow (`IfHealthyBudget`) or always (`
 
 from typing import Final
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Conflict, EvictionBlocked, Json, Refused
+from mooring.clients.ports import Conflict, EvictionBlocked, Json, Refused
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.labels import selects
 from mooring.sandbox.rules import check_preconditions
 from mooring.sandbox.store import ObjectStore

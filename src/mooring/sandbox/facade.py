@@ -19,8 +19,8 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import Json, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import discovery
 from mooring.sandbox.api import Lists
 from mooring.sandbox.clock import WallDriver

@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, PortError, Throttled, Unanswered
+from mooring.clients.ports import Conflict, PortError, Throttled, Unanswered
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.watch import WatchWindow

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.ports import (
+from mooring.clients.ports import (
     AlreadyExists,
     Conflict,
     EvictionBlocked,

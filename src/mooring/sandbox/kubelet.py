@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, make_condition, node_of, with_condition

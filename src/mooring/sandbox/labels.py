@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mooring.model.cluster import Requirement
-from mooring.ports import Json, Refused
+from mooring.clients.ports import Json, Refused
+from mooring.core.model.cluster import Requirement
 
 _SET: Final = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
 _EQUALS: Final = re.compile(r"^\s*([^\s=!]+)\s*(==|=|!=)\s*([^\s]*)\s*$")

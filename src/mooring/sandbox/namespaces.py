@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json, Refused
+from mooring.clients.ports import Json, Refused
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.rules import check_preconditions
 from mooring.sandbox.store import ObjectStore
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.podstate import make_condition
 
 CAPACITY_LABEL: Final = "node.kubernetes.io/capacity"

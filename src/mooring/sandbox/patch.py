@@ -9,7 +9,7 @@
 
 from typing import Any, Final
 
-from mooring.ports import Conflict, Json, JsonPatch, PatchType, Refused
+from mooring.clients.ports import Conflict, Json, JsonPatch, PatchType, Refused
 
 
 class PatchFailed(Conflict):

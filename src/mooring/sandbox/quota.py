@@ -7,8 +7,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json, Refused
+from mooring.clients.ports import Json, Refused
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.rules import resource_name
 from mooring.sandbox.store import ObjectStore
 

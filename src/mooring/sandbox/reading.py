@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.endpoints import ready_nodes
 from mooring.sandbox.controllers.ownership import controller_of

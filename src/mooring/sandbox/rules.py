@@ -3,8 +3,8 @@
 from collections.abc import Container
 from typing import Final
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Conflict, Json
+from mooring.clients.ports import Conflict, Json
+from mooring.core.model.kinds import RESOURCES, Kind
 
 #: Kinds whose metadata carries a generation.
 GENERATION_KINDS: Final = frozenset(

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Conflict, Json, JsonPatch, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import Conflict, Json, JsonPatch, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import eviction
 from mooring.sandbox.admission import Admission, Request
 from mooring.sandbox.chance import SeededChance

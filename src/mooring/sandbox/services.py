@@ -6,7 +6,7 @@ Lowest free first, so that the same scene gives the same numbers (the real serve
 from collections.abc import Iterable
 from typing import Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 
 NODE_PORTS: Final = range(30000, 32768)
 _NODE_PORT_TYPES: Final = frozenset({"NodePort", "LoadBalancer"})

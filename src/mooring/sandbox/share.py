@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 #: A table that grew to this many parts holds mostly things that do not repeat: start afresh.

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused, Unanswered
+from mooring.clients.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused, Unanswered
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.defaults import set_defaults

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from mooring.model.kinds import RESOURCES, Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.httpstatus import status_body
 from mooring.sandbox.labels import Predicate
 from mooring.sandbox.server import ApiServer

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 
 ObjectKey = tuple[str, str]
 K = TypeVar("K")

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.issuing import issue_authority, issue_leaf, name, new_key, pem, private_pem
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
 from mooring.sandbox.clock import VirtualLoop
 
 

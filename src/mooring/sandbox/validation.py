@@ -7,8 +7,8 @@ taints that contradict each other. A refusal is 422, as from the real server.
 import re
 from typing import Any, Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json, Refused
+from mooring.clients.ports import Json, Refused
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.labels import selects
 from mooring.sandbox.rules import resource_name
 

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
-from mooring.model.events import Object
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.clients.wire.kube import project
+from mooring.core.model.events import Object
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.store import ObjectStore
-from mooring.wire.kube import project
 
 BOOKMARK_EVERY_S: Final = 60.0
 WINDOW: Final = 10_000

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mooring.model.kinds import Kind
-from mooring.ports import EvictionBlocked
+from mooring.clients.ports import EvictionBlocked
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.model.kinds import Kind
-from mooring.ports import EvictionBlocked
+from mooring.clients.ports import EvictionBlocked
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.cloud import INTERRUPT_AT, Dialect
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.scheduler.extenders import Extender

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.victims import DELETION_COST, rank
@@ -378,7 +378,7 @@ def test_one_seed_one_story():
 
 
 SCRIPT = """
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 c = Cluster(seed=4)
 c.add_nodes(6)

@@ -9,8 +9,8 @@ import sys
 
 import msgspec
 
-from mooring.model.kinds import Kind
-from mooring.ports import PortError
+from mooring.clients.ports import PortError
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.faults import FaultRates

@@ -7,8 +7,8 @@ import json
 import pytest
 from aiohttp import web
 
-from mooring.model.kinds import Kind
-from mooring.ports import Refused, Unanswered
+from mooring.clients.ports import Refused, Unanswered
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.server import HEARD
 from mooring.sandbox.tls import make_certificates

@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 
-from mooring.model.kinds import Kind
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.facade import Facade
 from mooring.sandbox.tables import duration

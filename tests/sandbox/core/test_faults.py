@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, NotFound, Throttled, Unanswered
+from mooring.clients.ports import Conflict, NotFound, Throttled, Unanswered
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.faults import Fault, FaultRates

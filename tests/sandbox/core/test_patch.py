@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.ports import PatchType, Refused
+from mooring.clients.ports import PatchType, Refused
 from mooring.sandbox.patch import PatchFailed, apply_patch, json_patch, merge_patch, strategic_patch
 
 names = st.sampled_from(["a", "b", "c/d", "e~f"])

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, PortError
+from mooring.clients.ports import Conflict, PortError
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.store import ObjectStore
 

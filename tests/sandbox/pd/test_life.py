@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.ports import NotFound, Unanswered
+from mooring.clients.ports import NotFound, Unanswered
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import SandboxPd
 

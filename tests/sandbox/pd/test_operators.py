@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.ports import Refused
+from mooring.clients.ports import Refused
 
 
 def region_led_by(pd, store, without=4):

@@ -3,9 +3,9 @@
 import pytest
 from aiohttp import web
 
-from mooring.model.machine import MachineState as S
-from mooring.ports import NotFound, PortError, Refused
-from mooring.sabakan.client import Sabakan
+from mooring.clients.ports import NotFound, PortError, Refused
+from mooring.clients.sabakan.client import Sabakan
+from mooring.core.model.machine import MachineState as S
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.http import sabakan_app

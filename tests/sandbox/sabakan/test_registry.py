@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.machine import MachineState as S
-from mooring.ports import Refused, Unanswered
-from mooring.sabakan.parse import parse_machines
+from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.sabakan.parse import parse_machines
+from mooring.core.model.machine import MachineState as S
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.sabakan import Forbidden, SandboxSabakan
 from mooring.sandbox.sabakan.graphql import execute, machine_json

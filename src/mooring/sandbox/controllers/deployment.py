@@ -9,8 +9,8 @@ revisions. A template that was there before reuses its ReplicaSet (rollback).
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists, Json
+from mooring.clients.ports import AlreadyExists, Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate, rollout
 from mooring.sandbox.controllers.deployment_status import deployment_status

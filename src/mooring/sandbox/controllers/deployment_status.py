@@ -1,6 +1,6 @@
 """A Deployment's status: the counts that health gates read, and the conditions Available and Progressing."""
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.podstate import make_condition, with_condition
 from mooring.sandbox.controllers.times import epoch, stamp
 

@@ -6,8 +6,8 @@ want, so that a pod which is missing takes from the allowance just as one which 
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import controller_of

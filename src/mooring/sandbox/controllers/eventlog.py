@@ -2,8 +2,8 @@
 
 import hashlib
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.store import ObjectStore
 

@@ -1,6 +1,6 @@
 """What a StatefulSet's pod is called and what comes with the name: ordinal, labels, host name, claims."""
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.template import REVISION_LABEL, owner_reference, pod_from
 
 

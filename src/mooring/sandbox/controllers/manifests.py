@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 
 NONE: Final[Mapping[str, str]] = {}
 

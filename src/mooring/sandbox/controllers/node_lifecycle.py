@@ -11,8 +11,8 @@ culprit. A zone that is down to its last node while others are well is taken for
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import condition, key_of, make_condition, with_condition

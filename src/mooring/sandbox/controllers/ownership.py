@@ -7,8 +7,8 @@ controller is adopted. That is what makes "detach a pod by changing a label" wor
 
 from collections.abc import Callable
 
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, Json, NotFound
+from mooring.clients.ports import Conflict, Json, NotFound
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers.podstate import active, labels_of, ready, terminating, with_meta
 from mooring.sandbox.controllers.template import owner_reference
 from mooring.sandbox.labels import selects

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, make_condition, node_of, with_condition

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.times import epoch, stamp
 
 #: A new object, or None to leave it as it is.

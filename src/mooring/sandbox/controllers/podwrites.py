@@ -7,7 +7,7 @@ before any watcher has seen the first pod.
 
 from collections.abc import Callable
 
-from mooring.ports import Json, PortError
+from mooring.clients.ports import Json, PortError
 from mooring.sandbox.clock import Timeline
 
 #: Sends one pod to the API server, through admission and quota; the answer may come later (a webhook is asked).

@@ -9,7 +9,7 @@ refuses (`PortError`) is tried again with the back-off of client-go (5 ms, doubl
 from collections.abc import Callable
 from typing import Protocol
 
-from mooring.ports import PortError
+from mooring.clients.ports import PortError
 from mooring.sandbox.clock import Timeline, Timer
 
 #: Namespace and name; the namespace of cluster-scoped objects is "".

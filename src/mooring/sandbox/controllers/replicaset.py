@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, Json, NotFound, PortError
+from mooring.clients.ports import Conflict, Json, NotFound, PortError
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, Tally, claim_pods, controller_of

@@ -11,8 +11,8 @@ So one pod that cannot start freezes an ordered set, also for its own cure: exac
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.identity import claims_for, ordinal_of, pod_for

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from mooring.model.cluster import Taint, Toleration
-from mooring.model.kinds import Kind
-from mooring.ports import Conflict, Json, NotFound
+from mooring.clients.ports import Conflict, Json, NotFound
+from mooring.core.model.cluster import Taint, Toleration
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, make_condition, node_of, with_condition

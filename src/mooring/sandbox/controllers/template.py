@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION_LABEL: Final = "controller-revision-hash"

@@ -9,8 +9,8 @@ must be Up or Tombstone before anything begins; otherwise look again in a minute
 from collections.abc import Mapping
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, labels_of

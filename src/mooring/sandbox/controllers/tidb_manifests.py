@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.template import owner_reference
 

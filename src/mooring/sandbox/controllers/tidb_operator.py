@@ -12,8 +12,8 @@ It does not do what its upgrader does before a TiKV restart (evict, wait, transf
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import AlreadyExists, Json
+from mooring.clients.ports import AlreadyExists, Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of

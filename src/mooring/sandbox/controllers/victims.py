@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cmp_to_key
 from typing import Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.podstate import annotations_of, node_of, phase_of, ready, ready_since
 from mooring.sandbox.controllers.times import epoch
 

@@ -7,8 +7,8 @@ goes with its claim.
 
 from typing import Final
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, with_spec, with_status
 from mooring.sandbox.controllers.queue import Key, WorkQueue

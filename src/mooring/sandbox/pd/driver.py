@@ -11,8 +11,8 @@ assert pd.interruptions == []                               nobody was deleted w
 
 from collections.abc import Callable, Sequence
 
-from mooring.model.tidb import PdMember, PdOperator, PdView, Region
-from mooring.ports import Conflict, Json, NotFound, Refused, Unanswered
+from mooring.clients.ports import Conflict, Json, NotFound, Refused, Unanswered
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.pd import requests

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from mooring.model.tidb import Region, Store
+from mooring.core.model.tidb import Region, Store
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.pd.requests import Said

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from mooring.model.tidb import PdOperator
+from mooring.core.model.tidb import PdOperator
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd.settings import PdSettings

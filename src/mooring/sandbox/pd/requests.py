@@ -2,8 +2,8 @@
 
 import msgspec
 
-from mooring.model.tidb import Region
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.tidb import Region
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Step
 from mooring.sandbox.pd.schedulers import EVICT_LEADER, move_steps, transfer_step

@@ -7,7 +7,7 @@ limit allows (softly, as PD does: the limit is looked at before a batch, not wit
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mooring.model.tidb import Region
+from mooring.core.model.tidb import Region
 from mooring.sandbox.pd.operators import Operator, Step
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from functools import partial
 
 import msgspec
 
-from mooring.model.tidb import Region, Store
+from mooring.core.model.tidb import Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd import schedulers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from mooring.model.tidb import Peer, Region
+from mooring.core.model.tidb import Peer, Region
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd.settings import PdSettings

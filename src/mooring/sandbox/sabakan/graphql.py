@@ -7,8 +7,8 @@ literals (`machine`, `setMachineState`). Whatever is not understood is refused a
 import re
 from typing import Any, Final
 
-from mooring.model.machine import MachineState
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan.literals import with_defaults
 from mooring.sandbox.sabakan.registry import Entry, Forbidden, SandboxSabakan
 from mooring.sandbox.sabakan.search import BadVariables

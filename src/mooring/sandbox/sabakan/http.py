@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from mooring.model.machine import MachineState
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan import graphql, stamps
 from mooring.sandbox.sabakan.ipam import Ipam
 from mooring.sandbox.sabakan.registry import Entry, Forbidden, SandboxSabakan

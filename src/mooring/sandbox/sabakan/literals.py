@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 
 _VARIABLE: Final = re.compile(r"\$(\w+)\s*:\s*\w+!?\s*=")
 _TOKEN: Final = re.compile(r'[{}\[\]:]|"[^"]*"|-?\w+')

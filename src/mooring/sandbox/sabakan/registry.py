@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.model.machine import Machine, MachineState
-from mooring.ports import Json, NotFound, Refused, Unanswered
+from mooring.clients.ports import Json, NotFound, Refused, Unanswered
+from mooring.core.model.machine import Machine, MachineState
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.sabakan import search
 from mooring.sandbox.sabakan.ipam import Ipam

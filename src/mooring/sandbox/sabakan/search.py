@@ -6,8 +6,8 @@ A machine is found when it has all that `having` names and none of what `notHavi
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mooring.model.machine import MachineState
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.machine import MachineState
 
 STATES = frozenset(MachineState)
 _KINDS: dict[str, type] = {"labels": list, "racks": list, "roles": list, "states": list, "minDaysBeforeRetire": int}

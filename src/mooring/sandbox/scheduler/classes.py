@@ -11,7 +11,7 @@ same whenever a class has one preference, which is the usual case.
 
 from typing import Final
 
-from mooring.model.cluster import Taint
+from mooring.core.model.cluster import Taint
 from mooring.sandbox.scheduler.needs import Needs
 from mooring.sandbox.scheduler.snapshot import NodeState, Snapshot
 

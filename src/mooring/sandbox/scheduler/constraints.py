@@ -8,8 +8,8 @@ smallest domain.
 import math
 from collections.abc import Iterable, Mapping
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.labels import selects
 from mooring.sandbox.scheduler.classes import refuses
 from mooring.sandbox.scheduler.needs import Needs, PodTerm, Spread, claims_of, parse_required

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.scheduler.snapshot import Snapshot
 
 Verb = Callable[[Json], Any]

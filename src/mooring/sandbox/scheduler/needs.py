@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.model.cluster import Requirement, SelectorTerm, Toleration
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.cluster import Requirement, SelectorTerm, Toleration
 from mooring.sandbox.scheduler.quantity import milli, whole
 
 #: What a pod without requests counts as when nodes are compared (not when they are filtered).

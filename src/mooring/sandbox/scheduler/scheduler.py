@@ -6,8 +6,8 @@ events with back-off. Where scores tie, the first node in the order of names (fr
 rolls dice there.
 """
 
-from mooring.model.kinds import Kind
-from mooring.ports import Json, PortError
+from mooring.clients.ports import Json, PortError
+from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import controller_of

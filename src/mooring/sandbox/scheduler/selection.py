@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.ports import Json
+from mooring.clients.ports import Json
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.scheduler import constraints
 from mooring.sandbox.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses

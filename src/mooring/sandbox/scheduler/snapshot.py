@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.model.cluster import Taint
-from mooring.ports import Json
+from mooring.clients.ports import Json
+from mooring.core.model.cluster import Taint
 from mooring.sandbox.labels import selects
 from mooring.sandbox.scheduler.needs import Needs, PodTerm
 from mooring.sandbox.scheduler.quantity import milli, whole

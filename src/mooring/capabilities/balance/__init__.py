@@ -1,0 +1,25 @@
+"""Balance: where regions and their leaders belong, and our schedulers on a PD.
+
+`Balance` is the capability; `Summary`, `Influence`, `Picture` and `look` are for whoever wants to ask the schedulers
+about a cluster of their own (the simulation behind `mooring traffic compare`).
+"""
+
+from mooring.capabilities.balance.capability import Balance
+from mooring.capabilities.balance.influence import Influence
+from mooring.capabilities.balance.picture import Picture, Wish
+from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.balance.schedulers import SCHEDULERS, look, look_at_all, operator_of
+from mooring.capabilities.balance.summary import Summary
+
+__all__ = [
+    "SCHEDULERS",
+    "Balance",
+    "BalancePolicy",
+    "Influence",
+    "Picture",
+    "Summary",
+    "Wish",
+    "look",
+    "look_at_all",
+    "operator_of",
+]

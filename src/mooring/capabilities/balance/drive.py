@@ -1,0 +1,252 @@
+"""One released operator, from PD's operators API to its end.
+
+    asked ──taken──► PD lists it ──no longer──► its region is looked at ──► as wanted: done · otherwise: failed
+      │                 └─its store is not Up any more, or its time is over: canceled in PD ─┘
+      └─refused twice, the region has changed meanwhile, or PD balances by itself: ended, nothing was begun
+
+PD alone knows when it is over, and only the region tells how: an operator that PD has forgotten in a restart may have
+been carried out or not. Its cost is held until that is seen, so the schedulers never decide on a picture that lacks it,
+and what we gave up and PD still runs never has the next one beside it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from mooring.capabilities.balance import foreign
+from mooring.capabilities.balance.book import Book
+from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.balance.summary import Summary
+from mooring.core.model.cluster import Key
+from mooring.core.model.decision import Course, End, Glance, Running, Verdict
+from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, LookAtRegions
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import PdOperator, Region
+from mooring.core.queue.costs import timeout_s
+from mooring.core.world.read import WorldRead
+
+TRIES: Final = 2
+_RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
+
+
+def steer(
+    running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
+) -> Course:
+    """`obstacle`: why nothing may begin now, in words; what has begun is followed all the same."""
+    cluster = cluster_of(running.operator)
+    lost = world.pd_lost(cluster)
+    view, seen_at = (None, None) if lost else (world.pd(cluster), world.pd_observed_at(cluster))
+    if lost and world.tidb_cluster(cluster) is None:
+        return Course(step=running.step, end=End(Reason.CLUSTER_GONE, "the TidbCluster and its PD are gone"))
+    if view is None or seen_at is None:
+        waits = Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+        return Course(step=running.step, waits=waits, glances=(Glance(cluster, now + policy.recheck_s),))
+    book.see(view)
+    begun_at = running.acted_at or running.notes.get("begun", 0.0)
+    if not begun_at and "resumed" in running.operator.args:
+        begun_at = running.notes["begun"] = running.promoted_at
+    if not begun_at and _was_taken(running, seen_at, book):
+        begun_at = running.notes["begun"] = running.notes["asked"]
+    if not begun_at and seen_at <= running.notes.get("asked", 0.0):
+        # PD said no, or nothing: only a look tells whether it has it.
+        return Course(step=0, glances=(Glance(cluster, now),))
+    if not begun_at:
+        return Course(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else _ask(running, book, cluster, now)
+    if seen_at <= begun_at or view.evicting is None:
+        unsure = Verdict(State.WAITS, Reason.PD_UNSURE, "PD has just started") if view.evicting is None else None
+        return Course(step=running.step, waits=unsure, glances=(Glance(cluster, now + policy.recheck_s),))
+    return _follow(running, seen_at, book, policy, now)
+
+
+def _ask(running: Running, book: Book, cluster: Key, now: float) -> Course:
+    operator = running.operator
+    changed = hindrance(operator, book.summary)
+    if changed:
+        return Course(step=0, end=End(Reason.WITHDRAWN, changed))
+    tries = running.notes["tries"] = running.notes.get("tries", 0.0) + 1
+    if tries > TRIES:
+        return Course(step=0, end=End(Reason.REGION_BUSY, "PD did not take it", failed=True))
+    running.notes["asked"] = now
+    ask = AddPdOperator(cluster=cluster, region_id=region_of(operator), body=body_of(operator), why=operator.detail)
+    return Course(step=0, instructions=(ask,))
+
+
+def _was_taken(running: Running, seen_at: float, book: Book) -> bool:
+    """Asked for without an answer, and now PD lists it."""
+    listed = book.listed(region_of(running.operator))
+    return 0.0 < running.notes.get("asked", 0.0) < seen_at and listed is not None and is_it(running.operator, listed)
+
+
+def _follow(running: Running, seen_at: float, book: Book, policy: BalancePolicy, now: float) -> Course:
+    operator, region_id = running.operator, region_of(running.operator)
+    cluster, listed = cluster_of(operator), book.listed(region_id)
+    if listed is not None and "gone" not in running.notes:
+        return Course(
+            step=_step(operator, book.summary.regions.get(region_id)),
+            progress=listed.brief,
+            instructions=_give_up(running, listed, book.summary, now),
+            glances=(Glance(cluster, seen_at + policy.recheck_s),),
+        )
+    gone_at = running.notes.setdefault("gone", now)
+    if book.seen_at(region_id) < gone_at:
+        if running.notes.get("looked") == now:
+            # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
+            return Course(step=running.step, again_at=now + policy.recheck_s)
+        running.notes["looked"] = now
+        asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
+        return Course(step=running.step, instructions=(LookAtRegions(cluster=cluster, region_ids=asked),))
+    if reached(operator, book.summary.regions.get(region_id)):
+        return Course(step=len(operator.steps) - 1, end=End())
+    return Course(step=running.step, end=_given_up(running))
+
+
+def _give_up(running: Running, listed: PdOperator, summary: Summary, now: float) -> tuple[CancelPdOperator, ...]:
+    """Cancel in PD what cannot end well. Never one that was read back (it may be a person's), and not again once PD has
+    answered: what it lists under this region afterwards is somebody else's."""
+    operator, notes = running.operator, running.notes
+    late = now - running.promoted_at >= timeout_s(operator.steps)
+    # PD chooses the steps: one that had to move a leader may hand it to a store that we never named.
+    involved = (*_receivers(operator.steps), *_receivers(foreign.steps_of(listed)))
+    dead = next((store for store in involved if not _is_up(summary, store)), None)
+    answered = "canceled" in notes and running.acted_at >= notes["canceled"]
+    if not (late or dead) or answered or "resumed" in operator.args or not is_it(operator, listed):
+        return ()
+    notes["canceled"] = now
+    if dead is not None:
+        notes["dead"] = dead
+    why = _given_up(running).detail
+    cluster, region_id = cluster_of(operator), region_of(operator)
+    return (CancelPdOperator(cluster=cluster, region_id=region_id, desc=listed.desc, brief=listed.brief, why=why),)
+
+
+def _given_up(running: Running) -> End:
+    """How one ends that did not reach what it wanted."""
+    notes = running.notes
+    if "dead" in notes:
+        return End(Reason.STORE_NOT_UP, f"store {notes['dead']:.0f} is not Up any more: canceled in PD")
+    if "canceled" in notes:
+        ran = f"not done after {timeout_s(running.operator.steps):g} s: canceled in PD"
+        return End(Reason.TIMEOUT, ran, failed=True)
+    return End(Reason.FAILED, "PD ended it before it was done", failed=True)
+
+
+# ── An operator and its region ────────────────────────────────────────────────────────────────────────────────────
+
+
+def cluster_of(operator: Operator) -> Key:
+    namespace, _, name = operator.args["cluster"].partition("/")
+    return Key(namespace, name)
+
+
+def region_of(operator: Operator) -> int:
+    return int(operator.subject.rpartition("/")[2])
+
+
+def body_of(operator: Operator) -> dict[str, Any]:
+    """As PD's operators API wants it. PD chooses the steps itself; ours are its effect, priced."""
+    region = region_of(operator)
+    added = next((s.store for s in operator.steps if s.kind in _RECEIVES), None)
+    removed = next((s.store for s in operator.steps if s.kind is StepKind.REMOVE_PEER), None)
+    if added is not None and removed is not None:
+        return {"name": "transfer-peer", "region_id": region, "from_store_id": removed, "to_store_id": added}
+    if added is not None:
+        return {"name": "add-peer", "region_id": region, "store_id": added}
+    if removed is not None:
+        return {"name": "remove-peer", "region_id": region, "store_id": removed}
+    step = operator.steps[0]
+    if step.kind is StepKind.MERGE_REGION:
+        other = int(operator.claims[1].rpartition("/")[2])
+        return {"name": "merge-region", "source_region_id": region, "target_region_id": other}
+    if step.kind is StepKind.SPLIT_REGION:
+        return {"name": "split-region", "region_id": region, "policy": "approximate", "keys": []}
+    return {"name": "transfer-leader", "region_id": region, "to_store_id": step.to_store}
+
+
+def _receivers(steps: Iterable[Step]) -> Iterator[int]:
+    """The stores that get a peer or a leader by these steps."""
+    for step in steps:
+        to = step.to_store if step.kind is StepKind.TRANSFER_LEADER else step.store
+        if to is not None and (step.kind in _RECEIVES or step.kind is StepKind.TRANSFER_LEADER):
+            yield to
+
+
+def _is_up(summary: Summary, store: int) -> bool:
+    row = summary.stores.get(store)
+    return row is not None and row.up
+
+
+def is_it(operator: Operator, listed: PdOperator) -> bool:
+    """Is what PD lists for its region the one that we asked for? By the door it came in, and where it leads."""
+    there = set(_receivers(foreign.steps_of(listed)))
+    return listed.desc in foreign.OURS and there.issuperset(_receivers(operator.steps))
+
+
+def unfit(operator: Operator, summary: Summary) -> str:
+    """Which store does not take what this operator would bring, in words; "" when all do."""
+    for step in operator.steps:
+        to = step.to_store if step.kind is StepKind.TRANSFER_LEADER else step.store
+        row = summary.stores.get(to) if to is not None else None
+        if step.kind in _RECEIVES and (row is None or not row.takes_peers):
+            return f"store {to} is {'not Up any more' if row is None or not row.up else 'silent'}"
+        if step.kind is StepKind.TRANSFER_LEADER and (row is None or not row.takes_leaders):
+            return f"store {to} takes no leaders now"
+    return ""
+
+
+def hindrance(operator: Operator, summary: Summary) -> str:
+    """What makes it pointless or impossible by now, in words; "" when it is still as it was proposed."""
+    region = summary.regions.get(region_of(operator))
+    if region is None or not region.leader_store:
+        return "the region is gone" if region is None else "the region has no leader now"
+    if operator.args.get("leader", str(region.leader_store)) != str(region.leader_store):
+        return f"store {region.leader_store} leads the region now: it would cost another store than was charged"
+    away = unfit(operator, summary)
+    if away:
+        return away
+    holders = {p.store_id for p in region.peers}
+    transfers = [s for s in operator.steps if s.kind is StepKind.TRANSFER_LEADER]
+    for step in operator.steps:
+        to = step.to_store if step.kind is StepKind.TRANSFER_LEADER else step.store
+        if step.kind in _RECEIVES and to in holders:
+            return f"store {to} is in it already"
+        if step.kind is StepKind.REMOVE_PEER and (to not in holders or (region.leader_store == to and not transfers)):
+            return f"store {to} {'leads it now' if to in holders else 'holds it no longer'}"
+        if step.kind is StepKind.TRANSFER_LEADER and (
+            region.leader_store != step.from_store or (len(operator.steps) == 1 and to not in holders)
+        ):
+            return "its leader or its peers have changed"
+    return ""
+
+
+def reached(operator: Operator, region: Region | None) -> bool:
+    """Does the region look as the operator wanted it?"""
+    if region is None:
+        return any(s.kind is StepKind.MERGE_REGION for s in operator.steps)
+    return _done(operator, region) == len(operator.steps)
+
+
+def _step(operator: Operator, region: Region | None) -> int:
+    done = 0 if region is None else _done(operator, region)
+    return min(done, len(operator.steps) - 1)
+
+
+def _done(operator: Operator, region: Region) -> int:
+    """How many of its first steps the region shows."""
+    peers = {p.store_id: p.role for p in region.peers}
+    for number, step in enumerate(operator.steps):
+        match step.kind:
+            case StepKind.ADD_LEARNER | StepKind.ADD_PEER:
+                done = step.store in peers
+            case StepKind.PROMOTE_LEARNER:
+                done = peers.get(step.store or 0) in ("Voter", "IncomingVoter")
+            case StepKind.REMOVE_PEER:
+                done = step.store not in peers
+            case StepKind.TRANSFER_LEADER:
+                done = region.leader_store == step.to_store
+            case StepKind.SPLIT_REGION:
+                done = region.version > int(operator.args.get("version", "0"))
+            case _:
+                done = False
+        if not done:
+            return number
+    return len(operator.steps)

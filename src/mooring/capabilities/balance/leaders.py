@@ -1,0 +1,116 @@
+"""balance-leader and hot: who leads what. Both only hand leadership on, which costs next to nothing.
+
+balance-leader evens out how many regions each store leads, by weight; hot evens out what the leaders serve. Neither
+gives a leader to a store that is not Up or whose leaders are being taken off, nor takes one from there: that store's
+leaders are somebody else's business. A store that has just lost leaders gets none before it has been heard of again.
+"""
+
+from collections.abc import Iterator
+
+from mooring.capabilities.balance.picture import Picture, Wish, emptiest, fullest, transfer
+from mooring.capabilities.balance.policy import BALANCE_LEADER, HOT
+from mooring.capabilities.balance.summary import StoreRow, flow_of, voters, window
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import Region
+
+
+def balance_leader(picture: Picture) -> Iterator[Wish]:
+    """From stores that lead many to those of their followers that lead few; then to stores that lead few."""
+    rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
+    takers = [row for row in rows if row.takes_leaders]
+    search = _Search(
+        picture,
+        {row.id: picture.leader_score(row) for row in rows},
+        frozenset(row.id for row in takers),
+        _too_hot(picture, rows),
+    )
+    full, empty = fullest(iter(rows), picture.leader_score), emptiest(iter(takers), picture.leader_score)
+    while (found := search.down(full, empty) or search.up(empty)) is not None:
+        region, target = found
+        source, scores = region.leader_store, search.scores
+        few = f"{scores[source]:g} there, {scores[target]:g} here"
+        yield Wish(BALANCE_LEADER, transfer(region, target), Reason.BALANCE, f"leader {source} to {target}: {few}")
+        for store in (source, target):
+            scores[store] = picture.leader_score(picture.summary.stores[store])
+
+
+class _Search:
+    """Looks for the next leader to hand on. Mostly in vain, so it works on plain scores, by store."""
+
+    def __init__(self, picture: Picture, scores: dict[int, float], takers: frozenset[int], hottest: float) -> None:
+        self._picture = picture
+        self._stores = picture.summary.stores
+        #: Of the stores whose leaders may be handed on, as it will be; and which of them take some.
+        self.scores = scores
+        self._takers = takers
+        self._hottest = hottest
+
+    def down(self, full: list[StoreRow], empty: list[StoreRow]) -> tuple[Region, int] | None:
+        """Off the stores that lead most, to the least laden of the region's other voters."""
+        picture, scores, takers = self._picture, self.scores, self._takers
+        least = min((scores[row.id] for row in empty), default=0.0)
+        for source in sorted(full, key=lambda row: (-scores[row.id], row.id)):
+            if scores[source.id] - least <= picture.policy.leader_tolerance:
+                break
+            for region_id in window(source.led, picture.turn):
+                region = picture.free(region_id)
+                if region is not None:
+                    target = min((s for s in voters(region) if s in takers), key=self._order, default=source.id)
+                    if self._worth_it(region, source.id, target):
+                        return region, target
+        return None
+
+    def up(self, empty: list[StoreRow]) -> tuple[Region, int] | None:
+        """To the store that leads least, from whoever leads what it holds."""
+        target = min(empty, key=lambda row: (self.scores[row.id], row.id), default=None)
+        for region_id in window(target.held, self._picture.turn) if target is not None else ():
+            region = self._picture.free(region_id)
+            if target is None or region is None or region.leader_store not in self.scores:
+                continue
+            if self._worth_it(region, region.leader_store, target.id) and target.id in voters(region):
+                return region, target.id
+        return None
+
+    def _order(self, store: int) -> tuple[float, int]:
+        return self.scores[store], store
+
+    def _worth_it(self, region: Region, source: int, target: int) -> bool:
+        """Afterwards the giver must still have no less than the taker: otherwise it would soon come back."""
+        gap = self.scores[source] - self.scores[target]
+        if gap <= self._picture.policy.leader_tolerance:
+            return False
+        giver, taker = self._stores[source], self._stores[target]
+        cool = self._picture.flow(taker) + flow_of(region) <= self._hottest
+        return cool and gap > 1 / giver.leader_weight + 1 / taker.leader_weight
+
+
+def _too_hot(picture: Picture, rows: list[StoreRow]) -> float:
+    """What a store's leaders may serve before `hot` would take some away: up to there, or both would never end."""
+    served = sum(map(picture.flow, rows))
+    return picture.policy.hot_ratio * served / len(rows) if served else float("inf")
+
+
+def hot(picture: Picture) -> Iterator[Wish]:
+    """Off the store whose leaders serve the most, region by region, as long as it serves far more than the mean."""
+    while (wish := _next_hot(picture)) is not None:
+        yield wish
+
+
+def _next_hot(picture: Picture) -> Wish | None:
+    rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
+    if len(rows) < 2:
+        return None
+    source = max(rows, key=lambda row: (picture.flow(row), -row.id))
+    if picture.flow(source) <= _too_hot(picture, rows):
+        return None
+    for region_id in window(source.hot, picture.turn):
+        region = picture.free(region_id)
+        if region is None:
+            continue
+        flow = flow_of(region)
+        target = min(picture.heirs(region), key=lambda row: (picture.flow(row), row.id), default=None)
+        # A region hotter than the whole difference would only make another store hot.
+        if target is not None and picture.flow(target) + flow < picture.flow(source) - flow / 2:
+            many = f"store {source.id} serves {picture.flow(source):.3g}, store {target.id} {picture.flow(target):.3g}"
+            return Wish(HOT, transfer(region, target.id), Reason.BALANCE, many)
+    return None

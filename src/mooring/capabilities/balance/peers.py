@@ -1,0 +1,151 @@
+"""balance-region and replica: where the data lies.
+
+balance-region evens out how much each store holds, by weight, in MiB, since regions differ in size. replica repairs:
+peers leave stores that are Offline or Down, regions with too few get one, regions with too many lose one.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mooring.capabilities.balance.picture import (
+    Picture,
+    Wish,
+    add_peer,
+    emptiest,
+    fullest,
+    move_peer,
+    remove_peer,
+    transfer,
+)
+from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA
+from mooring.capabilities.balance.summary import LEAVING, StoreRow, voters, weight_of, window
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import Region
+from mooring.core.queue import RegionMove
+
+
+def balance_region(picture: Picture) -> Iterator[Wish]:
+    """From the fullest stores to the emptiest that may hold the region, followers only."""
+    rows = [row for row in picture.summary.stores.values() if row.up]
+    takers = (row for row in rows if row.takes_peers)
+    full, empty = fullest(iter(rows), picture.region_score), emptiest(takers, picture.region_score)
+    while (found := _next(picture, full, empty)) is not None:
+        move, source, target = found
+        much = f"{picture.region_score(source):.0f} MiB there, {picture.region_score(target):.0f} here"
+        yield Wish(BALANCE_REGION, move, Reason.BALANCE, f"peer from store {source.id} to {target.id}: {much}")
+
+
+def _next(
+    picture: Picture, full: list[StoreRow], empty: list[StoreRow]
+) -> tuple[RegionMove, StoreRow, StoreRow] | None:
+    targets = sorted(empty, key=lambda row: (picture.region_score(row), row.id))
+    least = picture.region_score(targets[0]) if targets else 0.0
+    slack = picture.policy.region_tolerance * picture.summary.mean_mib
+    for source in sorted(full, key=lambda row: (-picture.region_score(row), row.id)):
+        if picture.region_score(source) - least <= slack:
+            return None
+        for region_id in window(source.held, picture.turn):
+            region = picture.free(region_id)
+            if region is None or not _movable(region, source.id):
+                continue
+            for target in targets:
+                if not _worth_it(picture, source, target, weight_of(region), slack):
+                    break
+                if picture.fits(target.id, region, source.id):
+                    return move_peer(region, source.id, target.id), source, target
+    return None
+
+
+def _worth_it(picture: Picture, source: StoreRow, target: StoreRow, size: int, slack: float) -> bool:
+    """Afterwards the giver must still have no less than the taker: otherwise it would soon come back."""
+    gap = picture.region_score(source) - picture.region_score(target)
+    return gap > max(size / source.region_weight + size / target.region_weight, slack)
+
+
+def _movable(region: Region, store_id: int) -> bool:
+    """A voter that does not lead; a leader only where it is alone and cannot step aside first."""
+    if any(p.role != "Voter" for p in region.peers if p.store_id == store_id):
+        return False
+    return region.leader_store != store_id or len(region.peers) == 1
+
+
+# ── Repair ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replica(picture: Picture) -> Iterator[Wish]:
+    rows = [row for row in picture.summary.stores.values() if row.takes_peers]
+    targets = emptiest(iter(rows), picture.region_score)
+    for store_id in sorted(s for s, row in picture.summary.stores.items() if row.state in LEAVING and row.held):
+        for region_id in window(picture.summary.stores[store_id].held, picture.turn):
+            if (region := _led(picture, region_id)) is not None:
+                yield from _off(picture, region, store_id, targets)
+    for region_id in window(picture.summary.broken, picture.turn):
+        if (region := _led(picture, region_id)) is not None:
+            dead = [p.store_id for p in region.peers if p.id in region.down_peers]
+            yield from _off(picture, region, dead[0], targets) if dead else ()
+    yield from _uncounted(picture, targets)
+
+
+def _led(picture: Picture, region_id: int) -> Region | None:
+    """A region that can be changed: somebody leads it, and nobody moves it. Unlike others it may have dead peers."""
+    region = picture.summary.regions.get(region_id)
+    return None if region is None or region_id in picture.influence.busy or not region.leader_store else region
+
+
+def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow]) -> Iterator[Wish]:
+    """What takes this region's peer off a store that is going or gone."""
+    why = f"store {store_id} is {picture.summary.stores[store_id].state}"
+    if region.leader_store == store_id and len(region.peers) > 1:
+        for heir in picture.heirs(region)[:1]:
+            yield Wish(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
+        return
+    if len(voters(region)) > picture.summary.replicas:
+        yield Wish(REPLICA, remove_peer(region, store_id), Reason.REPAIR, f"{why}: one peer more than wanted")
+        return
+    stray = list(_stray(picture, region)) if len(region.peers) > picture.summary.replicas else []
+    target = _place(picture, region, store_id, targets)
+    if stray:
+        # First: with the dead voter gone instead, it would stand in for one and nobody would miss that.
+        yield stray[0]
+    elif target is not None:
+        yield Wish(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")
+
+
+def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Wish]:
+    summary, wanted = picture.summary, picture.summary.replicas
+    for count in sorted(summary.by_peers):
+        if count == wanted:
+            continue
+        for region_id in window(summary.by_peers[count], picture.turn):
+            region = picture.free(region_id)
+            if region is None or any(p.role in ("IncomingVoter", "DemotingVoter") for p in region.peers):
+                continue
+            if len(voters(region)) < wanted and count < wanted:
+                target = _place(picture, region, 0, targets)
+                if target is not None:
+                    why = f"{count} of {wanted} peers: one more on store {target}"
+                    yield Wish(REPLICA, add_peer(region, target), Reason.REPAIR, why)
+            elif len(voters(region)) > wanted:
+                extra = [summary.stores[s] for s in voters(region) if s != region.leader_store]
+                source = max(extra, key=lambda row: (picture.region_score(row), row.id))
+                why = f"{len(voters(region))} of {wanted} peers: one less on store {source.id}"
+                yield Wish(REPLICA, remove_peer(region, source.id), Reason.REPAIR, why)
+            elif count > wanted:
+                yield from _stray(picture, region)
+
+
+def _stray(picture: Picture, region: Region) -> Iterator[Wish]:
+    """A learner that an operator left behind when PD forgot it. Those of TiFlash are wanted where they are."""
+    for peer in region.peers:
+        if peer.role == "Learner" and not picture.summary.stores[peer.store_id].apart:
+            why = f"a learner was left behind on store {peer.store_id}"
+            yield Wish(REPLICA, remove_peer(region, peer.store_id), Reason.REPAIR, why)
+
+
+def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreRow]) -> int | None:
+    """The emptiest store of the least shared location."""
+    others = [p.store_id for p in region.peers if p.store_id != instead_of]
+    free = [row for row in targets if row.id not in others and row.id != instead_of]
+    best = min(
+        free, key=lambda row: (picture.summary.shared(row.id, others), picture.region_score(row), row.id), default=None
+    )
+    return None if best is None else best.id

@@ -1,0 +1,126 @@
+"""What every scheduler is given, and what it answers with.
+
+A scheduler is a generator: `for move in scheduler(picture)` yields one wish after another, the most useful first, and
+between two of them the caller adds the wish to the influence, so that the next one is chosen as if it had been granted.
+It knows nothing of limits: the queue lets pass what fits.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import nlargest, nsmallest
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.balance.influence import Influence
+from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.balance.summary import StoreRow, Summary, voters
+from mooring.core.model.operator import Step, StepKind
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import Region
+from mooring.core.queue import RegionMove
+
+#: How many of the fullest and of the emptiest stores one look weighs against each other.
+FULLEST: Final = 8
+EMPTIEST: Final = 32
+
+Score = Callable[[StoreRow], float]
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False):
+    """A move that a scheduler would like, with its reason in words."""
+
+    source: str
+    move: RegionMove
+    reason: Reason
+    detail: str
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A cluster as it is, as it will be once everything under way is done, and which part of it to look at now."""
+
+    summary: Summary
+    influence: Influence
+    #: Counts looks: each one begins its search somewhere else.
+    turn: int = 0
+
+    @property
+    def policy(self) -> BalancePolicy:
+        return self.summary.policy
+
+    def leader_score(self, row: StoreRow) -> float:
+        return (len(row.led) + self.influence.leaders.get(row.id, 0)) / row.leader_weight
+
+    def region_score(self, row: StoreRow) -> float:
+        return (row.size_mib + self.influence.size_mib.get(row.id, 0)) / row.region_weight
+
+    def flow(self, row: StoreRow) -> float:
+        return row.flow + self.influence.flow.get(row.id, 0)
+
+    def free(self, region_id: int) -> Region | None:
+        """The region, if it is known, well, led by somebody and nobody moves it."""
+        region = self.summary.regions.get(region_id)
+        if region is None or region_id in self.influence.busy or not region.leader_store:
+            return None
+        return None if region.pending_peers or region.down_peers else region
+
+    def fits(self, store_id: int, region: Region, instead_of: int) -> bool:
+        """May a replica go there, with the others no closer together than now?"""
+        others = [p.store_id for p in region.peers if p.store_id != instead_of]
+        if store_id == instead_of or store_id in others:
+            return False
+        return self.summary.shared(store_id, others) <= self.summary.shared(instead_of, others)
+
+    def heirs(self, region: Region) -> list[StoreRow]:
+        """Stores with a voter that could lead instead of the one that does, the least laden first."""
+        stores = self.summary.stores
+        rows = [stores[s] for s in voters(region) if s != region.leader_store and stores[s].takes_leaders]
+        return sorted(rows, key=lambda row: (self.leader_score(row), row.id))
+
+
+def fullest(rows: Iterator[StoreRow], score: Score, count: int = FULLEST) -> list[StoreRow]:
+    return [row for _, _, row in nlargest(count, ((score(r), -r.id, r) for r in rows), key=itemgetter(0, 1))]
+
+
+def emptiest(rows: Iterator[StoreRow], score: Score, count: int = EMPTIEST) -> list[StoreRow]:
+    return [row for _, _, row in nsmallest(count, ((score(r), r.id, r) for r in rows), key=itemgetter(0, 1))]
+
+
+# ── Moves ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def transfer(region: Region, to: int) -> RegionMove:
+    return _move(region, Step(StepKind.TRANSFER_LEADER, None, region.leader_store, to))
+
+
+def move_peer(region: Region, source: int, to: int) -> RegionMove:
+    """A replica from one store to another, which must not lead it, unless there is no other replica.
+
+    A leader that has to go steps aside first, by an operator of its own: in a combined one PD chooses who follows it,
+    and the cost would be charged to a store that may not be the one.
+    """
+    add, promote = Step(StepKind.ADD_LEARNER, to), Step(StepKind.PROMOTE_LEARNER, to)
+    remove = Step(StepKind.REMOVE_PEER, source)
+    if region.leader_store != source:
+        return _move(region, add, promote, remove)
+    return _move(region, add, promote, Step(StepKind.TRANSFER_LEADER, None, source, to), remove)
+
+
+def add_peer(region: Region, to: int) -> RegionMove:
+    return _move(region, Step(StepKind.ADD_LEARNER, to), Step(StepKind.PROMOTE_LEARNER, to))
+
+
+def remove_peer(region: Region, source: int) -> RegionMove:
+    return _move(region, Step(StepKind.REMOVE_PEER, source))
+
+
+def merge(region: Region, into: Region) -> RegionMove:
+    return msgspec.structs.replace(_move(region, Step(StepKind.MERGE_REGION)), regions=(region.id, into.id))
+
+
+def split(region: Region) -> RegionMove:
+    return _move(region, Step(StepKind.SPLIT_REGION))
+
+
+def _move(region: Region, *steps: Step) -> RegionMove:
+    return RegionMove((region.id,), steps, region.leader_store, tuple(p.store_id for p in region.peers))

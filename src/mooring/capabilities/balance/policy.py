@@ -1,0 +1,53 @@
+"""What an administrator may set about balancing. Sizes are MiB, times are seconds."""
+
+from typing import Final
+
+import msgspec
+
+from mooring.core.queue.config import REGION_SCHEDULERS
+
+BALANCE_LEADER, BALANCE_REGION, REPLICA, MERGE, SPLIT, HOT = REGION_SCHEDULERS
+#: Who looks first in one look: what is broken, then what is hot, then what is merely uneven.
+ORDER: Final = (REPLICA, HOT, BALANCE_LEADER, BALANCE_REGION, SPLIT, MERGE)
+
+
+class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: Which schedulers propose. Merge and split are left to PD's own checkers unless named: those cannot be paused
+    #: like a scheduler, and two that merge would undo each other.
+    sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION, REPLICA, HOT)
+    #: Peers per region; 0: as most regions have now, so that a wrong number here can never remove a peer.
+    replicas: int = 0
+    #: Repairs wait before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.
+    repairs_first: bool = True
+    #: Two stores within this many leaders of each other are balanced.
+    leader_tolerance: float = 3.0
+    #: The same for regions, in mean region sizes.
+    region_tolerance: float = 3.0
+    #: A region is merged below, and split above.
+    merge_below_mib: int = 20
+    split_above_mib: int = 288
+    #: A store is hot when its leaders serve this many times the mean, and a region worth moving serves so much.
+    hot_ratio: float = 1.5
+    hot_region_bytes: int = 1 << 20
+    #: Stores send a heartbeat every 10 s, and PD waits for two. One this much later than another store's gets nothing.
+    silent_after_s: float = 15.0
+    #: Labels that keep replicas apart, the widest first: no move makes two replicas share more of them than before.
+    location_labels: tuple[str, ...] = ("zone", "rack", "host")
+    #: PD's own schedulers are paused for so long at a time (60 at most), and again before that is over.
+    pause_s: int = 60
+    renew_s: float = 20.0
+    #: The whole list of regions is read so often, and when PD's counts say that ours are wrong, at most this often.
+    regions_every_s: float = 60.0
+    regions_at_most_every_s: float = 5.0
+    #: PD is looked at so often while operators run, and while none does.
+    recheck_s: float = 1.0
+    idle_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.sources) - set(REGION_SCHEDULERS))
+        if unknown:
+            raise ValueError(f"sources names {', '.join(unknown)}: known are {', '.join(REGION_SCHEDULERS)}")
+        if not 1 <= self.pause_s <= 60:
+            raise ValueError("pause_s must be 1 to 60: PD must resume by itself soon after we are gone")
+        if not 0 < self.renew_s < self.pause_s:
+            raise ValueError("renew_s must be less than pause_s, or PD wakes up between two pauses")

@@ -1,0 +1,70 @@
+"""All schedulers by name, and one look of several of them: each sees what the ones before it have just wished for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.balance import leaders, peers, shape
+from mooring.capabilities.balance.picture import Picture, Wish
+from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
+from mooring.core.model.operator import Operator
+from mooring.core.queue import Settings, region_operator
+
+Scheduler = Callable[[Picture], Iterator[Wish]]
+
+SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
+    {
+        BALANCE_LEADER: leaders.balance_leader,
+        BALANCE_REGION: peers.balance_region,
+        REPLICA: peers.replica,
+        MERGE: shape.merge,
+        SPLIT: shape.split,
+        HOT: leaders.hot,
+    }
+)
+
+
+def look(picture: Picture, source: str, room: int) -> Iterator[Wish]:
+    """At most `room` wishes of one scheduler. Each is added to the influence before the next is chosen."""
+    for wish in islice(_free(picture, source), room):
+        picture.influence.add(wish.move.regions, wish.move.steps)
+        yield wish
+
+
+def _free(picture: Picture, source: str) -> Iterator[Wish]:
+    """A scheduler that walks a list may come to a region that its own last wish has just taken."""
+    for wish in SCHEDULERS[source](picture):
+        if picture.influence.busy.isdisjoint(wish.move.regions):
+            yield wish
+
+
+def look_at_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
+    """Every scheduler that has room, in the order of urgency."""
+    for source in ORDER:
+        if rooms.get(source, 0) > 0:
+            yield from look(picture, source, rooms[source])
+
+
+#: A repair's place in the line: before what has no deadline, behind a spot node's notice.
+REPAIR_WITHIN_S: Final = 3600.0
+
+
+def operator_of(
+    wish: Wish, settings: Settings, cluster: str = "", id_: str = "", *, repair_at: float | None = None
+) -> Operator:
+    """The wish, priced by its steps. `repair_at`: repairs go first, and this is when it was wished for."""
+    operator = region_operator(
+        id=id_,
+        source=wish.source,
+        move=wish.move,
+        settings=settings,
+        cluster=cluster,
+        reason=wish.reason,
+        detail=wish.detail,
+    )
+    if repair_at is None or wish.source != REPLICA:
+        return operator
+    return msgspec.structs.replace(operator, deadline=repair_at + REPAIR_WITHIN_S)

@@ -1,0 +1,256 @@
+"""One TiKV cluster in figures, kept region by region: what schedulers look at instead of scanning.
+
+A change of one region costs what that region has peers; a look costs what there are stores. Nothing here walks the
+regions: stores know the few regions each scheduler could want of them, and odd regions (too few peers, too small, too
+large) stand in sets of their own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.core.model.cluster import NO_LABELS
+from mooring.core.model.tidb import Region, Store
+
+#: States in which a store's regions have to go elsewhere.
+LEAVING: Final = frozenset({"Offline", "Down"})
+#: Two readings of one heartbeat may differ by the rounding of a clock.
+SAME_BEAT_S: Final = 0.01
+#: How many regions of one store are looked at before the next store is tried.
+WINDOW: Final = 96
+
+
+class StoreRow:
+    """A store and what is on it."""
+
+    __slots__ = (
+        "apart", "bereft", "flow", "heard", "held", "hot", "id", "labels", "leader_weight", "led", "led_then",
+        "refuses", "region_weight", "silent", "size_mib", "state",
+    )  # fmt: skip
+
+    def __init__(self, store_id: int) -> None:
+        self.id = store_id
+        self.state = "Up"
+        self.labels: Mapping[str, str] = NO_LABELS
+        self.leader_weight = self.region_weight = 1.0
+        #: Its leaders are being taken off: it gets none.
+        self.refuses = False
+        #: Not for balancing (TiFlash).
+        self.apart = False
+        #: When PD last heard of it, and the most it led since then, as PD counts.
+        self.heard: float | None = None
+        self.led_then = 0
+        #: Late with its heartbeat; or not heard of since it lost leaders, which is how a death looks at first.
+        self.silent = self.bereft = False
+        self.held: dict[int, None] = {}
+        self.led: dict[int, None] = {}
+        self.hot: dict[int, None] = {}
+        self.size_mib = 0
+        #: Bytes read and written through the leaders here.
+        self.flow = 0
+
+    @property
+    def up(self) -> bool:
+        return self.state == "Up" and not self.apart
+
+    @property
+    def takes_peers(self) -> bool:
+        return self.up and not self.silent
+
+    @property
+    def gives_leaders(self) -> bool:
+        return self.up and not self.refuses
+
+    @property
+    def takes_leaders(self) -> bool:
+        return self.gives_leaders and not self.silent and not self.bereft
+
+
+class Summary:
+    def __init__(self, policy: BalancePolicy) -> None:
+        self.policy = policy
+        self.stores: dict[int, StoreRow] = {}
+        self.regions: dict[int, Region] = {}
+        #: Regions by how many peers they have: the fullest of these is what a region should have.
+        self.by_peers: dict[int, dict[int, None]] = {}
+        self.small: dict[int, None] = {}
+        self.large: dict[int, None] = {}
+        #: With a peer that its leader does not reach.
+        self.broken: dict[int, None] = {}
+        self.leaderless = 0
+        self.size_mib = 0
+        self._starts: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_stores(self, stores: Iterable[Store], evicting: Iterable[int] = ()) -> None:
+        """What PD says of its stores now. One that is no longer listed keeps its regions until they are seen gone."""
+        listed, refusing = {s.id: s for s in stores}, set(evicting)
+        # PD's clock need not be ours: how late one is, its neighbours tell.
+        newest = max((s.last_heartbeat_at or 0.0 for s in listed.values()), default=0.0)
+        for store in listed.values():
+            row = self._row(store.id)
+            row.state, row.labels = store.state, store.labels
+            row.leader_weight, row.region_weight = max(store.leader_weight, 0.01), max(store.region_weight, 0.01)
+            row.refuses = store.id in refusing
+            row.apart = store.labels.get("engine", "").startswith("tiflash")
+            self._listen(row, store, newest)
+        for store_id in [s for s in self.stores if s not in listed]:
+            self.stores[store_id].state = "Tombstone"
+            if not self.stores[store_id].held:
+                del self.stores[store_id]
+
+    def _listen(self, row: StoreRow, store: Store, newest: float) -> None:
+        """Whether it surely lives. PD says Disconnected only after two heartbeats are missing; its leaders are elected
+        elsewhere long before, and a store that leads nothing any more is where leaders would be sent to first."""
+        heard = store.last_heartbeat_at
+        if heard is None:
+            return
+        if row.heard is None or heard > row.heard + SAME_BEAT_S:
+            row.heard, row.led_then = heard, store.leader_count
+        row.led_then = max(row.led_then, store.leader_count)
+        row.silent = newest - heard > self.policy.silent_after_s
+        row.bereft = row.led_then - store.leader_count > self.policy.leader_tolerance
+
+    def put(self, region: Region) -> None:
+        known = self.regions.get(region.id)
+        if known == region:
+            return
+        if known is not None:
+            self._take_out(known)
+        self._put_in(region)
+
+    def drop(self, region_id: int) -> None:
+        known = self.regions.get(region_id)
+        if known is not None:
+            self._take_out(known)
+
+    def _row(self, store_id: int) -> StoreRow:
+        row = self.stores.get(store_id)
+        if row is None:
+            row = self.stores[store_id] = StoreRow(store_id)
+        return row
+
+    def _put_in(self, region: Region) -> None:
+        key, size = region.id, weight_of(region)
+        self.regions[key] = region
+        self._starts[region.start_key] = self._ends[region.end_key] = key
+        self.size_mib += size
+        self.by_peers.setdefault(len(region.peers), {})[key] = None
+        for peer in region.peers:
+            row = self._row(peer.store_id)
+            row.held[key] = None
+            row.size_mib += size
+        if region.leader_store:
+            row, flow = self._row(region.leader_store), flow_of(region)
+            row.led[key] = None
+            row.flow += flow
+            if flow >= self.policy.hot_region_bytes:
+                row.hot[key] = None
+        else:
+            self.leaderless += 1
+        if region.size_mib < self.policy.merge_below_mib:
+            self.small[key] = None
+        if region.size_mib > self.policy.split_above_mib:
+            self.large[key] = None
+        if region.down_peers:
+            self.broken[key] = None
+
+    def _take_out(self, region: Region) -> None:
+        key, size = region.id, weight_of(region)
+        del self.regions[key]
+        # A neighbour that took this range over may stand there already.
+        if self._starts.get(region.start_key) == key:
+            del self._starts[region.start_key]
+        if self._ends.get(region.end_key) == key:
+            del self._ends[region.end_key]
+        self.size_mib -= size
+        self.by_peers[len(region.peers)].pop(key, None)
+        for peer in region.peers:
+            row = self.stores[peer.store_id]
+            row.held.pop(key, None)
+            row.size_mib -= size
+        if region.leader_store:
+            row = self.stores[region.leader_store]
+            row.led.pop(key, None)
+            row.hot.pop(key, None)
+            row.flow -= flow_of(region)
+        else:
+            self.leaderless -= 1
+        for odd in (self.small, self.large, self.broken):
+            odd.pop(key, None)
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def replicas(self) -> int:
+        """How many peers a region should have."""
+        if self.policy.replicas:
+            return self.policy.replicas
+        return max(self.by_peers, key=lambda count: (len(self.by_peers[count]), count), default=0)
+
+    @property
+    def mean_mib(self) -> float:
+        return self.size_mib / len(self.regions) if self.regions else 0.0
+
+    def neighbours(self, region: Region) -> tuple[Region, ...]:
+        """The regions right before and after it."""
+        left = self._ends.get(region.start_key) if region.start_key else None
+        right = self._starts.get(region.end_key) if region.end_key else None
+        return tuple(self.regions[n] for n in (left, right) if n is not None and n != region.id)
+
+    def shared(self, store_id: int, others: Iterable[int]) -> int:
+        """The most location labels that this store has in common with one of the others, the widest first."""
+        labels = self.stores[store_id].labels
+        if not labels:
+            return 0
+        most = 0
+        for other in others:
+            theirs, same = self.stores[other].labels, 0
+            for name in self.policy.location_labels:
+                if name in labels and labels[name] == theirs.get(name):
+                    same += 1
+                elif name in labels or name in theirs:
+                    break
+            most = max(most, same)
+        return most
+
+    def check(self) -> list[str]:
+        """Every figure compared with one built anew from the regions; what differs, in words. Walks everything."""
+        anew = Summary(self.policy)
+        for region in self.regions.values():
+            anew.put(region)
+        names = ("size_mib", "leaderless", "small", "large", "broken", "_starts", "_ends")
+        wrong = [name for name in names if getattr(self, name) != getattr(anew, name)]
+        mine = {count: held for count, held in self.by_peers.items() if held}
+        wrong += ["by_peers"] if mine != anew.by_peers else []
+        for store_id, row in self.stores.items():
+            other = anew.stores.get(store_id, StoreRow(store_id))
+            figures = ("held", "led", "hot", "size_mib", "flow")
+            wrong += [f"store {store_id} {name}" for name in figures if getattr(row, name) != getattr(other, name)]
+        return wrong
+
+
+def weight_of(region: Region) -> int:
+    """An empty region still has a raft group to move."""
+    return max(1, region.size_mib)
+
+
+def flow_of(region: Region) -> int:
+    return region.written_bytes + region.read_bytes
+
+
+def window(keys: Mapping[int, None], turn: int, limit: int = WINDOW) -> Iterator[int]:
+    """Some of these, another part at each turn: what is in nobody's way today must not hide the rest for ever."""
+    count = len(keys)
+    if count <= limit:
+        yield from keys
+        return
+    start = turn * limit % count
+    yield from islice(chain(islice(keys, start, None), islice(keys, start)), limit)
+
+
+def voters(region: Region) -> Sequence[int]:
+    return [p.store_id for p in region.peers if p.role == "Voter"]

@@ -1,0 +1,50 @@
+"""What fleet knows of a machine or its node, for `why`: its seat, why it was chosen, and what would change that."""
+
+from collections.abc import Iterator
+
+from mooring.capabilities.fleet.live import retire
+from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.planner.current import Member
+from mooring.core.model.cluster import Node
+from mooring.core.model.decision import Line
+from mooring.core.model.machine import Machine, MachineState
+
+
+def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger, node: Node | None) -> Iterator[Line]:
+    if member is None:
+        if machine is not None and not machine.address:
+            yield Line("now", "left out: it has no IPv4 address")
+        elif machine is not None:
+            spare = "spare" if machine.state is MachineState.HEALTHY else f"not to be chosen: {machine.state.value}"
+            yield Line("now", f"in no cluster (revision {ledger.revision}); {spare}")
+        return
+    yield Line("now", f"{_seat(member)} in the stored cluster, revision {ledger.revision}")
+    chosen = next(_said(ledger, member.address), None)
+    if chosen is not None:
+        yield Line("why there", chosen)
+    if machine is None:
+        held = member.address in ledger.held
+        yield Line("now", "not in the registry any more" + ("; its removal is held" if held else ""))
+        if held:
+            yield Line("to change", f"confirm with mooring fleet confirm-removal {member.address}")
+    mark = retire.retiring_mark(node) if node is not None else None
+    if mark is not None and mark.step == retire.HELD:
+        yield Line("now", f"given up for now: {mark.detail}; tried again later")
+
+
+def _seat(member: Member) -> str:
+    if member.control_plane:
+        return "control plane"
+    if member.leaving:
+        return "worker on its way out"
+    return f"worker, tainted {member.state_taint[0]}" if member.state_taint else "worker"
+
+
+def _said(ledger: Ledger, address: str) -> Iterator[str]:
+    """What was said of it when its seat last changed, the newest first."""
+    for entry in reversed(ledger.history):
+        for change in entry.changes:
+            verb, _, rest = change.partition(" ")
+            where, _, why = rest.partition(": ")
+            if where == address:
+                yield f"revision {entry.revision}, {verb}: {why}"

@@ -1,0 +1,133 @@
+"""The stored cluster: decisions with their revision, what the last change still waits for, and a short history.
+
+One ConfigMap, written by compare-and-swap: a write that another has overtaken is refused by the API server, and the
+pass is made anew from what is there then. The number of the revision rises by one with each write.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.fleet.live.store import Decisions, InvalidDecisions, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.planner.current import Member
+from mooring.capabilities.fleet.planner.plan import Change
+from mooring.core.model.cluster import ConfigMap, Key
+from mooring.core.model.instructions import Create, Instruction, Patch
+from mooring.core.model.kinds import Kind
+
+NAME: Final = "mooring-fleet-cluster"
+DECISIONS: Final = "decisions"
+REVISION: Final = "revision"
+PENDING: Final = "pending.json"
+HISTORY: Final = "history.json"
+#: Vanished workers whose removal waits for a word.
+HELD: Final = "held.json"
+#: Changes told per revision; the rest is counted.
+_TOLD: Final = 8
+
+
+class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the last change added and took away, and when: it has settled once they are Ready, and gone."""
+
+    at: float = 0.0
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    revision: int
+    at: float
+    action: str
+    control_planes: int
+    workers: int
+    changes: tuple[str, ...] = ()
+    more: int = 0
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    decisions: Decisions
+    revision: int = 0
+    pending: Pending = Pending()
+    history: tuple[Entry, ...] = ()
+    held: frozenset[str] = frozenset()
+    #: Of the ConfigMap; None: there is none yet.
+    object: ConfigMap | None = None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.decisions.members
+
+    def find(self, address: str) -> Member | None:
+        return next((m for m in self.members if m.address == address), None)
+
+
+EMPTY: Final = Ledger(Decisions("", ()))
+
+
+def read_ledger(found: ConfigMap | None) -> Ledger | str:
+    """The ledger, or what is wrong with it: then nothing is touched."""
+    if found is None:
+        return EMPTY
+    data = found.data
+    try:
+        decisions = decode_decisions(data[DECISIONS].encode()) if data.get(DECISIONS) else Decisions("", ())
+        pending = msgspec.json.decode(data.get(PENDING) or "{}", type=Pending)
+        history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[Entry, ...])
+        revision = int(data.get(REVISION) or 0)
+        held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
+    except (InvalidDecisions, ValueError, RecursionError) as error:
+        return f"ConfigMap {found.key}: {error}"
+    return Ledger(decisions, revision, pending, history, held, found)
+
+
+def next_data(
+    old: Ledger, new: Decisions, action: str, changes: Iterable[Change], now: float, *, keep: int
+) -> dict[str, str]:
+    """The ConfigMap's data after this change."""
+    before, after = {m.address for m in old.members}, {m.address for m in new.members}
+    told = [f"{c.change.value} {c.address}: {c.why}" for c in changes]
+    planes = sum(m.control_plane for m in new.members)
+    entry = Entry(
+        old.revision + 1,
+        now,
+        action,
+        planes,
+        len(new.members) - planes,
+        tuple(t[:200] for t in told[:_TOLD]),
+        max(0, len(told) - _TOLD),
+    )
+    moved = after != before
+    pending = Pending(now, tuple(sorted(after - before)), tuple(sorted(before - after))) if moved else old.pending
+    return {
+        DECISIONS: encode_decisions(new).decode(),
+        REVISION: str(entry.revision),
+        PENDING: msgspec.json.encode(pending).decode(),
+        HISTORY: msgspec.json.encode((*old.history, entry)[-keep:]).decode(),
+    }
+
+
+def write_ledger(namespace: str, old: Ledger, data: Mapping[str, str], why: str) -> Instruction:
+    if old.object is None:
+        return Create(kind=Kind.CONFIG_MAP, object=new_object(namespace, data), why=why)
+    return Patch(
+        kind=Kind.CONFIG_MAP,
+        key=old.object.key,
+        uid=old.object.uid,
+        resource_version=old.object.resource_version,
+        patch={"data": dict(data)},
+        why=why,
+    )
+
+
+def new_object(namespace: str, data: Mapping[str, str], name: str = NAME) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app.kubernetes.io/managed-by": "mooring"}},
+        "data": dict(data),
+    }
+
+
+def key(namespace: str) -> Key:
+    return Key(namespace, NAME)

@@ -1,0 +1,140 @@
+"""Labels, annotations and taints of the design on a live Node: ours only, everybody else's stay.
+
+Ours are the keys of the design's tables, and what the template itself brought, which is written down on the node
+(`mooring.dev/fleet`) so that it can be taken away again. `NoExecute` cuts pods off: the state taint is set only once it
+is stored (the retire operator has released it), and one that a template brings waits until every pod tolerates it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mooring.capabilities.fleet.planner import keys
+from mooring.core.model.cluster import Node, Pod, Taint
+from mooring.core.model.decision import Verdict
+from mooring.core.model.instructions import EditTaints, Instruction, Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
+
+APPLIED: Final = "mooring.dev/fleet"
+_NO_EXECUTE: Final = "NoExecute"
+_OUR_LABELS: Final = frozenset(
+    {
+        keys.RACK,
+        keys.INDEX_IN_RACK,
+        keys.ROLE,
+        keys.WEIGHT,
+        keys.REGISTER_MONTH,
+        keys.RETIRE_MONTH,
+        keys.MASTER_ROLE,
+        keys.CONTROL_PLANE_ROLE,
+    }
+)
+_OUR_ANNOTATIONS: Final = frozenset({keys.SERIAL, keys.REGISTER_DATE, keys.RETIRE_DATE})
+
+
+class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the template brought to this node, beyond the design's own keys."""
+
+    labels: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = {}
+    #: "key:effect"
+    taints: tuple[str, ...] = ()
+
+
+def applied_to(node: Node) -> Applied:
+    try:
+        return msgspec.json.decode(node.annotations.get(APPLIED) or "{}", type=Applied)
+    except (msgspec.DecodeError, RecursionError):
+        return Applied()
+
+
+def bring_up_to_date(
+    node: Node, wanted: Mapping[str, Any], pods: Iterable[Pod]
+) -> tuple[Instruction | None, Verdict | None]:
+    """The next write that brings this Node nearer to how cluster.yml has it; one at a time. And what is held back."""
+    labels: Mapping[str, str] = wanted["labels"]
+    annotations: Mapping[str, str] = wanted["annotations"]
+    before = applied_to(node)
+    taints = tuple(Taint(t["key"], t["effect"], t.get("value") or "") for t in wanted["taints"])
+    own_taints = tuple(t for t in taints if t.key != keys.STATE_TAINT)
+    after = Applied(
+        tuple(sorted(k for k in labels if not _our_label(k))),
+        {k: v for k, v in sorted(annotations.items()) if k not in _OUR_ANNOTATIONS},
+        tuple(f"{t.key}:{t.effect}" for t in own_taints),
+    )
+    change = _metadata(node, labels, annotations, before, after)
+    if change:
+        why = "writes the machine's labels and annotations"
+        return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch={"metadata": change}, why=why), None
+    return _taints(node, taints, before, tuple(pods))
+
+
+def _our_label(key: str) -> bool:
+    return key in _OUR_LABELS or key.startswith(keys.SABAKAN_PREFIX)
+
+
+def _metadata(
+    node: Node, labels: Mapping[str, str], annotations: Mapping[str, str], before: Applied, after: Applied
+) -> dict[str, Any]:
+    put: dict[str, str | None] = {k: v for k, v in labels.items() if node.labels.get(k) != v}
+    put |= {k: None for k in node.labels if k not in labels and (_our_label(k) or k in before.labels)}
+    note: dict[str, str | None] = {
+        k: annotations[k] for k in _OUR_ANNOTATIONS if k in annotations and node.annotations.get(k) != annotations[k]
+    }
+    # Annotations of other kinds are not in our picture of the node: what we wrote last stands for what is there.
+    note |= {k: v for k, v in after.annotations.items() if before.annotations.get(k) != v}
+    note |= {k: None for k in before.annotations if k not in after.annotations}
+    # Taints that are to go are forgotten only once they are gone.
+    known = tuple(dict.fromkeys((*after.taints, *(t for t in before.taints if _carried(node, t)))))
+    record = msgspec.structs.replace(after, taints=known)
+    if record != before:
+        note[APPLIED] = msgspec.json.encode(record).decode() if record != Applied() else None
+    change: dict[str, Any] = {}
+    if put:
+        change["labels"] = put
+    if note:
+        change["annotations"] = note
+    return change
+
+
+def _carried(node: Node, taint: str) -> bool:
+    return any(f"{t.key}:{t.effect}" == taint for t in node.taints)
+
+
+def _taints(
+    node: Node, wanted: tuple[Taint, ...], before: Applied, pods: tuple[Pod, ...]
+) -> tuple[Instruction | None, Verdict | None]:
+    have = set(node.taints)
+    missing = [t for t in wanted if t not in have]
+    # Of the template: set when nobody on the node would be cut off. Of the state: its release is that it is stored.
+    cut = {t: _cut_off(t, pods) for t in missing if t.effect == _NO_EXECUTE and t.key != keys.STATE_TAINT}
+    add = tuple(t for t in missing if not cut.get(t))
+    places = {(t.key, t.effect) for t in wanted}
+    remove = tuple(
+        t
+        for t in node.taints
+        if (t.key, t.effect) not in places and (t.key == keys.STATE_TAINT or f"{t.key}:{t.effect}" in before.taints)
+    )
+    held = next(((t, names) for t, names in cut.items() if names), None)
+    verdict = None
+    if held is not None:
+        taint, names = held
+        verdict = Verdict(
+            State.HELD,
+            Reason.NO_EXECUTE,
+            f"{node.name}: the template's taint {taint.key}:NoExecute would cut off {', '.join(names[:5])}",
+            f"drain {node.name}, or let its pods tolerate the taint",
+        )
+    if not add and not remove:
+        return None, verdict
+    return EditTaints(node=node.name, uid=node.uid, add=add, remove=remove, why="writes the machine's taints"), verdict
+
+
+def _cut_off(taint: Taint, pods: tuple[Pod, ...]) -> list[str]:
+    return sorted(
+        p.name
+        for p in pods
+        if p.active and not p.is_mirror and not any(t.tolerates(taint) for t in p.shape.tolerations)
+    )

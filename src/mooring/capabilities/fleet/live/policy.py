@@ -1,0 +1,38 @@
+"""What an administrator may set about fleet in the configuration file. Numbers are seconds.
+
+What changes from day to day (template, constraints, variables, URL) is not here but in a ConfigMap: see `settings`.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mooring.capabilities.fleet.planner.plan import WhenShort
+
+#: What is waited for again and again: less would be a tight circle.
+_Pause = Annotated[float, Meta(ge=0.1, le=1e9)]
+_Wait = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: How often the registry is asked (the design's minute).
+    query_s: _Pause = 60.0
+    #: How long a worker stays RETIRED before it leaves the cluster.
+    wait_retired_s: _Wait = 300.0
+    when_short: WhenShort = WhenShort.FAIL
+    #: `gentle`: empty the node, then NoExecute; when `retire-timeout-s` is over, NoExecute all the same.
+    #: `hold`: when it is over, give the place up, keep the cordon, try again later. `immediate`: NoExecute first.
+    retire: Literal["gentle", "hold", "immediate"] = "gentle"
+    retire_timeout_s: _Wait = 3600.0
+    #: `hold`: how long until the next try; doubled each time, at most a day.
+    retire_hold_s: _Pause = 600.0
+    #: How often a node that is being emptied is looked at when nothing else happens.
+    recheck_s: _Pause = 5.0
+    #: A change that has not settled by then no longer holds up the next one.
+    settle_timeout_s: _Wait = 1800.0
+    #: Evict what a drain would ask for by name: pods whose emptyDir data is lost, pods that nobody recreates.
+    evict_empty_dir: bool = False
+    evict_bare_pods: bool = False
+    #: Revisions remembered.
+    history: Annotated[int, Meta(ge=1, le=500)] = 50

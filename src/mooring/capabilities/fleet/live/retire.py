@@ -1,0 +1,274 @@
+"""Retiring a machine: cordon, leaders handed over and pods moved, *then* NoExecute (O2).
+
+    Cordon ──► EmptyNode ──► Taint ──► ended                        marks on the Node, written first
+      │            │           │
+      │            │           ├─ emptied: mark says so ──► stored in the cluster ──► tainted, mark gone
+      │            │           └─ the cordon stays, with `mooring.dev/cordoned-by`
+      │            ├─ time is over: as if emptied, with an Event that names what it breaks
+      │            └─ `hold`: place given up, cordon kept, tried again later
+      └────────────┴─ healthy again · switched off: wishes and marks taken back, our cordon lifted
+                   └─ machine or node vanished: ended, visibly
+
+Everything is read from the node, its pods and the stored cluster: whoever comes after a crash goes on from there.
+"""
+
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.fleet.live import emptying
+from mooring.capabilities.fleet.live.emptying import Way, clear_leaving, leaving_mark, mark_leaving, way_of
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.live.release import FLEET_TARGET, RETIRE_MACHINE, SOURCE
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.fleet.planner.current import Member
+from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.core.model.cluster import Node, Taint
+from mooring.core.model.decision import Course, End, Resumed, Running, Verdict
+from mooring.core.model.instructions import EditTaints, Instruction, Patch, Tell
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.model.marks import CORDONED_BY, RETIRING, Mark, read_mark, write_mark
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.world.read import WorldRead
+
+STEPS: Final = (Step(StepKind.CORDON), Step(StepKind.EMPTY_NODE), Step(StepKind.TAINT))
+CORDON, EMPTY, TAINT = range(3)
+EMPTYING: Final = "emptying"
+EMPTIED: Final = "emptied"
+HELD: Final = "held"
+_DAY_S: Final = 86_400.0
+#: From here on the wait is a day in any case.
+_DOUBLINGS: Final = 32
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What a retire operator sees."""
+
+    running: Running
+    node: Node | None
+    #: None: the registry lists it no more.
+    machine: Machine | None
+    #: Its place in the stored cluster; None: it has none (any more).
+    member: Member | None
+    #: Whether the registry has answered since we lead, so that its absence there means something.
+    registry_seen: bool
+    #: Why fleet does nothing any more (switched off); "" while it does.
+    off: str
+    #: The write that stores the cluster with this node released; None: nothing is to be stored.
+    store: Instruction | None
+    now: float
+
+
+def retire_operator(serial: str, address: str, node: str, detail: str, id_: str = "") -> Operator:
+    subject = f"machine/{serial}"
+    return Operator(
+        id=id_,
+        source=SOURCE,
+        kind=RETIRE_MACHINE,
+        subject=subject,
+        claims=(subject,),
+        steps=STEPS,
+        phases=({FLEET_TARGET: 1},),
+        reason=Reason.RETIRING,
+        detail=detail,
+        args={"node": node, "serial": serial, "address": address},
+    )
+
+
+def retiring_mark(node: Node) -> Mark | None:
+    mark = read_mark(node.annotations[RETIRING]) if RETIRING in node.annotations else None
+    return mark if mark is not None and mark.source == SOURCE else None
+
+
+def cordon_mark(node: Node) -> Mark | None:
+    mark = read_mark(node.annotations[CORDONED_BY]) if CORDONED_BY in node.annotations else None
+    return mark if mark is not None and mark.source == SOURCE else None
+
+
+def resumed(node: Node, mark: Mark) -> Resumed:
+    operator = retire_operator(mark.machine, mark.node, node.name, mark.detail, mark.operator)
+    return Resumed(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
+
+
+def may_try(node: Node, policy: FleetPolicy) -> float:
+    """When a machine that was given up on may be tried again; 0: at once."""
+    mark = retiring_mark(node)
+    if mark is None or mark.step != HELD:
+        return 0.0
+    doubled: int = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
+    return mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
+
+
+def _tries(mark: Mark) -> int:
+    """How often it was given up on. Anybody may edit a mark: what is no number counts as none."""
+    return int(mark.value) if mark.value.isdecimal() and len(mark.value) < 6 else 0
+
+
+def still_wanted(member: Member | None, machine: Machine) -> bool:
+    if member is None or member.control_plane:
+        return False
+    return member.leaving or wanted_state_taint(machine.state) is not None
+
+
+def steer_retire(scene: Scene, world: WorldRead, policy: FleetPolicy) -> Course:
+    running, node = scene.running, scene.node
+    again = scene.now + policy.recheck_s
+    if node is None:
+        return _end(running, Reason.NODE_GONE, f"node {running.operator.args['node']} is gone")
+    if scene.off:
+        return _undo(scene, node, world, Reason.FEATURE_OFF, scene.off, uncordon=True)
+    if not scene.registry_seen:
+        waits = Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, "the machine registry has not answered yet")
+        return Course(step=running.step, waits=waits, again_at=again)
+    if scene.machine is None:
+        detail = f"machine {running.operator.args['serial']} is not in the registry any more"
+        return _undo(scene, node, world, Reason.SUBJECT_GONE, detail, uncordon=False)
+    mark = retiring_mark(node)
+    emptied = mark is not None and mark.step == EMPTIED
+    tainted = scene.member is not None and scene.member.state_taint is not None
+    if mark is None and (tainted or (running.step == TAINT and scene.member is None)):
+        return _end(running, Reason.DONE, f"{node.name} is empty" + (" and tainted" if tainted else ""))
+    if not still_wanted(scene.member, scene.machine) and not (emptied and scene.member is None):
+        if scene.member is None:
+            return _undo(scene, node, world, Reason.WITHDRAWN, "it is in the cluster no more", uncordon=False)
+        detail = f"machine {scene.machine.serial} is {scene.machine.state.value} again"
+        return _undo(scene, node, world, Reason.WITHDRAWN, detail, uncordon=True)
+    if mark is None or (mark.step == HELD and mark.operator != running.operator.id):
+        return Course(step=CORDON, instructions=(_cordon(scene, node, mark),))
+    if mark.step == HELD:
+        return _end(running, Reason.TIMEOUT, f"given up for now: {mark.detail}")
+    if emptied:
+        return _taint(scene, node, mark)
+    return _empty(scene, node, world, policy, mark)
+
+
+def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
+    operator = scene.running.operator
+    mark = Mark(
+        operator=operator.id,
+        source=SOURCE,
+        reason=Reason.RETIRING,
+        step=EMPTYING,
+        since=scene.now,
+        detail=operator.detail,
+        node=operator.args["address"],
+        machine=operator.args["serial"],
+        value=held.value if held is not None else "",
+    )
+    annotations = {RETIRING: write_mark(mark)}
+    if CORDONED_BY not in node.annotations:
+        before = {"unschedulable": "true" if node.unschedulable else "false"}
+        annotations[CORDONED_BY] = write_mark(msgspec.structs.replace(mark, step="cordoned", before=before))
+    return Patch(
+        kind=Kind.NODE,
+        key=node.key,
+        uid=node.uid,
+        resource_version=node.resource_version,
+        patch={"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}},
+        why=f"cordons {node.name}: {operator.detail}",
+    )
+
+
+def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> Course:
+    running = scene.running
+    state = emptying.emptiness(node.name, world, policy)
+    if not state.left or policy.retire == "immediate":
+        return Course(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
+    again = min(scene.now + policy.recheck_s, mark.since + policy.retire_timeout_s)
+    if scene.now - mark.since >= policy.retire_timeout_s:
+        return _time_is_over(scene, node, world, policy, mark, state)
+    detail = running.operator.detail
+    asked = tuple(
+        mark_leaving(p, running.operator.id, detail, scene.now)
+        for p in state.left
+        if way_of(p) is Way.HANDED_OVER and not p.terminating and leaving_mark(p) is None
+    )
+    waits = None
+    if state.held:
+        waits = msgspec.structs.replace(state.held[0], detail="; ".join(h.detail for h in state.held[:3]))
+    return Course(
+        step=EMPTY, instructions=asked, progress=state.words, waits=waits, again_at=max(again, scene.now + 0.5)
+    )
+
+
+def _time_is_over(
+    scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark, state: emptying.Emptiness
+) -> Course:
+    minutes = int(policy.retire_timeout_s // 60)
+    if policy.retire == "hold":
+        taken_back = _take_back_wishes(node, world)
+        if taken_back:
+            return Course(step=EMPTY, instructions=taken_back, progress="gives its place up")
+        held = msgspec.structs.replace(
+            mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=state.words
+        )
+        return Course(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
+    names = ", ".join(str(p.key) for p in state.left[:10])
+    told = Tell(
+        kind=Kind.NODE,
+        key=node.key,
+        uid=node.uid,
+        reason=Reason.TIMEOUT,
+        message=f"not empty after {minutes} min; NoExecute is set all the same and breaks off {names}",
+        warning=True,
+    )
+    return Course(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; breaks off {names}")))
+
+
+def _taint(scene: Scene, node: Node, mark: Mark) -> Course:
+    member = scene.member
+    if scene.store is not None:
+        return Course(step=TAINT, instructions=(scene.store,), progress="to be stored in the cluster")
+    if member is not None and member.state_taint is None:
+        # Empty, and the plan did not let it go yet: it is looked at again when something changes.
+        return Course(step=TAINT, progress="empty; waits to be stored", again_at=scene.now + 5.0)
+    taint = member.state_taint if member is not None else None
+    add = (Taint(keys.STATE_TAINT, taint[1], taint[0]),) if taint is not None else ()
+    why = f"{node.name}: {mark.detail}"
+    edit = EditTaints(node=node.name, uid=node.uid, add=add, annotations={RETIRING: None}, why=why)
+    return Course(step=TAINT, instructions=(edit,))
+
+
+def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool) -> Course:
+    """Take back what a mark says we did, wishes first; ended once nothing of it is there."""
+    step = scene.running.step
+    wishes = _take_back_wishes(node, world)
+    if wishes:
+        return Course(step=step, instructions=wishes, progress=detail)
+    if RETIRING in node.annotations and retiring_mark(node) is not None:
+        told = Tell(kind=Kind.NODE, key=node.key, uid=node.uid, reason=reason, message=f"no longer emptied: {detail}")
+        back = lift_cordon(node, detail) if uncordon else _put(node, None, detail)
+        return Course(step=step, instructions=(told, back), progress=detail)
+    return _end(scene.running, reason, detail)
+
+
+def lift_cordon(node: Node, why: str) -> Patch:
+    """Our marks go, and the cordon with them when it was ours."""
+    ours = cordon_mark(node)
+    patch: dict[str, object] = {"metadata": {"annotations": {RETIRING: None, **({CORDONED_BY: None} if ours else {})}}}
+    if ours is not None and ours.before.get("unschedulable") != "true" and node.unschedulable:
+        patch["spec"] = {"unschedulable": None}
+    return Patch(
+        kind=Kind.NODE, key=node.key, uid=node.uid, resource_version=node.resource_version, patch=patch, why=why
+    )
+
+
+def _take_back_wishes(node: Node, world: WorldRead) -> tuple[Instruction, ...]:
+    pods = sorted(world.pods_on(node.name), key=lambda p: (p.namespace, p.name))
+    return tuple(clear_leaving(p) for p in pods if leaving_mark(p) is not None and not world.is_leaving(p))
+
+
+def _say(node: Node, mark: Mark, step: str, detail: str) -> Patch:
+    return _put(node, msgspec.structs.replace(mark, step=step, detail=detail), detail)
+
+
+def _put(node: Node, mark: Mark | None, why: str) -> Patch:
+    text = write_mark(mark) if mark is not None else None
+    patch = {"metadata": {"annotations": {RETIRING: text}}}
+    return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why=why)
+
+
+def _end(running: Running, reason: Reason, detail: str) -> Course:
+    return Course(step=running.step, end=End(reason, detail))

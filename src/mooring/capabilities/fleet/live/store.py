@@ -1,0 +1,124 @@
+"""The cluster as decisions: who is in, and as what. Small enough to live in one Kubernetes object.
+
+10,000 nodes written out as cluster.yml are 6 MB, four times what Kubernetes stores in one object. The decisions behind
+them (serial, address, control plane, which state taint has been released) are under 300 KB, and everything else follows
+from template and machines. The text is JSON with rows instead of objects, above a few KB compressed and in base64, so
+that it fits into a ConfigMap's `data`.
+"""
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from mooring.capabilities.fleet.planner.current import Current, Member
+from mooring.capabilities.fleet.planner.plan import ClusterPlan
+from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.core.model.machine import MachineState
+
+#: Kubernetes refuses objects above 1.5 MiB (etcd), and ConfigMaps above 1 MiB.
+MAX_BYTES: Final = 1_000_000
+_VERSION: Final = 1
+_PACKED: Final = b"zlib:"
+#: The fastest: the text is small either way.
+_LEVEL: Final = 1
+_LEAVING: Final = "-"
+_PLAIN_BELOW: Final = 4096
+
+
+class InvalidDecisions(Exception):  # noqa: N818
+    """What is stored is not what we write."""
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """What is stored. `revision` is that of the template it was made from; `members` control planes first."""
+
+    revision: str
+    members: tuple[Member, ...]
+
+    def current(self) -> Current:
+        return Current(self.members)
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    version: int
+    revision: str
+    control_planes: int
+    #: serial, address, and the state taint's value, or "-" for a member on its way out
+    rows: list[tuple[str, str, str]]
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+def decisions_of(plan: ClusterPlan, revision: str) -> Decisions:
+    """The plan itself as stored form: its destination, taints included."""
+    return Decisions(revision, tuple(_member(s.address, s.control_plane, s.machine) for s in plan.seats))
+
+
+def _member(address: str, control_plane: bool, machine: Any) -> Member:
+    if machine is None:
+        return Member(address, control_plane)
+    return Member(address, control_plane, wanted_state_taint(machine.state), machine.serial)
+
+
+def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes:
+    """Text for a ConfigMap. Members keep their order, control planes first."""
+    if isinstance(what, Decisions):
+        planes = [m for m in what.members if m.control_plane]
+        workers = [m for m in what.members if not m.control_plane]
+        made = _Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers]))
+    else:
+        made = _Stored(_VERSION, revision, len(what.control_planes), _seat_rows(what))
+    text = msgspec.json.encode(made)
+    if len(text) < _PLAIN_BELOW:
+        return text
+    return _PACKED + b64encode(zlib.compress(text, _LEVEL))
+
+
+def _seat_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
+    """A plan's seats have the control planes first already."""
+    value = {state: (taint[0] if (taint := wanted_state_taint(state)) else "") for state in MachineState}
+    return [(m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.seats]
+
+
+def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:
+    return [
+        (m.serial, m.address, m.state_taint[0] if m.state_taint else _LEAVING if m.leaving else "") for m in members
+    ]
+
+
+def decode_decisions(raw: bytes) -> Decisions:
+    try:
+        text = zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
+        stored = _decoder.decode(text)
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise InvalidDecisions(f"the stored cluster is not readable: {error}") from None
+    if stored.version != _VERSION:
+        raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
+    planes = stored.control_planes
+    rows = stored.rows
+    # We never write a cluster without a control plane.
+    if not 0 < planes <= len(rows):
+        raise InvalidDecisions(f"the stored cluster has {planes} control planes among {len(rows)} members")
+    members = [_read(row, control_plane=True) for row in rows[:planes]]
+    # Nearly all are plain workers: made without a call each.
+    members += [
+        Member(address, False, None, serial) if not mark else _read((serial, address, mark), control_plane=False)
+        for serial, address, mark in rows[planes:]
+    ]
+    return Decisions(stored.revision, tuple(members))
+
+
+def _read(row: tuple[str, str, str], *, control_plane: bool) -> Member:
+    serial, address, mark = row
+    taint = (mark, "NoExecute") if mark and mark != _LEAVING else None
+    return Member(address, control_plane, taint, serial, leaving=mark == _LEAVING)
+
+
+def revision_of(document: Any) -> str:
+    """A short name for a template's content: the same content, the same revision, whatever the order of keys."""
+    return sha256(msgspec.json.encode(document, order="deterministic")).hexdigest()[:16]

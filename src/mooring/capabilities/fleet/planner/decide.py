@@ -1,0 +1,128 @@
+"""The decider: one look at template, constraints, machines and the current cluster → one plan. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mooring.capabilities.fleet.planner import generate
+from mooring.capabilities.fleet.planner.current import Member
+from mooring.capabilities.fleet.planner.draft import Draft, verb_of
+from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
+from mooring.capabilities.fleet.planner.nodetext import NodeText
+from mooring.capabilities.fleet.planner.plan import Action, Change, ClusterPlan, FleetView, Seat, Verb
+from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.capabilities.fleet.planner.template import Template
+from mooring.capabilities.fleet.planner.update import update
+
+
+def decide(view: FleetView) -> ClusterPlan:
+    """First generation without a current cluster, else the one action that is due (or the new template's turn)."""
+    draft = Draft(view)
+    if view.current is None:
+        action, error = Action.GENERATE, generate.generate(draft)
+    elif view.regenerate:
+        action, error = Action.REGENERATE, generate.regenerate(draft)
+    else:
+        action, error = update(draft)
+    if error is not None:
+        return ClusterPlan(action, unmet=generate.unmet(draft), error=error, notes=tuple(draft.notes))
+    return _finish(draft, action)
+
+
+def _finish(draft: Draft, action: Action) -> ClusterPlan:
+    machines = draft.machines
+    seats = tuple(
+        [Seat(a, True, machines[a]) if a in machines else _vanished(draft, a) for a in draft.control_planes]
+        + [Seat(a, False, machines[a]) if a in machines else _vanished(draft, a) for a in draft.workers]
+    )
+    unmet, notes = generate.unmet(draft), tuple(draft.notes)
+    if action is Action.NONE:
+        return ClusterPlan(action, seats, unmet=unmet, notes=notes)
+    nodes = None
+    if draft.view.current is not None and draft.view.current.document is not None:
+        nodes = write_nodes(draft.view.template, seats)
+    return ClusterPlan(action, seats, tuple(_changes(draft, seats, nodes)), unmet, None, notes, nodes)
+
+
+def _vanished(draft: Draft, address: str) -> Seat:
+    return Seat(address, address in draft.control_planes, None, draft.members[address].node)
+
+
+def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:
+    """Moves in the order they were decided, then what is only written anew."""
+    if not draft.members:
+        return [Change(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
+    moved = []
+    for address, said in draft.said.items():
+        verb = verb_of(draft, address)
+        if verb is not None:
+            moved.append(Change(address, _serial(draft, address), verb, said))
+    rewritten = []
+    # From decisions alone there is nothing else to tell than taints.
+    members = draft.members if nodes is not None else draft.wrongly_tainted()
+    doubtful = seats if nodes is not None else [s for s in seats if s.address in members] if members else ()
+    for index, seat in enumerate(doubtful):
+        member = members.get(seat.address)
+        if member is None or seat.machine is None or member.control_plane != seat.control_plane:
+            continue
+        node = nodes[index] if nodes is not None else None
+        change = _rewritten(member, seat, node, every_field=draft.view.regenerate)
+        if change is not None:
+            rewritten.append(change)
+    return moved + rewritten
+
+
+def _serial(draft: Draft, address: str) -> str:
+    machine = draft.machines.get(address)
+    return machine.serial if machine is not None else draft.members[address].serial
+
+
+def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, every_field: bool) -> Change | None:
+    """A field that the current file leaves out is news only when everything is written anew on purpose."""
+    machine = seat.machine
+    assert machine is not None
+    wanted = wanted_state_taint(machine.state)
+    if wanted != member.state_taint:
+        verb = Verb.UNTAINT if wanted is None else Verb.TAINT
+        return Change(seat.address, machine.serial, verb, f"its machine is {machine.state.value}")
+    if node is None or member.node is None:
+        return None
+    old = member.node
+    compared = _COMPARED if every_field else [f for f in _COMPARED if old.get(f) is not None]
+    differ = [f for f in compared if (node.get(f) or None) != (old.get(f) or None)]
+    if not differ:
+        return None
+    return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written anew")
+
+
+_COMPARED = ("user", "labels", "annotations", "taints")
+
+
+def write_nodes(template: Template, seats: tuple[Seat, ...]) -> tuple[Mapping[str, Any], ...]:
+    renderer = Renderer(template)
+    return tuple(
+        renderer.node(s.machine, control_plane=s.control_plane, state_taint=wanted_state_taint(s.machine.state))
+        if s.machine is not None
+        else renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)
+        for s in seats
+    )
+
+
+def encode_cluster(view: FleetView, plan: ClusterPlan) -> Mapping[str, Any] | None:
+    """`write_cluster` on its way to JSON: what takes most of the room is text already."""
+    if plan.error is not None or plan.action is Action.NONE or plan.nodes is not None:
+        return write_cluster(view, plan)
+    nodes = NodeText(view.template).nodes(plan.seats)
+    return {key: nodes if key == "nodes" else value for key, value in view.template.document.items()}
+
+
+def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:
+    """The plan in the shape of cluster.yml: the template's fields in their order, with the nodes in place of its own.
+
+    Nothing to do: the current one, unchanged.
+    """
+    if plan.error is not None:
+        return None
+    if plan.action is Action.NONE and view.current is not None and view.current.document is not None:
+        return dict(view.current.document)
+    nodes = plan.nodes if plan.nodes is not None else write_nodes(view.template, plan.seats)
+    return with_nodes(view.template, nodes)

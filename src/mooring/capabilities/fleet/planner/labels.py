@@ -1,0 +1,103 @@
+"""A machine as a node of cluster.yml: labels, annotations and taints of the design's tables."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.fleet.planner.current import StateTaint
+from mooring.capabilities.fleet.planner.template import NodeTemplate, Template
+from mooring.core.model.machine import Machine
+
+
+def rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(int(at // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Prefixed(dict[str, str]):
+    """Label name → key under sabakan's prefix, made once."""
+
+    def __missing__(self, name: str) -> str:
+        made = self[name] = keys.SABAKAN_PREFIX + name
+        return made
+
+
+class Renderer:
+    """Writes nodes from one template. What all machines of one rack and role share is made once."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._prefixed = _Prefixed()
+        self._shared: dict[tuple[bool, int, str], tuple[NodeTemplate, dict[str, str]]] = {}
+        #: By kind and by the machine's own labels, which many machines have in common (and are held here).
+        self._merged: dict[tuple[tuple[bool, int, str], int], tuple[Mapping[str, str], dict[str, str]]] = {}
+
+    def node(self, machine: Machine, *, control_plane: bool, state_taint: StateTaint) -> dict[str, Any]:
+        """`state_taint` is said apart: what is stored may lag behind the machine's state until its node is empty."""
+        kind = (control_plane, machine.rack, machine.role)
+        template, shared = self._shared.get(kind) or self._share(kind)
+        own = machine.labels
+        registered = machine.register_date or rfc3339(machine.registered_at)
+        retires = machine.retire_date or rfc3339(machine.retire_at)
+        # The machine's own labels, then the template's, then the computed ones: the later wins.
+        known = self._merged.get((kind, id(own)))
+        if known is None:
+            prefixed = self._prefixed
+            known = self._merged[kind, id(own)] = (own, {**{prefixed[n]: v for n, v in own.items()}, **shared})
+        labels = known[1].copy()
+        labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
+        labels[keys.REGISTER_MONTH] = registered[:7]
+        labels[keys.RETIRE_MONTH] = retires[:7]
+        node: dict[str, Any] = {
+            "address": machine.address,
+            "user": template.user,
+            "control_plane": control_plane,
+            "annotations": {
+                **template.annotations,
+                keys.SERIAL: machine.serial,
+                keys.REGISTER_DATE: registered,
+                keys.RETIRE_DATE: retires,
+            },
+            "labels": labels,
+            "taints": _taints(template, state_taint),
+        }
+        if template.extra:
+            node.update(template.extra)
+        return node
+
+    def _share(self, kind: tuple[bool, int, str]) -> tuple[NodeTemplate, dict[str, str]]:
+        control_plane, rack, role = kind
+        template = self._template.control_plane if control_plane else self._template.for_worker(role)
+        assert template is not None, f"no template for role {role}: checked before"
+        shared = {
+            **template.labels,
+            keys.RACK: str(rack),
+            keys.ROLE: role,
+            keys.NODE_ROLE_PREFIX + role: "true",
+            keys.ZONE: f"rack{rack}",
+            keys.BETA_ZONE: f"rack{rack}",
+        }
+        if control_plane:
+            shared |= {keys.MASTER_ROLE: "true", keys.CONTROL_PLANE_ROLE: "true"}
+        made = self._shared[kind] = (template, shared)
+        return made
+
+    def vanished(self, address: str, *, control_plane: bool, kept: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """A node whose machine is not listed any more and whose removal waits: as it was, or as far as is known."""
+        if kept is not None:
+            return kept
+        template = self._template.control_plane if control_plane else self._template.workers[0]
+        empty: dict[str, Any] = {"annotations": {}, "labels": {}, "taints": []}
+        return {"address": address, "user": template.user, "control_plane": control_plane, **empty}
+
+
+def with_nodes(template: Template, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A whole cluster.yml: the template's fields in their order, with the nodes in place of its own."""
+    return {key: (list(nodes) if key == "nodes" else value) for key, value in template.document.items()}
+
+
+def _taints(template: NodeTemplate, state_taint: StateTaint) -> list[dict[str, str]]:
+    taints = [dict(t) for t in template.taints] if template.taints else []
+    if state_taint is not None:
+        taints.append({"key": keys.STATE_TAINT, "value": state_taint[0], "effect": state_taint[1]})
+    return taints

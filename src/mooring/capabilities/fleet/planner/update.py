@@ -1,0 +1,183 @@
+"""Maintenance: seven actions in the design's order. The first that wants a change makes it, and the pass ends.
+
+    1 remove non-existent   2 increase control plane   3 decrease control plane   4 replace control plane
+    5 increase workers      6 decrease workers         7 taint
+
+Each is followed by filling up to the constraints. Two guards come before: losing half of the control planes or more is
+never repaired by removing them (etcd would lose its quorum), and most workers vanishing at once looks like a bad query
+until somebody says otherwise.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mooring.capabilities.fleet.planner.draft import Draft
+from mooring.capabilities.fleet.planner.explain import listed
+from mooring.capabilities.fleet.planner.generate import (
+    fill,
+    fill_control_planes,
+    role_guard,
+    short_of_control_planes,
+    short_of_workers,
+)
+from mooring.capabilities.fleet.planner.plan import Action, WhenShort
+from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
+from mooring.core.model.machine import MachineState
+
+#: A control plane in one of these is left alone: it works, or it is rebooting.
+_GOOD_STATES: Final = frozenset({MachineState.HEALTHY, MachineState.UPDATING, MachineState.UNINITIALIZED})
+_RETIRED: Final = MachineState.RETIRED
+#: Fewer workers than this vanish for ordinary reasons.
+_GUARDED_WORKERS: Final = 4
+
+ONLY_ONE: Final = "the only control plane"
+
+#: True: it changed the draft. A PlanError ends the pass.
+Outcome = bool | PlanError
+
+
+def update(draft: Draft) -> tuple[Action, PlanError | None]:
+    refused = _quorum_guard(draft) or role_guard(draft)
+    if refused:
+        return Action.REMOVE_NON_EXISTENT if refused.code is ErrorCode.TOO_MANY_NON_EXISTENT else Action.NONE, refused
+    for action, run in _ACTIONS.items():
+        outcome = run(draft)
+        if isinstance(outcome, PlanError):
+            return action, outcome
+        if outcome:
+            return action, fill(draft)
+    if draft.view.when_short is WhenShort.FAIL and len(draft.workers) < draft.view.constraints.minimum_workers:
+        return Action.NONE, short_of_workers(draft)
+    return Action.NONE, None
+
+
+def _quorum_guard(draft: Draft) -> PlanError | None:
+    planes, gone = len(draft.control_planes), draft.vanished(draft.control_planes)
+    if (planes - len(gone)) * 2 > planes:
+        return None
+    said = (
+        f"{len(gone)} of {planes} control planes are not in the registry ({listed(gone)})"
+        if planes
+        else "there is none"
+    )
+    return PlanError(
+        ErrorCode.TOO_MANY_NON_EXISTENT,
+        f"control planes: {said}; more than half must remain, or etcd loses its quorum. "
+        "Check the registry and the query's variables, or set the cluster by hand",
+    )
+
+
+def _remove_non_existent(draft: Draft) -> Outcome:
+    workers = draft.vanished(draft.workers)
+    gone = draft.vanished(draft.control_planes)
+    view, before = draft.view, len(draft.workers)
+    doubted = [a for a in workers if a not in view.confirmed_removals]
+    if not (before >= _GUARDED_WORKERS and len(doubted) * 2 > before):
+        doubted = [a for a in doubted if a in view.held_removals]
+    if doubted and not view.yes_remove:
+        said = f"{len(doubted)} of {before} workers are not in the registry ({listed(doubted)})"
+        if not view.hold_removal:
+            return PlanError(
+                ErrorCode.TOO_MANY_NON_EXISTENT,
+                f"{said}: more than half at once looks like a bad query. "
+                "Check the query's variables; if they are really gone, confirm the removal (--yes-remove)",
+            )
+        draft.notes.append(f"removal held: {said}; confirm it, or mend the query's variables")
+        workers = [a for a in workers if a not in doubted]
+    gone += workers
+    for address in gone:
+        draft.remove(address, "its machine is not in the registry any more")
+    return bool(gone)
+
+
+def _increase_control_plane(draft: Draft) -> Outcome:
+    if len(draft.control_planes) >= draft.view.constraints.control_plane_count:
+        return False
+    before = len(draft.control_planes)
+    # Short of all of them under `proceed`: nothing changed here, so the other actions have their turn.
+    return fill_control_planes(draft) or len(draft.control_planes) > before
+
+
+def _decrease_control_plane(draft: Draft) -> Outcome:
+    limits = draft.view.constraints
+    if len(draft.control_planes) <= limits.control_plane_count:
+        return False
+    while len(draft.control_planes) > limits.control_plane_count:
+        draft.demote_lowest()
+    if limits.maximum_workers:
+        draft.remove_lowest_workers(limits.maximum_workers)
+    return role_guard(draft) or True
+
+
+def _replace_control_plane(draft: Draft) -> Outcome:
+    bad, why = _first_bad(draft)
+    if not bad:
+        return False
+    if len(draft.control_planes) < 2:
+        draft.notes.append(f"{ONLY_ONE} {bad} stays although {why}: nobody could hand its etcd over")
+        return False
+    before = len(draft.workers)
+    if not draft.replace_control_plane(bad, f"control plane replaced: {why}"):
+        if draft.view.when_short is WhenShort.FAIL:
+            return short_of_control_planes(draft, leaving=1)
+        draft.notes.append(f"control plane {bad} ({why}) cannot be replaced: no machine is fit to take over")
+        return False
+    refused = role_guard(draft)
+    if refused:
+        return refused
+    maximum = draft.view.constraints.maximum_workers
+    if maximum:
+        # Workers beyond the maximum that were there before are not this action's business.
+        draft.remove_lowest_workers(max(maximum, before))
+    return True
+
+
+def _first_bad(draft: Draft) -> tuple[str, str]:
+    for m in draft.seated_control_planes():
+        if m.state not in _GOOD_STATES:
+            return m.address, f"its machine is {m.state.value}"
+        taint = draft.bad_taint(m.address)
+        if taint:
+            return m.address, f"its node carries the taint {taint}"
+    return "", ""
+
+
+def _increase_workers(draft: Draft) -> Outcome:
+    limits = draft.view.constraints
+    missing = limits.minimum_workers - draft.healthy_workers()
+    room = limits.maximum_workers - len(draft.workers) if limits.maximum_workers else missing
+    return draft.add_workers(min(missing, room)) > 0
+
+
+def _decrease_workers(draft: Draft) -> Outcome:
+    if _RETIRED not in draft.worker_states():
+        return False
+    view, minimum = draft.view, draft.view.constraints.minimum_workers
+    for m in draft.seated_workers():
+        if m.state != _RETIRED or not view.now - m.state_since > view.wait_retired_s:
+            continue
+        retired_s = int(view.now - m.state_since)
+        if len(draft.workers) > minimum:
+            draft.remove(m.address, f"RETIRED for {retired_s} s, and {len(draft.workers) - 1} workers suffice")
+            return True
+        if draft.has_spare_worker():
+            draft.remove(m.address, f"RETIRED for {retired_s} s, replaced by a new machine")
+            return True
+        draft.notes.append(f"{m.address} is RETIRED for {retired_s} s and stays: no machine is free to replace it")
+        return False
+    return False
+
+
+def _taint(draft: Draft) -> Outcome:
+    return bool(draft.wrongly_tainted())
+
+
+_ACTIONS: Final[dict[Action, Callable[[Draft], Outcome]]] = {
+    Action.REMOVE_NON_EXISTENT: _remove_non_existent,
+    Action.INCREASE_CONTROL_PLANE: _increase_control_plane,
+    Action.DECREASE_CONTROL_PLANE: _decrease_control_plane,
+    Action.REPLACE_CONTROL_PLANE: _replace_control_plane,
+    Action.INCREASE_WORKERS: _increase_workers,
+    Action.DECREASE_WORKERS: _decrease_workers,
+    Action.TAINT: _taint,
+}

@@ -1,0 +1,113 @@
+"""What `why` says about TiKV pods, their stores and their cluster, and what to type to change it."""
+
+from collections.abc import Iterator
+
+from mooring.capabilities.handoff.eviction import KIND
+from mooring.capabilities.handoff.facts import evicting_target, store_target, tikv_target
+from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD, RESTART, wish_of
+from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Line
+from mooring.core.model.marks import LEAVING
+from mooring.core.model.tidb import Store, TidbCluster
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+
+def words(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy, now: float) -> Iterator[Line]:
+    kind, _, rest = subject.partition("/")
+    parts = rest.split("/")
+    if kind == "operator":
+        operator = queue.get(rest)
+        if operator is not None and operator.source == "handoff":
+            namespace, _, name = operator.args["pod"].partition("/")
+            lines = _of_pod(Key(namespace, name), world, queue, policy)
+            yield from (line for line in lines if line.label != "why there")
+    elif kind == "pod" and len(parts) == 2:
+        yield from _of_pod(Key(parts[0], parts[1]), world, queue, policy)
+    elif kind == "store" and len(parts) == 3 and parts[2].isdecimal() and len(parts[2]) < 20:
+        yield from _of_store(Key(parts[0], parts[1]), int(parts[2]), world)
+    elif kind == "cluster" and len(parts) == 2:
+        tc = world.tidb_cluster(Key(parts[0], parts[1]))
+        if tc is not None:
+            yield from _of_cluster(tc, world, queue, now)
+
+
+def _of_pod(key: Key, world: WorldRead, queue: Queue, policy: HandoffPolicy) -> Iterator[Line]:
+    pod = world.pod(key)
+    tc = world.tidb_cluster_of(pod) if pod is not None else None
+    if pod is None or tc is None or pod.labels.get("app.kubernetes.io/component") != "tikv":
+        return
+    view = world.pd(tc.key)
+    store = view.store_of(pod.name, pod.namespace) if view is not None else None
+    if store is not None:
+        yield Line("now", _store_now(store))
+        yield from _gives_up(queue, tc.key, store, policy)
+    bound = ", ".join(sorted(v.name for v in world.volumes_of(pod) if v.required_terms is not None))
+    if bound:
+        yield Line("why there", f"its volume keeps it there: {bound}")
+    yield Line("why there", "kube-scheduler chose it; home keeps TiDB members where they were, not TiKV")
+    yield from _to_change(tc, pod)
+
+
+def _store_now(store: Store) -> str:
+    return f"store {store.id} {store.state} · {store.leader_count} leaders"
+
+
+def _gives_up(queue: Queue, cluster: Key, store: Store, policy: HandoffPolicy) -> Iterator[Line]:
+    live = queue.holder(store_target(cluster, store.id))
+    if live is not None and live.kind == KIND and queue.is_running(live.id) and live.args["value"] == DELETE_POD:
+        hours = policy.timeout_s / 3600
+        yield Line("gives up", f"after {hours:g} h with leaders left (handoff.timeout_s); nothing is deleted then")
+
+
+def _to_change(tc: TidbCluster, pod: Pod) -> Iterator[Line]:
+    wish = wish_of(pod)
+    if wish is None:
+        yield Line("to change", f'restart     kubectl -n {pod.namespace} annotate pod {pod.name} {RESTART}=""')
+        return
+    mark = (marks_of(tc) or {}).get(pod.name)
+    given_up = mark is not None and mark.step == GAVE_UP and mark.pod_uid == pod.uid
+    if wish.key == LEAVING:
+        yield Line("asked", wish.detail)
+        return
+    yield Line("asked", f"{'restart' if wish.value == DELETE_POD else 'leaders off'} by {wish.detail}")
+    verb = "forget it " if given_up else "give up   "
+    yield Line("to change", f"{verb}  kubectl -n {pod.namespace} annotate pod {pod.name} {wish.key}-")
+    if given_up:
+        yield Line("to change", f'try again   kubectl -n {pod.namespace} annotate pod {pod.name} {wish.key}=""')
+
+
+def _of_store(cluster: Key, store_id: int, world: WorldRead) -> Iterator[Line]:
+    view = world.pd(cluster)
+    store = next((s for s in view.stores if s.id == store_id), None) if view is not None else None
+    if view is None or store is None:
+        return
+    evicting = " · PD keeps leaders off it" if view.evicting and store_id in view.evicting else ""
+    yield Line("now", f"{_store_now(store)} · {store.region_count} regions · pod {store.pod_name}{evicting}")
+
+
+def _of_cluster(tc: TidbCluster, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
+    lost, seen_at = world.pd_lost(tc.key), world.pd_observed_at(tc.key)
+    view = world.pd(tc.key)
+    if lost:
+        yield Line("now", f"PD does not answer: {lost}")
+    elif view is None or seen_at is None:
+        yield Line("now", "PD has not been looked at yet")
+    else:
+        up = sum(s.state == "Up" for s in view.stores)
+        leaders = sum(s.leader_count for s in view.stores)
+        yield Line("now", f"{up} of {len(view.stores)} stores Up · {leaders} leaders, {view.region_count} regions")
+    for target, what in (
+        (evicting_target(tc.key), "stores losing their leaders"),
+        (tikv_target(tc.key), "members away"),
+    ):
+        limit = queue.limit(target)
+        yield Line("target", f"{target}  {queue.used(target)}/{limit if limit is not None else '∞'} {what}")
+    for name, mark in sorted((marks_of(tc) or {}).items()):
+        since = max(0, int(now - mark.since))
+        yield Line(
+            "mark", f"{name}: {mark.step} by op {mark.operator}, {since // 60}:{since % 60:02d} ago ({mark.detail})"
+        )

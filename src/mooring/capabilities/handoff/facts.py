@@ -1,0 +1,112 @@
+"""What is broken in a TiKV cluster already: facts that take room on `tikv/…` and `evicting/…` without asking."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Fact
+from mooring.core.model.tidb import PdView, Store, TidbCluster
+
+
+def tikv_target(cluster: Key) -> str:
+    return f"tikv/{cluster}"
+
+
+def evicting_target(cluster: Key) -> str:
+    return f"evicting/{cluster}"
+
+
+def store_target(cluster: Key, store_id: int) -> str:
+    return f"store/{cluster}/{store_id}"
+
+
+def pod_subject(key: Key) -> str:
+    return f"pod/{key}"
+
+
+def member_name(cluster: Key, ordinal: int) -> str:
+    return f"{cluster.name}-tikv-{ordinal}"
+
+
+def wanted_members(tc: TidbCluster, pods: Iterable[Pod]) -> list[str]:
+    """The members that should be there. tidb-operator's own count where it is given, else those that are."""
+    ordinals = tc.ordinals("tikv")
+    if ordinals is None:
+        return sorted(p.name for p in pods)
+    return [member_name(tc.key, i) for i in ordinals]
+
+
+def members_away(
+    tc: TidbCluster, pods: Mapping[str, Pod], view: PdView | None, now: float, heartbeat_s: float
+) -> Iterator[Fact]:
+    """Whatever a cluster misses already: members that are not there, and silent stores with regions on them."""
+    wanted = wanted_members(tc, pods.values())
+    stores = view.stores_by_pod(tc.namespace) if view is not None else None
+    yield from missing_members(tc, wanted, pods, stores)
+    if view is not None and stores is not None:
+        mine = {store.id for name in wanted if (store := stores.get(name)) is not None}
+        yield from silent_stores(tc, view, mine, now, heartbeat_s)
+
+
+def missing_members(
+    tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None
+) -> Iterator[Fact]:
+    """Wanted members minus those Ready whose store is Up, one fact each, named by pod. `stores` None: nobody knows."""
+    target, known = tikv_target(tc.key), stores or {}
+    # tidb-operator's failover adds a member for one that is lost: it stands in for it once that one's regions are gone.
+    spare = sum(_well(pods[name], known.get(name)) for name in pods.keys() - set(wanted))
+    for name in wanted:
+        subject = pod_subject(Key(tc.namespace, name))
+        pod = pods.get(name)
+        store = known.get(name)
+        if pod is not None and not pod.terminating and pod.ready:
+            if store is not None and store.state != "Up" and store.region_count:
+                yield Fact(target, subject, 1, f"store {store.id} of {name} is {store.state}")
+        elif spare and stores is not None and (store is None or not store.region_count):
+            spare -= 1
+        elif pod is None:
+            yield Fact(target, subject, 1, f"{name} is missing")
+        else:
+            yield Fact(target, subject, 1, f"{name} is {'leaving' if pod.terminating else 'not Ready'}")
+
+
+def _well(pod: Pod, store: Store | None) -> bool:
+    return pod.ready and not pod.terminating and store is not None and store.state == "Up"
+
+
+def silent_stores(
+    tc: TidbCluster, view: PdView, mine: Collection[int], now: float, heartbeat_s: float
+) -> Iterator[Fact]:
+    """Stores with regions on them that nobody hears from and that are no wanted member's: lost with a disk, scaled in
+    without waiting, or of another cluster in the same PD. A second one away breaks their regions."""
+    for store in view.stores:
+        if store.id in mine or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
+            continue
+        text = f"store {store.id} ({store.pod_name}) is {store.state} with {store.region_count} regions on it"
+        yield Fact(
+            tikv_target(tc.key),
+            store_target(tc.key, store.id),
+            1,
+            f"{text}; if it never comes back: pd-ctl store delete {store.id}",
+        )
+
+
+def _heard_from(store: Store, now: float, heartbeat_s: float) -> bool:
+    """A store that is being emptied (Offline) serves on as long as it is there."""
+    if store.state != "Offline":
+        return store.state in {"Up", "Tombstone"}
+    return store.last_heartbeat_at is not None and now - store.last_heartbeat_at <= heartbeat_s
+
+
+def foreign_evictions(cluster: Key, view: PdView | None, ours: Iterable[int]) -> Iterator[Fact]:
+    """Evict-leader schedulers in PD that are not ours: somebody else takes leaders off a store."""
+    if view is None or not view.evicting:
+        return
+    mine = set(ours)
+    for store_id in view.evicting:
+        if store_id not in mine:
+            yield Fact(
+                evicting_target(cluster),
+                store_target(cluster, store_id),
+                1,
+                f"PD already evicts leaders from store {store_id}, not asked by Mooring",
+            )

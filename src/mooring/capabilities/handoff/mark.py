@@ -1,0 +1,53 @@
+"""The mark on the TidbCluster, and the design's status beside it: one compare-and-swap patch writes both.
+
+The mark (`mooring.dev/handoff`) is what counts, since tidb-operator rewrites the status from its own types. The entry
+`status.tikv.evictLeaderStatus[<pod>]` is the design's and is kept in step for people who read it. All marks of a
+cluster are in one annotation, so two leaders for a moment cannot both begin: the second one's swap fails.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mooring.core.model.instructions import Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, Mark, read_marks, write_marks
+from mooring.core.model.tidb import TidbCluster
+
+
+def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
+    """Marks by pod name; None when the annotation cannot be read (then nothing is touched)."""
+    return read_marks(tc.annotations.get(HANDOFF, ""))
+
+
+def put_mark(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, mark: Mark, why: str) -> Patch:
+    entry: dict[str, Any] = {"value": mark.value, "podCreateTime": mark.pod_create_time}
+    return _patch(tc, {**marks, pod: mark}, {pod: entry}, why)
+
+
+def clear_mark(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, why: str) -> Patch:
+    left = {name: mark for name, mark in marks.items() if name != pod}
+    return _patch(tc, left, {pod: None}, why)
+
+
+def replace_with_memory(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, mark: Mark, why: str) -> Patch:
+    """Keep the mark as a memory that this was given up, without an entry in the status."""
+    return _patch(tc, {**marks, pod: mark}, {pod: None}, why)
+
+
+def _patch(tc: TidbCluster, marks: Mapping[str, Mark], entries: Mapping[str, Any], why: str) -> Patch:
+    return Patch(
+        kind=Kind.TIDB_CLUSTER,
+        key=tc.key,
+        uid=tc.uid,
+        resource_version=tc.resource_version,
+        patch={
+            "metadata": {"annotations": {HANDOFF: write_marks(marks)}},
+            "status": {"tikv": {"evictLeaderStatus": dict(entries)}},
+        },
+        why=why,
+    )
+
+
+def rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

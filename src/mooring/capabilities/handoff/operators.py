@@ -1,0 +1,139 @@
+"""The two operators of a hand-over as values: what they cost, what they claim, and how a mark becomes them again.
+
+- evict-leaders: the store 10 until it is empty; `evicting/…` 1, for a restart until the end
+- restart-tikv: `tikv/…` 1 and the node 4 while the member is away
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from mooring.capabilities.handoff import eviction, restart
+from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
+from mooring.capabilities.handoff.requests import DELETE_POD, Wish
+from mooring.capabilities.handoff.situation import DELETING
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Resumed
+from mooring.core.model.marks import Mark
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import Store
+
+#: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
+STORE_COST: Final = 10
+NODE_COST: Final = 4
+
+
+def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) -> dict[str, str]:
+    return {
+        "cluster": str(cluster),
+        "pod": f"{cluster.namespace}/{pod}",
+        "uid": uid,
+        "store": str(store),
+        "value": value,
+        "annotation": key,
+    }
+
+
+def eviction_for(cluster: Key, pod: Pod, wish: Wish, store_id: int) -> Operator:
+    return eviction_operator(
+        cluster, pod.name, pod.uid, store_id, wish.value, wish.key, wish.detail, deadline=wish.deadline
+    )
+
+
+def eviction_operator(
+    cluster: Key,
+    pod: str,
+    uid: str,
+    store_id: int,
+    value: str,
+    key: str,
+    detail: str,
+    *,
+    deadline: float | None = None,
+    id_: str = "",
+    reason: Reason = Reason.ASKED,
+) -> Operator:
+    store, evicting = store_target(cluster, store_id), evicting_target(cluster)
+    # On a doomed node nobody waits for his turn: every store there loses its leaders one way or the other.
+    exclusive = {evicting: 1} if deadline is None else {}
+    held = exclusive if value == DELETE_POD else {}
+    return Operator(
+        id=id_,
+        source="handoff",
+        kind=eviction.KIND,
+        subject=store,
+        claims=(store,),
+        steps=eviction.STEPS,
+        phases=({store: STORE_COST, **exclusive}, held),
+        deadline=deadline,
+        reason=reason if deadline is None else Reason.DEADLINE,
+        detail=detail,
+        args=_args(cluster, pod, uid, store_id, value, key),
+    )
+
+
+def restart_for(cluster: Key, pod: Pod, wish: Wish, store: Store) -> Operator:
+    return _restart_operator(
+        cluster, pod.name, pod.uid, pod.node, store.id, wish.key, wish.detail, deadline=wish.deadline
+    )
+
+
+def _restart_operator(
+    cluster: Key,
+    pod: str,
+    uid: str,
+    node: str,
+    store_id: int,
+    key: str,
+    detail: str,
+    *,
+    deadline: float | None = None,
+    id_: str = "",
+) -> Operator:
+    subject = pod_subject(Key(cluster.namespace, pod))
+    cost = {tikv_target(cluster): 1}
+    if node:
+        cost[f"node/{node}"] = NODE_COST
+    return Operator(
+        id=id_,
+        source="handoff",
+        kind=restart.KIND,
+        subject=subject,
+        claims=(subject,),
+        steps=restart.STEPS,
+        phases=(cost,),
+        deadline=deadline,
+        detail=detail,
+        args=_args(cluster, pod, uid, store_id, DELETE_POD, key),
+    )
+
+
+def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
+    key = "mooring.dev/leaving" if mark.source != "handoff" else "mark"
+    evicts = eviction_operator(
+        cluster,
+        name,
+        mark.pod_uid,
+        mark.store_id,
+        mark.value,
+        key,
+        mark.detail,
+        deadline=mark.deadline,
+        id_=mark.operator,
+        reason=Reason.RESUMED,
+    )
+    begun = mark.step == DELETING
+    yield Resumed(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
+    if begun:
+        restarts = _restart_operator(
+            cluster,
+            name,
+            mark.pod_uid,
+            mark.node,
+            mark.store_id,
+            key,
+            mark.detail,
+            deadline=mark.deadline,
+            id_=mark.restart or f"{mark.operator}-restart",
+        )
+        yield Resumed(restarts, 0, 0, mark.since)

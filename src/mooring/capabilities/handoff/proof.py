@@ -1,0 +1,62 @@
+"""When is a store really empty of leaders?
+
+`leader_count == 0` alone is no proof: a PD that has just restarted shows every store Up with zero leaders until the
+region heartbeats arrive. So all of this must hold, twice, some seconds apart, seen from one PD that did not restart in
+between:
+
+- PD's list of evict-leader schedulers could be read and names the store (it cannot be read in that window);
+- the stores' leader counts add up to the number of regions (in that window they add up to nothing), and there are
+  regions at all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
+- PD itself did not start just now: what it knows of regions is still coming in;
+- the store is Up and its heartbeat is fresh.
+"""
+
+from typing import Final
+
+import msgspec
+
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import PdView
+
+#: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
+SETTLED: Final = 10
+
+
+class Doubt(msgspec.Struct, frozen=True, gc=False):
+    """Why a look at PD does not show an empty store."""
+
+    reason: Reason
+    detail: str
+    leaders: int | None = None
+
+
+def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_s: float) -> Doubt | None:
+    """None: this one look shows the store empty, its eviction on, and a PD that knows its regions."""
+    store = next((s for s in view.stores if s.id == store_id), None)
+    if store is None:
+        return Doubt(Reason.STORE_UNKNOWN, f"PD does not know store {store_id}")
+    if view.evicting is None:
+        return Doubt(Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
+    if store_id not in view.evicting:
+        return Doubt(Reason.PD_UNSURE, f"PD has no evict-leader scheduler for store {store_id}")
+    if store.state != "Up":
+        return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
+    if store.last_heartbeat_at is None:
+        return Doubt(Reason.PD_UNSURE, f"store {store_id} has never sent a heartbeat that PD knows of")
+    if now - store.last_heartbeat_at > heartbeat_s:
+        return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
+    # Leaders that PD does count are there, however little else it knows: the figure is worth showing.
+    if store.leader_count:
+        return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
+    if now - view.start_timestamp < young_s:
+        age = max(0.0, now - view.start_timestamp)
+        return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
+    # A store that has had no region for long may well have none (new, or emptied): it must not wait for ever.
+    if view.region_count == 0 or (store.region_count == 0 and now - view.start_timestamp < SETTLED * young_s):
+        return Doubt(Reason.PD_UNSURE, "PD knows no regions there: it has not heard from the stores yet")
+    leaders = sum(s.leader_count for s in view.stores)
+    if leaders < view.region_count:
+        return Doubt(
+            Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
+        )
+    return None

@@ -1,0 +1,175 @@
+"""What `mooring handoff status` prints: every member, what is asked of it and how far it has come.
+
+Progress is in figures, not only in words: leaders left, leaders gone, how many leave a second, and how long the rest
+will take at that pace. A script that waits for a hand-over reads `state` and `leaders_left`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mooring.capabilities.handoff.capability import Handoff
+from mooring.capabilities.handoff.facts import pod_subject, store_target
+from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.members import COMPONENTS, leads, member_wish
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.progress import pace_of
+from mooring.capabilities.handoff.requests import Wish, wish_of
+from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.marks import Mark
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import State
+from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+
+def report(
+    world: WorldRead, queue: Queue, running: Mapping[str, Running], policy: HandoffPolicy, now: float
+) -> dict[str, Any]:
+    clusters = sorted(world.tidb_clusters(), key=lambda tc: (tc.namespace, tc.name))
+    return {"clusters": [_cluster(tc, world, queue, running, policy, now) for tc in clusters], "as_of": now}
+
+
+def _cluster(
+    tc: TidbCluster, world: WorldRead, queue: Queue, running: Mapping[str, Running], policy: HandoffPolicy, now: float
+) -> dict[str, Any]:
+    view, lost = world.pd(tc.key), world.pd_lost(tc.key)
+    seen_at = world.pd_observed_at(tc.key)
+    # A look of its own, of which nothing is taken up: what has not begun has no operator that could say why.
+    said = {v.subject: v for v in Handoff(policy).look(str(tc.key), world, queue, now).verdicts}
+    return {
+        "cluster": str(tc.key),
+        "pd": "lost" if lost else "unseen" if view is None else "answers",
+        "pd_detail": lost,
+        "pd_age_s": None if seen_at is None else round(max(0.0, now - seen_at), 1),
+        "pd_leader": view.leader if view is not None else "",
+        "evicting": list(view.evicting or ()) if view is not None else [],
+        "members": [
+            *_tikv(tc, world, queue, running, policy, view, said),
+            *_others(tc, world, queue, running, policy, view, said),
+        ],
+    }
+
+
+def _tikv(
+    tc: TidbCluster,
+    world: WorldRead,
+    queue: Queue,
+    running: Mapping[str, Running],
+    policy: HandoffPolicy,
+    view: PdView | None,
+    said: Mapping[str, Verdict],
+) -> Iterator[dict[str, Any]]:
+    marks = marks_of(tc) or {}
+    pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
+    for name in sorted({*pods, *marks}):
+        pod, mark = pods.get(name), marks.get(name)
+        store = view.store_of(name, tc.namespace) if view is not None else None
+        store_id = store.id if store is not None else mark.store_id if mark is not None else 0
+        claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
+        wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+        live = [o for o in map(queue.holder, claims) if o is not None]
+        row = _member(name, "tikv", pod, wish, live, queue, running, mark, said.get(claims[1]))
+        row["store"] = store_id or None
+        row["store_state"] = store.state if store is not None else ""
+        row["leaders_left"] = store.leader_count if store is not None else None
+        yield row | _pace(claims[0], queue, running)
+
+
+def _others(
+    tc: TidbCluster,
+    world: WorldRead,
+    queue: Queue,
+    running: Mapping[str, Running],
+    policy: HandoffPolicy,
+    view: PdView | None,
+    said: Mapping[str, Verdict],
+) -> Iterator[dict[str, Any]]:
+    for component in COMPONENTS:
+        for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
+            holder = queue.holder(pod_subject(pod.key))
+            wish = member_wish(pod, component, policy)
+            live = [holder] if holder is not None else []
+            row = _member(pod.name, component, pod, wish, live, queue, running, None, said.get(pod_subject(pod.key)))
+            if component == "pd":
+                row["leads"] = view is not None and leads(view, pod.name)
+            yield row
+
+
+def _member(
+    name: str,
+    component: str,
+    pod: Pod | None,
+    wish: Wish | None,
+    operators: list[Operator],
+    queue: Queue,
+    running: Mapping[str, Running],
+    mark: Mark | None,
+    said: Verdict | None,
+) -> dict[str, Any]:
+    on_its_way = [running[o.id] for o in operators if o.id in running]
+    # The last of a pair tells most: a restart knows more than the eviction that it follows.
+    latest = on_its_way[-1] if on_its_way else None
+    verdict = next((r.waits for r in reversed(on_its_way) if r.waits is not None), said)
+    return {
+        "pod": name,
+        "component": component,
+        "node": pod.node if pod is not None else "",
+        "ready": pod is not None and pod.ready and not pod.terminating,
+        "asked": wish.detail if wish is not None else "",
+        "value": wish.value if wish is not None else "",
+        "deadline": wish.deadline if wish is not None else None,
+        "expires_at": wish.expires_at if wish is not None else None,
+        "state": _state(operators, latest, verdict, mark),
+        "operators": [o.id for o in operators],
+        "step": _step(latest) if latest is not None else "",
+        "progress": latest.progress if latest is not None else "",
+        "since": latest.promoted_at if latest is not None else None,
+        "waits": _queued(queue, operators) if verdict is None else verdict.detail,
+        "reason": "" if verdict is None else str(verdict.reason),
+        "remedy": "" if verdict is None else verdict.remedy,
+        "given_up": mark.detail if mark is not None and mark.step == GAVE_UP else "",
+    }
+
+
+def _state(operators: list[Operator], latest: Running | None, verdict: Verdict | None, mark: Mark | None) -> str:
+    if mark is not None and mark.step == GAVE_UP:
+        return State.HELD
+    if verdict is not None and verdict.state == State.HELD:
+        return State.HELD
+    if latest is not None:
+        return State.MOVING
+    return State.WAITS if operators or verdict is not None else State.PLACED
+
+
+def _step(running: Running) -> str:
+    steps = running.operator.steps
+    kind = steps[running.step].kind if running.step < len(steps) else "end"
+    return f"{running.step + 1}/{len(steps)} {kind}"
+
+
+def _pace(target: str, queue: Queue, running: Mapping[str, Running]) -> dict[str, Any]:
+    """Leaders gone since it began, a second, and how long the rest takes at that pace; None while nobody can say."""
+    holder = queue.holder(target)
+    pace = pace_of(running[holder.id].notes) if holder is not None and holder.id in running else None
+    if pace is None:
+        return {"leaders_gone": None, "rate_per_s": None, "estimate_s": None, "still_s": None}
+    rate, estimate, still = (
+        None if x is None else round(x, 2) for x in (pace.rate_per_s, pace.estimate_s, pace.still_s)
+    )
+    return {"leaders_gone": pace.gone, "rate_per_s": rate, "estimate_s": estimate, "still_s": still}
+
+
+def _queued(queue: Queue, operators: list[Operator]) -> str:
+    """What a member that waits its turn waits for, by name."""
+    for operator in operators:
+        why = None if queue.is_running(operator.id) else queue.why(operator.id)
+        if why is None:
+            continue
+        ahead = [o for o in map(queue.get, why.blocked_by) if o is not None]
+        names = [o.args.get("pod", o.subject).rpartition("/")[2] for o in ahead]
+        parts = [fact.text for fact in why.facts if fact.text] + [f"{n} is ahead" for n in dict.fromkeys(names)]
+        return "; ".join(parts) or f"no room on {why.target}" if why.target else str(why.reason)
+    return ""

@@ -1,0 +1,115 @@
+"""What a person (or another capability) asks of a TiKV pod, read from its annotations.
+
+`tidb.pingcap.com/restart` wins over `tidb.pingcap.com/evict-leader`; any value of `restart` asks, and an unknown value
+of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same wish from inside: fleet, mix and spot ask
+for the hand-over of a TiKV pod instead of deleting it. It wins over both, since it asks for no less, does not expire,
+and may have a deadline.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from mooring.core.model.cluster import Pod
+from mooring.core.model.marks import LEAVING, read_mark
+
+RESTART: Final = "tidb.pingcap.com/restart"
+EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
+EVICT_LEADER_FOR_RESIZE: Final = "tidb.pingcap.com/evict-leader-for-resize"
+EXPIRATION: Final = "tidb.pingcap.com/tikv-evict-leader-expiration-time"
+
+DELETE_POD: Final = "delete-pod"
+NONE: Final = "none"
+ALLOWED: Final = (NONE, DELETE_POD)
+#: So much of a value is shown.
+LONGEST: Final = 40
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    #: What to do once the leaders have left: `none` or `delete-pod`.
+    value: str
+    #: Which annotation asks.
+    key: str
+    source: str = "handoff"
+    detail: str = ""
+    #: The text of an unknown value, for a Warning that names the allowed ones.
+    unknown: str = ""
+    expires_at: float | None = None
+    deadline: float | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+    @property
+    def may_wait(self) -> bool:
+        """A person's wish can wait until the pod has somewhere to go.
+
+        A node that is to be emptied (a retiring machine, a spot notice) takes the pod with it in the end: its leaders
+        should have left by then.
+        """
+        return self.key != LEAVING
+
+
+def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
+    """The one wish that counts, or None."""
+    annotations = pod.annotations
+    leaving = leaving_wish(pod)
+    if leaving is not None:
+        return leaving
+    if RESTART in annotations:
+        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
+    if leave_to_tidb_operator:
+        return None
+    for key in (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE):
+        if key in annotations:
+            value = annotations[key]
+            known = value in ALLOWED or value == ""
+            return Wish(
+                value=DELETE_POD if value == DELETE_POD else NONE,
+                key=key,
+                detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
+                unknown="" if known else legible(value),
+                expires_at=expiry_of(pod),
+            )
+    return None
+
+
+def leaving_wish(pod: Pod) -> Wish | None:
+    """Another capability wants this pod gone."""
+    mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
+    if mark is None:
+        return None
+    return Wish(
+        value=DELETE_POD,
+        key=LEAVING,
+        source=mark.source,
+        detail=f"{mark.source}: {mark.detail or mark.reason}",
+        deadline=mark.deadline,
+    )
+
+
+def legible(value: str) -> str:
+    """A value that anybody may have written, as it may stand in a mark, an Event and on a terminal."""
+    short = value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+    return "".join(c if c.isprintable() else "·" for c in short)
+
+
+def without_wishes(pod: Pod, *, leave_to_tidb_operator: bool = False) -> dict[str, None]:
+    """The annotations that an expiry takes off: every wish that it bounds, since none may outlive it, and itself."""
+    bounded = (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE)
+    if leave_to_tidb_operator and any(key in pod.annotations for key in bounded):
+        return {RESTART: None}  # the rest is tidb-operator's, and it takes that off itself
+    return {key: None for key in (RESTART, *bounded, EXPIRATION) if key in pod.annotations}
+
+
+def expiry_of(pod: Pod, key: str = EXPIRATION) -> float | None:
+    """When the wish ends by itself. A time that cannot be read has passed, as tidb-operator reads it."""
+    text = pod.annotations.get(key)
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return 0.0
+    return at.timestamp() if at.tzinfo is not None else 0.0

@@ -1,0 +1,170 @@
+"""What is observed of one TiKV member, gathered once per question: its pod, mark and wish, and PD's word about it."""
+
+import msgspec
+
+from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD, Wish, wish_of
+from mooring.capabilities.handoff.volumes import Stuck, stuck_volume
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import Mark
+from mooring.core.model.operator import StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.world.read import WorldRead
+
+#: The step word of a mark whose pod is being deleted by us.
+DELETING = StepKind.DELETE_POD
+#: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
+GAVE_UP = "GaveUp"
+
+
+class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is observed of one member, gathered once per call."""
+
+    cluster: Key
+    name: str
+    store_id: int
+    asked_uid: str
+    tc: TidbCluster | None
+    marks: dict[str, Mark] | None
+    pod: Pod | None
+    wish: Wish | None
+    view: PdView | None
+    seen_at: float
+    lost: str
+    #: Its restart has been released and not ended: what happens to the pod is that one's business now.
+    restarting: bool
+    #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
+    stuck: Stuck | None
+    #: Since when a successor is seen to be Ready, by our own clock: the API server's may be another. None: it is not.
+    ready_at: float | None
+    #: Somebody will create it again: it is in the spec, or its StatefulSet still counts it.
+    wanted: bool
+    now: float
+
+    @property
+    def mark(self) -> Mark | None:
+        """What is under way by the mark. The memory of something given up is not."""
+        found = self.marks.get(self.name) if self.marks else None
+        return found if found is not None and found.step != GAVE_UP else None
+
+    @property
+    def not_ours(self) -> bool:
+        """The scheduler was there before us, and has not been taken away since."""
+        return self.mark is not None and self.mark.before.get("evicting") == "true"
+
+    @property
+    def begun(self) -> bool:
+        """The pod is leaving or has left, and the mark says that it was us."""
+        if self.mark is None or self.mark.step != DELETING:
+            return False
+        return self.pod is None or self.pod.uid != self.asked_uid or self.pod.terminating
+
+    @property
+    def store(self) -> Store | None:
+        """The store that this pod is, as PD has it now; it may be another one than was asked about."""
+        return self.view.store_of(self.name, self.cluster.namespace) if self.view is not None else None
+
+
+def observe(
+    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+) -> Scene:
+    args = running.operator.args
+    namespace, _, name = args["pod"].partition("/")
+    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    tc = world.tidb_cluster(cluster)
+    pod = world.pod(Key(namespace, name))
+    wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    _note_ready(running, pod if pod is not None and pod.uid != args["uid"] else None, now)
+    deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
+    return Scene(
+        cluster=cluster,
+        name=name,
+        store_id=int(args["store"]),
+        asked_uid=args["uid"],
+        tc=tc,
+        marks=marks_of(tc) if tc is not None else {},
+        pod=pod,
+        wish=wish,
+        view=world.pd(cluster),
+        seen_at=world.pd_observed_at(cluster) or 0.0,
+        lost=world.pd_lost(cluster),
+        restarting=restarting,
+        stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
+        ready_at=running.notes.get("ready_at"),
+        wanted=_wanted(name, tc, world),
+        now=now,
+    )
+
+
+def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
+    ordinal = name.removeprefix(f"{tc.name}-tikv-") if tc is not None else ""
+    # The name may be a mark's, and anybody may have written that.
+    if tc is None or not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10):
+        return False
+    ordinals = tc.ordinals("tikv")
+    if ordinals is None or int(ordinal) in ordinals:
+        return True
+    # More than the spec says: tidb-operator's failover, or a scale-in that has not come to this one yet.
+    sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tikv"))
+    return sts is not None and sts.ordinals_start <= int(ordinal) < sts.ordinals_start + sts.replicas
+
+
+def _note_ready(running: Running, successor: Pod | None, now: float) -> None:
+    """Whoever saw it become Ready knows when. Whoever finds it so (a new leader) believes the API server's moment, or
+    it would begin to wait anew; but none that is yet to come."""
+    notes = running.notes
+    if successor is None or not successor.ready or successor.terminating:
+        notes["away"] = 1.0
+        notes.pop("ready_at", None)
+    elif "ready_at" not in notes:
+        said = None if "away" in notes else successor.ready_since
+        notes["ready_at"] = now if said is None else min(now, said)
+
+
+def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
+    pod = scene.pod
+    if pod is None or scene.ready_at is None or scene.now - scene.ready_at < policy.min_ready_s:
+        return False
+    if scene.view is None or scene.lost or scene.seen_at < scene.ready_at:
+        return False
+    store = scene.store
+    if store is None or store.state != "Up":
+        return False
+    # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
+    return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
+
+
+def awaited(scene: Scene, world: WorldRead) -> Verdict:
+    """What a member that left is waited for, and what a person could look at or do."""
+    pod, name = scene.pod, scene.name
+    look = f"kubectl -n {scene.cluster.namespace} describe pod {name}"
+    if pod is None:
+        detail, remedy = f"{name} is not back yet", ""
+    elif pod.uid == scene.asked_uid:
+        detail, remedy = f"{name} is on its way out", ""
+        node = world.node(pod.node)
+        if pod.node and (node is None or node.ready != "True"):
+            detail = f"{detail}, and {pod.node} is not there to end it"
+            remedy = f"once that machine is surely off: kubectl -n {pod.namespace} delete pod {name} --force"
+    elif not pod.node:
+        detail, remedy = f"the new {name} has no node yet", look
+    elif not pod.ready:
+        detail, remedy = f"the new {name} is not Ready yet", look
+    else:
+        detail, remedy = f"the store of {name} is not Up yet", ""
+    return Verdict(State.WAITS, Reason.POD_NOT_READY, detail, remedy)
+
+
+def others_up(view: PdView, store_id: int) -> bool:
+    """Is there another store that could lead?"""
+    return any(s.state == "Up" and s.leads and s.id != store_id for s in view.stores)
+
+
+def others_take_leaders(view: PdView, store_id: int) -> bool:
+    """Is there one whose leaders are not being evicted, too? PD moves nothing when every store is."""
+    evicting = view.evicting or ()
+    return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)

@@ -1,0 +1,12 @@
+"""Home: a recreated member goes back to its node, and its seat is kept for it meanwhile.
+
+Modules: `roster` (who has a home), `memory` (where it is), `choice` (which candidates a member may have), `wire` and
+`verbs` (what a scheduler asks and hears), `tracking` (writing nodes down), `seats` and `seat` (keeping a place free),
+`decider` (the capability the engine talks to), `report` and `words` (for people), `schedulerconfig` (what
+kube-scheduler needs).
+"""
+
+from mooring.capabilities.home.capability import Home
+from mooring.capabilities.home.policy import HomePolicy
+
+__all__ = ["Home", "HomePolicy"]

@@ -1,0 +1,87 @@
+"""Which of a scheduler's candidates a member may have: its home when it is there, else all of them.
+
+Home never narrows to nothing: where our data is missing, stale or says a node that is not offered, every candidate
+comes back, and the scheduler picks (H2).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.home.members import Roster, roster_of
+from mooring.capabilities.home.memory import home_of
+from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.reservation import seat_on
+from mooring.core.model.cluster import Owner
+from mooring.core.model.marks import SEAT
+from mooring.core.model.reasons import Reason
+from mooring.core.world.read import WorldRead
+
+#: extender/v1: the highest score an extender gives.
+HIGHEST: Final = 10
+
+
+class Guest(msgspec.Struct, frozen=True, gc=False):
+    """A pod that belongs to a roster, as a scheduler asks about it."""
+
+    namespace: str
+    name: str
+    roster: Roster
+    home: str
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """`only` set: that node and no other. Else all candidates but `without`."""
+
+    reason: Reason
+    only: str = ""
+    #: Node → the sentence that says why not.
+    without: Mapping[str, str] = {}
+    #: The sentence for every other node, when `only` is set.
+    sentence: str = ""
+
+
+def guest(
+    namespace: str,
+    name: str,
+    labels: Mapping[str, str],
+    owner: Owner | None,
+    world: WorldRead,
+    policy: HomePolicy,
+) -> Guest | None:
+    """None: the pod is none of ours, and nothing about its candidates changes."""
+    roster = roster_of(namespace, labels, owner, world, policy)
+    return None if roster is None else Guest(namespace, name, roster, home_of(roster, name))
+
+
+def choose(pod: Guest, names: Sequence[str], world: WorldRead) -> Choice:
+    if pod.home in names and pod.roster.mode is Mode.REQUIRE:
+        return Choice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
+    taken = _seats_of_others(pod, names, world)
+    reason = _why_all(pod, names)
+    if taken and len(taken) < len(names):
+        return Choice(reason, without=taken)
+    return Choice(reason)
+
+
+def _why_all(pod: Guest, names: Sequence[str]) -> Reason:
+    if not pod.home:
+        return Reason.HOME_UNKNOWN
+    return Reason.HOME if pod.home in names else Reason.HOME_ABSENT
+
+
+def _seats_of_others(pod: Guest, names: Sequence[str], world: WorldRead) -> dict[str, str]:
+    """Members tolerate each other's seats, since one toleration serves them all: here they are kept apart."""
+    found = {}
+    for node in world.nodes_with_taint(SEAT):
+        seat = seat_on(node)
+        if node.name in names and seat is not None and seat.pod != f"{pod.namespace}/{pod.name}":
+            if node.name == pod.home:
+                continue  # both belong there; resources decide
+            found[node.name] = f"mooring: the seat on {node.name} is held for {seat.pod}"
+    return found
+
+
+def score(pod: Guest | None, name: str) -> int:
+    return HIGHEST if pod is not None and name == pod.home else 0

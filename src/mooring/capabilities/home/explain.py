@@ -1,0 +1,64 @@
+"""What `why` says about a member's home and about a held seat, and what to type to change it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from mooring.capabilities.home.members import LABEL, Roster, roster_of
+from mooring.capabilities.home.memory import home_of, recorded
+from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_seat_taint, seat_on
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Line
+from mooring.core.model.marks import SEAT
+from mooring.core.world.read import WorldRead
+
+
+def words(subject: str, world: WorldRead, policy: HomePolicy) -> Iterator[Line]:
+    kind, _, rest = subject.partition("/")
+    if kind == "node":
+        yield from _of_node(rest, world)
+        return
+    namespace, _, name = rest.partition("/")
+    pod = world.pod(Key(namespace, name)) if kind == "pod" else None
+    roster = roster_of(pod.namespace, pod.labels, pod.owner, world, policy) if pod is not None else None
+    if pod is not None and roster is not None:
+        yield from _of_member(pod, roster, world)
+
+
+def _of_member(pod: Pod, roster: Roster, world: WorldRead) -> Iterator[Line]:
+    home = home_of(roster, pod.name)
+    must = "goes back there" if roster.mode is Mode.REQUIRE else "prefers to go back there"
+    if not home:
+        left = recorded(roster, pod.name)
+        said = f"it was moved off {left}, and where it lands is its home" if left else "no home is written down yet"
+        yield Line("why there", f"{said}; kube-scheduler chooses")
+    elif not pod.node:
+        yield Line("why there", f"its home is {home}, and it {must} when {home} can take it")
+    elif pod.node == home:
+        yield Line("why there", f"{home} is its home: recreated, it {must}")
+    else:
+        yield Line("why there", f"{home} could not take it; {pod.node} is its home as soon as that is written down")
+    seat = next((n for n in world.nodes_with_taint(SEAT) if _held_for(n.name, pod, world)), None)
+    if seat is not None:
+        yield Line("now", f"its seat on {seat.name} is held")
+    keeper = "tc" if roster.is_tidb else "statefulset"
+    yield Line("to change", f"no home     kubectl -n {pod.namespace} label {keeper} {roster.keeper.name} {LABEL}=false")
+
+
+def _held_for(node: str, pod: Pod, world: WorldRead) -> bool:
+    found = world.node(node)
+    mark = seat_on(found) if found is not None else None
+    return mark is not None and mark.pod == str(pod.key)
+
+
+def _of_node(name: str, world: WorldRead) -> Iterator[Line]:
+    node = world.node(name)
+    mark = seat_on(node) if node is not None else None
+    if mark is None:
+        if node is not None and has_seat_taint(node):
+            yield Line("now", UNKNOWN)
+            yield Line("to change", f"give back   {free_command(name)}")
+        return
+    until = datetime.fromtimestamp(mark.deadline or mark.since, UTC).strftime("%H:%M:%S")
+    yield Line("now", f"kept free for {mark.pod} until {until}: other pods are not scheduled here")
+    yield Line("to change", f"give back   {free_command(name)}")

@@ -1,0 +1,128 @@
+"""Who has a home: the TiDB members of every TidbCluster, and the pods of StatefulSets that opted in by label.
+
+A roster is one such group, with the object that remembers for it. Everything here is a lookup by key, since it is
+asked for every pod that a scheduler handles: a pod that belongs to no roster costs two dictionary reads.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.core.model.cluster import Key, Owner, Pod, Workload
+from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.read import WorldRead
+
+#: Label on a TidbCluster or StatefulSet: `true` or `require`, `prefer`, `false`.
+LABEL: Final = "mooring.dev/home"
+#: Label on the same objects: keep the seat of a member that is being recreated.
+HOLD_SEAT: Final = "mooring.dev/hold-seat"
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+TIDB: Final = "tidb"
+SET: Final = "set"
+ALLOWED: Final = ("true", "require", "prefer", "false")
+#: What HOLD_SEAT may say.
+YES_OR_NO: Final = ("true", "false")
+_MODES: Final = {"require": Mode.REQUIRE, "prefer": Mode.PREFER}
+
+
+class Roster(msgspec.Struct, frozen=True, gc=False):
+    """Members that go home together: `tidb/<ns>/<cluster>` or `set/<ns>/<StatefulSet>`."""
+
+    #: The TidbCluster or StatefulSet that remembers.
+    keeper: TidbCluster | Workload
+    mode: Mode
+    holds_seats: bool
+    #: The StatefulSet behind it, when it is a plain one.
+    set: Workload | None
+
+    @property
+    def is_tidb(self) -> bool:
+        return isinstance(self.keeper, TidbCluster)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.TIDB_CLUSTER if self.is_tidb else Kind.STATEFUL_SET
+
+    @property
+    def key(self) -> str:
+        return f"{TIDB if self.is_tidb else SET}/{self.keeper.key}"
+
+    @property
+    def prefix(self) -> str:
+        """What a member's name begins with; the ordinal follows."""
+        return f"{self.keeper.name}-tidb-" if self.is_tidb else f"{self.keeper.name}-"
+
+    def ordinal_of(self, name: str) -> int | None:
+        """None: not the name of a member."""
+        ordinal = name.removeprefix(self.prefix)
+        # Names come from annotations, too: anybody may have written them.
+        told = ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
+        return int(ordinal) if told else None
+
+    def wants(self, name: str) -> bool:
+        """Whether this member is to be there. Where nobody says how many there are, every member is."""
+        ordinal = self.ordinal_of(name)
+        if ordinal is None or self.keeper.deletion_at is not None:
+            return False
+        if isinstance(self.keeper, TidbCluster) and (self.set is None or self.set.deletion_at is not None):
+            # An advanced StatefulSet, which we do not see, or one that is being created anew: the cluster says.
+            ordinals = self.keeper.ordinals("tidb")
+            return ordinals is None or ordinal in ordinals
+        assert self.set is not None
+        start = self.set.ordinals_start
+        return self.set.deletion_at is None and start <= ordinal < start + self.set.replicas
+
+
+def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> Roster | None:
+    """The TiDB members of a cluster; None when its label says `false`."""
+    said = tc.labels.get(LABEL, "true")
+    if said == "false":
+        return None
+    sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tidb"))
+    return Roster(tc, _MODES.get(said, policy.mode), tc.labels.get(HOLD_SEAT) == "true", sts)
+
+
+def roster_of_set(sts: Workload, policy: HomePolicy) -> Roster | None:
+    """A StatefulSet that opted in. A label that says neither yes nor no does not opt in."""
+    said = sts.labels.get(LABEL)
+    if said is None or said == "false" or said not in ALLOWED:
+        return None
+    return Roster(sts, _MODES.get(said, policy.mode), sts.labels.get(HOLD_SEAT) == "true", sts)
+
+
+def roster_by_key(key: str, world: WorldRead, policy: HomePolicy) -> Roster | None:
+    kind, _, rest = key.partition("/")
+    namespace, _, name = rest.partition("/")
+    if kind == TIDB:
+        tc = world.tidb_cluster(Key(namespace, name))
+        return None if tc is None else roster_of_cluster(tc, world, policy)
+    sts = world.workload(Kind.STATEFUL_SET, Key(namespace, name))
+    return None if sts is None else roster_of_set(sts, policy)
+
+
+def roster_of(
+    namespace: str, labels: Mapping[str, str], owner: Owner | None, world: WorldRead, policy: HomePolicy
+) -> Roster | None:
+    """The roster of a pod, seen in the world or only in a scheduler's request. None: not ours."""
+    if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
+        tc = world.tidb_cluster(Key(namespace, labels[INSTANCE]))
+        if tc is not None:
+            return roster_of_cluster(tc, world, policy)
+    if owner is None or owner.kind != "StatefulSet":
+        return None
+    sts = world.workload(Kind.STATEFUL_SET, Key(namespace, owner.name))
+    if sts is None or sts.uid != owner.uid:
+        return None
+    return roster_of_set(sts, policy)
+
+
+def members_of(roster: Roster, world: WorldRead) -> dict[str, Pod]:
+    """Its pods by name, leaving ones too."""
+    keeper = roster.keeper
+    pods = world.tidb_pods(keeper.key, "tidb") if isinstance(keeper, TidbCluster) else world.pods_of(keeper)
+    members = (pod for pod in pods if not pod.terminal and roster.ordinal_of(pod.name) is not None)
+    return {pod.name: pod for pod in sorted(members, key=lambda pod: pod.name)}

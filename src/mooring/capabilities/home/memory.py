@@ -1,0 +1,52 @@
+"""Where home is: what is written down about a member's node, and by whom.
+
+TiDB members: `TidbCluster.status.tidb.members[<pod>].node`, the design's field, which tidb-operator writes itself.
+Other StatefulSets: an annotation of ours on the StatefulSet. The same annotation, on either, remembers which node one
+of our own operators moved a member off (`left`): it is not sent back there, and where it lands is its new home.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from mooring.capabilities.home.members import Roster
+from mooring.core.model.marks import HOME
+from mooring.core.model.tidb import TidbCluster
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    node: str = ""
+    #: One of our operators moved it off this node.
+    left: str = ""
+
+
+Places = dict[str, Place]
+_places = msgspec.json.Decoder(Places)
+
+
+def read_places(annotations: Mapping[str, str]) -> Places:
+    """An annotation that cannot be read remembers nothing, and is written anew with the next change."""
+    try:
+        return _places.decode(annotations.get(HOME, "") or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def write_places(places: Mapping[str, Place]) -> str | None:
+    """None removes the annotation."""
+    return msgspec.json.encode(dict(sorted(places.items()))).decode() if places else None
+
+
+def recorded(roster: Roster, name: str, places: Places | None = None) -> str:
+    """The node that is written down for a member, whether it may go back there or not; "" when there is none."""
+    place = (read_places(roster.keeper.annotations) if places is None else places).get(name, Place())
+    if isinstance(roster.keeper, TidbCluster):
+        return roster.keeper.tidb_member_nodes.get(name, "") or place.node
+    return place.node
+
+
+def home_of(roster: Roster, name: str) -> str:
+    """Where a member belongs; "" while nobody knows, or after one of our operators moved it off."""
+    places = read_places(roster.keeper.annotations)
+    node = recorded(roster, name, places)
+    return "" if node == places.get(name, Place()).left else node

@@ -1,0 +1,100 @@
+"""The extender's three verbs, from the world alone: a scheduler's request in, its answer out.
+
+    filter      a member's home among the candidates → only it; else all of them, unchanged
+    prioritize  a member's home 10, every other node 0: the wish instead of the must
+    preempt     a member that must preempt anyway does so at home, unless that breaks more budgets than elsewhere
+
+All three fail open (H2, H7): a pod that is not ours, a feature that is off, a world that is not synced yet, data that
+is missing or stale: everything passes.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from mooring.capabilities.home.choice import Guest, choose, guest, score
+from mooring.capabilities.home.policy import HomePolicy, Mode
+from mooring.capabilities.home.wire import (
+    AskedPod,
+    PreemptRequest,
+    Victims,
+    read_preempt,
+    read_request,
+    write_only,
+    write_scores,
+    write_unchanged,
+    write_victims,
+    write_without,
+)
+from mooring.core.model.reasons import Reason
+from mooring.core.world.read import WorldRead
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    body: bytes
+    #: What was decided, for metrics: `home`, `home-absent`, `home-unknown`, `not-managed`, `feature-off`.
+    reason: Reason
+
+
+class Verbs:
+    """`switched_on` False: the feature is off or the world not synced, so everything passes."""
+
+    def __init__(self, world: WorldRead, policy: HomePolicy, switched_on: Callable[[], bool]) -> None:
+        self._world = world
+        self._policy = policy
+        self._switched_on = switched_on
+
+    def filter(self, body: bytes) -> Answer:
+        request = read_request(body)
+        pod, reason = self._guest(request.pod)
+        if pod is None:
+            return Answer(write_unchanged(request), reason)
+        names = request.names()
+        choice = choose(pod, names, self._world)
+        if choice.only:
+            return Answer(write_only(request, names, choice.only, choice.sentence), choice.reason)
+        if choice.without:
+            return Answer(write_without(request, names, choice.without), choice.reason)
+        return Answer(write_unchanged(request), choice.reason)
+
+    def prioritize(self, body: bytes) -> Answer:
+        request = read_request(body)
+        pod, reason = self._guest(request.pod)
+        names = request.names()
+        if pod is not None:
+            reason = Reason.HOME if pod.home in names else (Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
+        return Answer(write_scores(names, lambda name: score(pod, name)), reason)
+
+    def preempt(self, body: bytes) -> Answer:
+        request = read_preempt(body)
+        pod, reason = self._guest(request.pod)
+        if pod is None:
+            return Answer(write_victims(request.victims), reason)
+        at_home = _at_home(pod, request)
+        if at_home is None:
+            return Answer(write_victims(request.victims), Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
+        return Answer(write_victims({pod.home: at_home}), Reason.HOME)
+
+    def unchanged(self, verb: str, body: bytes) -> bytes:
+        """What `verb` answers when nothing is to be changed: for the edge, when deciding itself has failed."""
+        if verb == "preempt":
+            return write_victims(read_preempt(body).victims)
+        request = read_request(body)
+        return write_scores(request.names(), lambda _: 0) if verb == "prioritize" else write_unchanged(request)
+
+    def _guest(self, pod: AskedPod | None) -> tuple[Guest | None, Reason]:
+        if not self._switched_on():
+            return None, Reason.FEATURE_OFF
+        if pod is None:
+            return None, Reason.NOT_MANAGED
+        found = guest(pod.namespace, pod.name, pod.labels, pod.owner, self._world, self._policy)
+        return found, Reason.NOT_MANAGED
+
+
+def _at_home(pod: Guest, request: PreemptRequest) -> Victims | None:
+    """The victims at home, when preempting there harms no more budgets than anywhere else."""
+    here = request.victims.get(pod.home)
+    if here is None or not here.uids or pod.roster.mode is not Mode.REQUIRE:
+        return None
+    fewest = min(v.pdb_violations for v in request.victims.values())
+    return here if here.pdb_violations <= fewest else None

@@ -1,0 +1,251 @@
+"""The extender's wire format, extender/v1: bytes in, bytes out, and as few of them looked at as possible.
+
+kube-scheduler writes Capitalised keys without regard to what is empty (`null` everywhere), older ones wrote small
+letters; both are read. Nodes are sliced out of the request as they stand and sent back untouched, since kube-scheduler
+takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their names.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mooring.core.model.cluster import NO_LABELS, Owner
+
+#: How Go begins a Node: its name is the first thing in it.
+_NODE_HEAD: Final = b'{"metadata":{"name":"'
+
+
+class BadRequest(ValueError):  # noqa: N818
+    """Not what a scheduler sends; the message says what would be right."""
+
+
+class _OwnerRef(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    owners: tuple[_OwnerRef, ...] | None = msgspec.field(default=None, name="ownerReferences")
+
+
+class _Pod(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta | None = None
+
+
+class NodeList(msgspec.Struct, frozen=True, gc=False):
+    """Full Nodes: each one is the bytes that came."""
+
+    items: list[msgspec.Raw] | None = None
+
+
+class _Args(msgspec.Struct, frozen=True, gc=False):
+    """ExtenderArgs in both casings."""
+
+    pod: _Pod | None = msgspec.field(default=None, name="Pod")
+    pod_small: _Pod | None = msgspec.field(default=None, name="pod")
+    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
+    nodes_small: NodeList | None = msgspec.field(default=None, name="nodes")
+    names: list[str] | None = msgspec.field(default=None, name="NodeNames")
+    names_small: list[str] | None = msgspec.field(default=None, name="nodenames")
+    names_camel: list[str] | None = msgspec.field(default=None, name="nodeNames")
+
+
+class _Named(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta | None = None
+
+
+class _Victims(msgspec.Struct, frozen=True, gc=False):
+    pods: list[dict[str, Any]] | None = msgspec.field(default=None, name="Pods")
+    pods_small: list[dict[str, Any]] | None = msgspec.field(default=None, name="pods")
+    violations: int | None = msgspec.field(default=None, name="NumPDBViolations")
+    violations_small: int | None = msgspec.field(default=None, name="numPDBViolations")
+
+
+class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
+    pod: _Pod | None = msgspec.field(default=None, name="Pod")
+    pod_small: _Pod | None = msgspec.field(default=None, name="pod")
+    victims: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
+    victims_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToVictims")
+    meta: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
+    meta_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToMetaVictims")
+
+
+_args = msgspec.json.Decoder(_Args)
+_preempt_args = msgspec.json.Decoder(_PreemptArgs)
+_named = msgspec.json.Decoder(_Named)
+_encode = msgspec.json.Encoder().encode
+
+
+class AskedPod(msgspec.Struct, frozen=True, gc=False):
+    """What of a pod decides whether it has a home."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    owner: Owner | None
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """filter or prioritize: the pod and its candidates, as names, as full Nodes, or both."""
+
+    pod: AskedPod | None
+    given_names: list[str] | None
+    given_nodes: NodeList | None
+
+    def names(self) -> list[str]:
+        """The candidates' names, from whichever form they came in."""
+        return self.given_names if self.given_names is not None else self.node_names()
+
+    def node_names(self) -> list[str]:
+        """The names of the full Nodes, in their order."""
+        return [_node_name(raw) for raw in self.items]
+
+    @property
+    def items(self) -> list[msgspec.Raw]:
+        return (self.given_nodes.items if self.given_nodes is not None else None) or []
+
+
+class Victims(msgspec.Struct, frozen=True, gc=False):
+    uids: tuple[str, ...]
+    pdb_violations: int
+
+
+class PreemptRequest(msgspec.Struct, frozen=True, gc=False):
+    pod: AskedPod | None
+    victims: Mapping[str, Victims]
+
+
+def read_request(body: bytes) -> Request:
+    args = _decode(_args, body, 'an ExtenderArgs object is wanted: {"Pod": …, "Nodes": …, "NodeNames": …}')
+    spellings = (args.names, args.names_small, args.names_camel)
+    nodes = args.nodes if args.nodes is not None else args.nodes_small
+    for raw in (nodes.items if nodes is not None else None) or ():
+        if bytes(memoryview(raw)[:1]) != b"{":
+            raise BadRequest("an item of Nodes is not an object; each is a Node")
+    return Request(_asked(args.pod or args.pod_small), next((n for n in spellings if n is not None), None), nodes)
+
+
+def read_preempt(body: bytes) -> PreemptRequest:
+    args = _decode(_preempt_args, body, 'an ExtenderPreemptionArgs object is wanted: {"Pod": …, "NodeNameTo…": …}')
+    given = args.meta or args.meta_small
+    if given is None:
+        given = args.victims or args.victims_small or {}
+    return PreemptRequest(_asked(args.pod or args.pod_small), {name: _victims(v) for name, v in given.items()})
+
+
+_NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
+
+
+def write_unchanged(request: Request) -> bytes:
+    """Every candidate as it came."""
+    return _written(None if request.given_nodes is None else request.items, request.given_names, {})
+
+
+def write_only(request: Request, names: list[str], only: str, sentence: str) -> bytes:
+    """One candidate and no other; `names` are all of them, `sentence` says why not the rest."""
+    failed = dict.fromkeys(names, sentence)
+    del failed[only]
+    return _written(_nodes_where(request, names, {only}.__contains__), _given(request, [only]), failed)
+
+
+def write_without(request: Request, names: list[str], without: Mapping[str, str]) -> bytes:
+    """Every candidate but those in `without`, which says why not."""
+    kept = [name for name in names if name not in without]
+    nodes = _nodes_where(request, names, lambda name: name not in without)
+    return _written(nodes, _given(request, kept), without)
+
+
+def _given(request: Request, names: list[str]) -> list[str] | None:
+    return None if request.given_names is None else names
+
+
+def _nodes_where(request: Request, names: list[str], keep: Callable[[str], bool]) -> list[msgspec.Raw] | None:
+    if request.given_nodes is None:
+        return None
+    mine = names if request.given_names is None else request.node_names()
+    # Names and Nodes that do not name the same: better all of them than none.
+    return [raw for name, raw in zip(mine, request.items, strict=True) if keep(name)] or request.items
+
+
+def _written(nodes: Sequence[msgspec.Raw] | None, names: list[str] | None, failed: Mapping[str, str]) -> bytes:
+    parts: list[Any] = [b'{"Nodes":null']
+    if nodes is not None:
+        parts = [b'{"Nodes":{"metadata":{},"items":[']
+        for raw in nodes:
+            parts += (raw, b",")
+        if nodes:
+            parts.pop()
+        parts.append(b"]}")
+    parts += (b',"NodeNames":', _encode(names), b',"FailedNodes":', _encode(failed), _NO_ERROR)
+    return b"".join(parts)
+
+
+def write_scores(names: Sequence[str], score: Callable[[str], int]) -> bytes:
+    return _encode([{"Host": name, "Score": score(name)} for name in names])
+
+
+def write_victims(victims: Mapping[str, Victims]) -> bytes:
+    return _encode(
+        {
+            "NodeNameToMetaVictims": {
+                name: {"Pods": [{"UID": uid} for uid in v.uids], "NumPDBViolations": v.pdb_violations}
+                for name, v in victims.items()
+            }
+        }
+    )
+
+
+def _decode(decoder: Any, data: Any, wanted: str) -> Any:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{error}; {wanted}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"not JSON: {error}; {wanted}") from None
+    except RecursionError:
+        raise BadRequest(f"nested too deep; {wanted}") from None
+
+
+def _asked(pod: _Pod | None) -> AskedPod | None:
+    meta = pod.metadata if pod is not None else None
+    if meta is None or not meta.name:
+        return None
+    owner = next((o for o in meta.owners or () if o.controller), None)
+    return AskedPod(
+        meta.namespace or "default",
+        meta.name,
+        meta.labels or NO_LABELS,
+        None if owner is None else Owner(owner.kind, owner.name, owner.uid),
+    )
+
+
+def _node_name(raw: msgspec.Raw) -> str:
+    """The name of a Node. As Go writes it the name comes first, and then the other 7 KB need not be read."""
+    view = bytes(memoryview(raw)[:320])
+    if view.startswith(_NODE_HEAD):
+        name, quote, _ = view[len(_NODE_HEAD) :].partition(b'"')
+        if quote and b"\\" not in name:
+            return name.decode("utf-8", "replace")
+    node = _decode(_named, raw, "each item of Nodes is a Node")
+    return (node.metadata.name if node.metadata is not None else None) or ""
+
+
+def _victims(given: _Victims | None) -> Victims:
+    if given is None:
+        return Victims((), 0)
+    pods: Iterable[dict[str, Any]] = given.pods or given.pods_small or ()
+    return Victims(tuple(filter(None, map(_uid, pods))), given.violations or given.violations_small or 0)
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    """Of a MetaPod (`UID`), or of a whole Pod."""
+    meta = pod.get("metadata")
+    uid = pod.get("UID") or pod.get("uid") or (meta.get("uid") if isinstance(meta, dict) else None)
+    return uid if isinstance(uid, str) else ""

@@ -1,0 +1,147 @@
+"""AdmissionReview (admission.k8s.io/v1), as far as it is read, and the answers to it.
+
+Decoding is typed and skips what nobody reads (managedFields, containers); it is most of what an admission costs.
+"""
+
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from mooring.capabilities.mix.admission.affinity import PodRules
+from mooring.capabilities.mix.admission.patching import Operation
+from mooring.clients.wire.fields import Meta
+from mooring.core.model.cluster import Owner
+
+API_VERSION: Final = "admission.k8s.io/v1"
+
+
+class BadReview(ValueError):  # noqa: N818
+    """What was sent is no AdmissionReview that we could answer. The message is fit for a person."""
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class PodObject(_Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: PodRules = PodRules()
+
+    @property
+    def controller(self) -> Owner | None:
+        for ref in self.metadata.owner_references or ():
+            if ref.controller:
+                return Owner(ref.kind, ref.name, ref.uid, ref.api_version)
+        return None
+
+
+class PodRequest(_Wire, frozen=True):
+    uid: str
+    operation: str = "CREATE"
+    namespace: str = ""
+    name: str = ""
+    sub_resource: str = ""
+    dry_run: bool | None = None
+    object: PodObject | None = None
+
+
+class _Template(_Wire, frozen=True):
+    metadata: Meta | None = None
+    spec: PodRules | None = None
+
+
+class _Strategy(_Wire, frozen=True):
+    type: str = ""
+
+
+class _WorkloadSpec(_Wire, frozen=True):
+    replicas: int | None = None
+    template: _Template | None = None
+    strategy: _Strategy | None = None
+
+
+class WorkloadObject(_Wire, frozen=True):
+    kind: str = ""
+    metadata: Meta = Meta()
+    spec: _WorkloadSpec | None = None
+
+
+class _Kind(_Wire, frozen=True):
+    group: str = ""
+    kind: str = ""
+
+
+class WorkloadRequest(_Wire, frozen=True):
+    uid: str
+    kind: _Kind = _Kind()
+    operation: str = "CREATE"
+    namespace: str = ""
+    name: str = ""
+    sub_resource: str = ""
+    object: WorkloadObject | None = None
+    old_object: WorkloadObject | None = None
+
+
+class _PodReview(_Wire, frozen=True):
+    api_version: str
+    kind: str
+    request: PodRequest
+
+
+class _WorkloadReview(_Wire, frozen=True):
+    api_version: str
+    kind: str
+    request: WorkloadRequest
+
+
+_pods: Final = msgspec.json.Decoder(_PodReview)
+_workloads: Final = msgspec.json.Decoder(_WorkloadReview)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def pod_request(body: bytes) -> PodRequest:
+    """Raises BadReview."""
+    request: PodRequest = _request(_pods, body)
+    return request
+
+
+def workload_request(body: bytes) -> WorkloadRequest:
+    """Raises BadReview."""
+    request: WorkloadRequest = _request(_workloads, body)
+    return request
+
+
+def _request(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
+    try:
+        review = decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadReview(f"not an AdmissionReview of {API_VERSION} with a request: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadReview(f"not JSON: {error}") from None
+    if review.api_version != API_VERSION or review.kind != "AdmissionReview":
+        raise BadReview(
+            f"{review.api_version} {review.kind} is not understood; an AdmissionReview of {API_VERSION} is wanted"
+        )
+    if not review.request.uid:
+        raise BadReview("the request has no uid, so no answer could be matched to it")
+    return review.request
+
+
+def allowed(uid: str, operations: list[Operation] | None = None, warnings: tuple[str, ...] = ()) -> bytes:
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(_encode(operations)).decode()
+    if warnings:
+        response["warnings"] = [text[:256] for text in warnings]
+    return _answer(response)
+
+
+def denied(uid: str, message: str, code: int = 422) -> bytes:
+    status = {"code": code, "reason": "Invalid", "message": message}
+    return _answer({"uid": uid, "allowed": False, "status": status})
+
+
+def _answer(response: dict[str, Any]) -> bytes:
+    return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

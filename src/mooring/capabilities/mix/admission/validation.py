@@ -1,0 +1,123 @@
+"""What is said to somebody who creates or changes a Deployment or StatefulSet.
+
+Refused, with every problem at once and what would be right, is only what the person has just written. A workload that
+was wrong before (it was made while nobody checked) may still be changed elsewhere, scaled and deleted: it gets a
+warning. Warnings stay under 120 characters where they can, since kubectl shows them on one line.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.mix.admission.affinity import Conflict, PodRules, require, stays_off_spot
+from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
+from mooring.capabilities.mix.rebalance.detach import RECREATE
+from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
+from mooring.capabilities.mix.wording import counted
+from mooring.core.model.capacity import CapacityRules
+from mooring.core.model.cluster import NO_LABELS
+from mooring.core.model.kinds import Kind
+
+_KNOWN: Final = (ENABLED, MODE, CUSTOM)
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """As much of a workload as Mix has an opinion on."""
+
+    kind: str
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    replicas: int = 1
+    template_labels: Mapping[str, str] = NO_LABELS
+    #: Where its pods may go, by the template's own words.
+    rules: PodRules = PodRules()
+    strategy: str = ""
+
+    def says(self) -> dict[str, str | None]:
+        """What it says to Mix, to tell whether a change is about us."""
+        return {f"label {key}": self.labels.get(key) for key in _KNOWN} | {CUSTOM: self.annotations.get(CUSTOM)}
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    #: Empty: allowed.
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def judge(
+    draft: Draft,
+    before: Draft | None = None,
+    deployment_default: Target = DEPLOYMENT_DEFAULT,
+    capacity: CapacityRules = CapacityRules(),
+) -> Judgement:
+    """`before`: the workload as it stands, when this is a change."""
+    wish = read(draft.kind, draft.labels, draft.annotations, deployment_default)
+    warnings = list(_misplaced(draft))
+    if isinstance(wish, Misconfigured):
+        if before is not None and before.says() == draft.says():
+            return Judgement(warnings=(*(f"not managed: {problem}" for problem in wish.problems), *warnings))
+        return Judgement(problems=wish.problems)
+    mode = draft.labels.get(MODE)
+    if mode != Mode.CUSTOM and (CUSTOM in draft.labels or CUSTOM in draft.annotations):
+        warnings.append(f"{CUSTOM} is ignored: {MODE} is {mode or 'not set'}, not custom")
+    if isinstance(wish, Managed):
+        warnings += _about(draft, wish)
+        warnings += _contradictions(draft, wish.target, capacity)
+    return Judgement(warnings=tuple(warnings))
+
+
+def _about(draft: Draft, wish: Managed) -> list[str]:
+    warnings = []
+    target = wish.target
+    if draft.replicas > 0 and target.on_demand(draft.replicas) == 0:
+        by_default = f", the default of a {draft.kind}" if wish.by_default else ""
+        warnings.append(
+            f"{target}{by_default}: guaranteed on-demand floor is 0 replicas; losing all spot nodes can stop it"
+        )
+    if target.share is not None and not target.share.percent and target.share.number > draft.replicas > 0:
+        warnings.append(f"{CUSTOM} {target.share} is more than the {draft.replicas} replicas: all go to on-demand")
+    rebalance = draft.annotations.get(REBALANCE)
+    if rebalance is not None and rebalance != "fast":
+        warnings.append(f"annotation {REBALANCE} is {rebalance!r} and ignored; the only value is fast")
+    elif rebalance is not None and draft.kind == Kind.STATEFUL_SET:
+        warnings.append(f"annotation {REBALANCE} is ignored on a StatefulSet: its pods move one by one")
+    elif rebalance is not None and draft.strategy == RECREATE:
+        warnings.append(f"annotation {REBALANCE} is ignored with strategy {RECREATE}: no two pods run side by side")
+    return warnings
+
+
+def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> list[str]:
+    """A template whose own node rules leave no choice. It is allowed: the user's word wins, pod by pod."""
+    floor = target.on_demand(draft.replicas)
+    if floor:
+        bound = require(draft.rules, capacity)
+        if isinstance(bound, Conflict):
+            why = bound.why.partition(",")[0].replace("its ", "the template's ", 1)
+            return [
+                f"{target} wants {floor} of {draft.replicas} replicas on on-demand, but {why}: they stay as they are"
+            ]
+    if floor < draft.replicas and stays_off_spot(draft.rules, capacity):
+        spot = counted(draft.replicas - floor, "replica")
+        return [f"{target} wants {spot} on spot, but the template's own node rules exclude spot nodes: they stay off"]
+    return []
+
+
+def _misplaced(draft: Draft) -> list[str]:
+    """Settings in places where nobody reads them."""
+    warnings = [
+        f"annotation {key} is ignored: it is read from the labels of the {draft.kind}"
+        for key in (ENABLED, MODE)
+        if key in draft.annotations
+    ]
+    warnings += [
+        f"label {key} in the pod template is ignored: put it on the {draft.kind} itself"
+        for key in _KNOWN
+        if key in draft.template_labels and key not in draft.labels
+    ]
+    warnings += [
+        f"label {key} is not known; {ENABLED}, {MODE} and {CUSTOM.removeprefix('vacant.io/')} are"
+        for key in sorted(draft.labels)
+        if key.startswith(ENABLED) and key not in _KNOWN
+    ]
+    return warnings

@@ -1,0 +1,261 @@
+"""One workload in words: its slots, where each pod stands, what is wrong, what happens next, and why not yet.
+
+The same look that decides is asked; nothing here has an opinion of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
+from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
+from mooring.capabilities.mix.rebalance.detach import is_detached, mark_on
+from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, is_ready, subject_of
+from mooring.capabilities.mix.rebalance.workload import Case, Rebalance
+from mooring.capabilities.mix.slots import class_of
+from mooring.capabilities.mix.wording import counted
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.decision import Line, Running, Verdict
+from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue, why
+from mooring.core.world.read import WorldRead
+
+if TYPE_CHECKING:
+    from mooring.capabilities.mix.capability import Mix
+
+
+class PodReport(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    slot: int | None
+    #: The class it counts as, and that of the node it is on.
+    given: str
+    node: str
+    node_class: str
+    ready: bool
+    note: str = ""
+
+
+class WorkloadReport(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    namespace: str
+    name: str
+    managed: bool
+    mode: str = ""
+    by_default: bool = False
+    fast: bool = False
+    replicas: int = 0
+    ready: int = 0
+    #: T(R), how many count as on-demand, and how many of those are Ready on nodes that stay.
+    wanted: int = 0
+    have: int = 0
+    safe: int = 0
+    sequence: str = ""
+    state: str = State.PLACED
+    reason: str = ""
+    #: What is wrong, in one sentence; "" when nothing is.
+    wrong: str = ""
+    #: The same one by one, where several things are wrong with its labels.
+    problems: tuple[str, ...] = ()
+    #: What happens next, and what it waits for.
+    next: str = ""
+    not_yet: str = ""
+    remedy: str = ""
+    #: Those that count, by slot, then those that were detached and still serve.
+    pods: tuple[PodReport, ...] = ()
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is about to go, or that we cordoned."""
+
+    node: str
+    signal: str
+    seconds_left: float
+    pods: int
+    cordoned: bool
+    #: A notice that cannot be read: the node is not emptied. In words.
+    problem: str = ""
+
+
+def report(
+    mix: "Mix",
+    workload: Workload,
+    world: WorldRead,
+    queue: Queue,
+    now: float,
+    running: Mapping[str, Running] | None = None,
+) -> WorkloadReport:
+    """`running`: the engine's, which knows what a move under way waits for."""
+    look = Rebalance(mix, workload, world, queue, now)
+    health, wish = look.health, look.wish
+    pods = sorted((_pod(mix, look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
+    detached = mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
+    case = look.case()
+    mine = [r for o in mix.moves.of(workload, queue) if (r := (running or {}).get(o.id)) is not None]
+    verdict = _verdict(look, case, detached, mine)
+    comes, not_yet = _next(look, case, detached, mine)
+    target = wish.target if isinstance(wish, Managed) else None
+    stays = [p for p in health.pods if p.node not in mix.watchlist.doomed and is_ready(p, workload, now)]
+    return WorkloadReport(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        managed=target is not None,
+        mode="" if target is None else str(target),
+        by_default=isinstance(wish, Managed) and wish.by_default,
+        fast=is_fast(workload),
+        replicas=health.wanted,
+        ready=health.ready,
+        wanted=0 if target is None else target.on_demand(health.wanted),
+        have=sum(class_of(p, world) is NodeClass.ON_DEMAND for p in health.pods),
+        safe=sum(world.node_class(p.node) is NodeClass.ON_DEMAND for p in stays),
+        sequence="" if target is None else target.sequence(health.wanted),
+        state=verdict.state,
+        reason=verdict.reason,
+        wrong=verdict.detail,
+        problems=wish.problems if isinstance(wish, Misconfigured) else (),
+        next=comes,
+        not_yet=not_yet,
+        remedy=verdict.remedy or _remedy(look),
+        pods=(*pods, *(_pod(mix, look, pod, world) for pod in detached)),
+    )
+
+
+def _verdict(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
+    """The first thing to be said about it."""
+    if isinstance(look.wish, Misconfigured):
+        return Verdict(State.HELD, Reason.MISCONFIGURED, str(look.wish))
+    if detached:
+        ready, wanted = look.health.ready, look.health.wanted
+        words = f"{counted(len(detached), 'pod')} leaving, still serving; {ready} of {wanted} others Ready"
+        return Verdict(State.MOVING, _why_gone(detached[0]), words)
+    found = case.verdict or Verdict(State.PLACED, Reason.DONE)
+    waits = next((one.waits for one in running if one.waits is not None and one.waits.state is State.HELD), None)
+    if waits is None:
+        return found
+    remedy = "scale up, or widen the budget" if waits.reason is Reason.PDB else waits.remedy
+    return Verdict(State.HELD, waits.reason, f"{found.detail}; {waits.detail}".removeprefix("; "), remedy)
+
+
+def _why_gone(pod: Pod) -> Reason:
+    mark = mark_on(pod)
+    return Reason(mark.reason) if mark is not None and mark.reason in set(Reason) else Reason.RESUMED
+
+
+def _remedy(look: Rebalance) -> str:
+    """A command that a person could give, where only a person can help."""
+    workload = look.workload
+    label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
+    if isinstance(look.wish, Misconfigured):
+        return f"{label} KEY=VALUE --overwrite"
+    return "" if isinstance(look.wish, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
+
+
+def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
+    notes = []
+    mark = mark_on(pod)
+    if mark is not None:
+        notes.append(f"leaving: {mark.detail}")
+    if is_detached(pod):
+        by = f", {max(0.0, mark.deadline - look.now):.0f} s at most" if mark is not None and mark.deadline else ""
+        notes.append(f"detached, serves until its replacement is Ready{by}")
+    if CONFLICT in pod.annotations:
+        notes.append(f"not placed: {pod.annotations[CONFLICT]}")
+    if pod.node in mix.watchlist.doomed:
+        notes.append("its node is about to go")
+    if RELAXED in pod.annotations:
+        notes.append("relaxed: on-demand was full")
+    if not pod.node and not pod.schedulable:
+        notes.append("finds no node")
+    operator = look.queue.holder(subject_of(pod))
+    if operator is not None:
+        notes.append(f"op {operator.id} {'moves it' if look.queue.is_running(operator.id) else 'waits to move it'}")
+    return PodReport(
+        name=pod.name,
+        slot=slot_of(pod),
+        given=class_of(pod, world).value,
+        node=pod.node,
+        node_class=world.node_class(pod.node).value if pod.node else "",
+        ready=is_ready(pod, look.workload, look.now),
+        note="; ".join(notes),
+    )
+
+
+def _next(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> tuple[str, str]:
+    """Who goes next, and what it still waits for."""
+    if detached:
+        missing = look.health.missing
+        comes = f"{detached[0].name} on {detached[0].node} goes ({len(detached)} to go)"
+        return comes, f"{counted(missing, 'replacement')} not Ready yet" if missing else ""
+    verdict = case.verdict
+    if not case.candidates:
+        return "", verdict.detail if verdict is not None and verdict.state is not State.PLACED else ""
+    first = case.candidates[0]
+    to = "" if first.wanted is NodeClass.UNKNOWN else f"; its successor goes to {first.wanted}"
+    comes = f"{first.pod.name} on {first.pod.node or 'no node'} goes{to} ({case.off_by} to go)"
+    operator = look.queue.holder(subject_of(first.pod))
+    if operator is None:
+        return comes, "not proposed yet"
+    if look.queue.is_running(operator.id):
+        waits = next((one.waits for one in running if one.operator.id == operator.id), None)
+        return comes, f"op {operator.id} {waits.state}: {waits.detail}" if waits else f"op {operator.id} is on its way"
+    blocked = why(look.queue, operator.id)
+    if blocked is None:
+        return comes, f"op {operator.id} is next"
+    fact = f": {blocked.facts[0].text}" if blocked.facts else ""
+    return comes, f"op {operator.id} waits for {blocked.target}{fact}; {blocked.sum()}"
+
+
+def speaking(world: WorldRead) -> list[Workload]:
+    """Every workload that says something about Mix."""
+    return [workload for workload in world.workloads() if ENABLED in workload.labels]
+
+
+def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
+    """Those that need a look first."""
+    order = {State.HELD: 0, State.MOVING: 1, State.WAITS: 2}
+    return sorted(rows, key=lambda r: (order.get(State(r.state), 3), r.namespace, r.name, r.kind))
+
+
+def doomed(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
+    rows = []
+    for name in sorted(mix.watchlist.doomed | mix.watchlist.marked):
+        node = world.node(name)
+        notice = None if node is None else notice_of(node, mix.policy.notice, world, now)
+        if node is None:
+            continue
+        left = 0.0 if notice is None else max(0.0, notice.deadline - now)
+        problem = unread(node, mix.policy.notice) if notice is None else ""
+        rows.append(
+            NodeReport(
+                node=name,
+                signal="" if notice is None else notice.signal,
+                seconds_left=round(left, 1),
+                pods=len([p for p in world.pods_on(name) if p.active]),
+                cordoned=mark_of(node) is not None,
+                problem=problem,
+            )
+        )
+    return rows
+
+
+def lines(mix: "Mix", subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
+    """What `why` says about a workload, or about the place of a pod."""
+    kind, _, rest = subject.partition("/")
+    parts = rest.split("/")
+    if kind == "workload" and len(parts) == 3:
+        workload = find_workload(f"{parts[1]}/{parts[0]}/{parts[2]}", world)
+        if workload is not None and ENABLED in workload.labels:
+            one = report(mix, workload, world, queue, now)
+            yield Line("now", f"{one.have} of {one.replicas} on-demand, {one.mode or 'no mode'} wants {one.wanted}")
+    elif kind == "pod" and len(parts) == 2:
+        pod = world.pod(Key(parts[0], parts[1]))
+        workload = world.workload_of(pod) if pod is not None else None
+        if pod is None or workload is None:
+            return
+        wish = wish_of(workload, mix.policy.deployment_target)
+        slot = slot_of(pod)
+        if isinstance(wish, Managed) and slot is not None:
+            given = class_of(pod, world)
+            yield Line("why there", f"slot {slot} of {workload.name}, {given}: {wish.target}")

@@ -1,0 +1,155 @@
+"""What a workload says about itself, read from the labels of the Deployment or StatefulSet (never of its pods).
+
+    vacant.io/optimize-scheduling                        true | false, absent means false
+    vacant.io/optimize-scheduling-mode                   all-in-on-demand | all-in-spot | majority-in-on-demand | custom
+    vacant.io/optimize-scheduling-mode-custom-on-demand  3, or a percentage
+
+`30%` can never be the value of a label: Kubernetes forbids the character. So a percentage is `30pct` in the label, or
+`30%` in an annotation of the same name.
+
+Reading never guesses: a value that is not understood makes the workload unmanaged, with words for its owner. The same
+words are what admission refuses it with, so that both come from here.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
+from mooring.core.model.cluster import Pod, Workload
+
+# ── on workloads ──────────────────────────────────────────────────────────────────────────────────────────────────
+ENABLED: Final = "vacant.io/optimize-scheduling"
+MODE: Final = "vacant.io/optimize-scheduling-mode"
+CUSTOM: Final = "vacant.io/optimize-scheduling-mode-custom-on-demand"
+#: Annotation: `fast` asks for the quicker way of rebalancing (Deployments only).
+REBALANCE: Final = "vacant.io/rebalance"
+#: Besides our own namespace: without its pods no cluster comes up.
+LEFT_OUT: Final = "kube-system"
+# ── on pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
+#: Label: the class this pod was given, `on-demand` or `spot`.
+AFFINITY: Final = "vacant.io/affinity"
+#: Annotations.
+SLOT: Final = "vacant.io/slot"
+RESERVATION: Final = "vacant.io/reservation"
+#: Why its class could not be given: the pod's own rules contradict it.
+CONFLICT: Final = "vacant.io/conflict"
+#: `true`: on-demand was full, so this pod prefers it instead of requiring it.
+RELAXED: Final = "vacant.io/relaxed"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+_COUNT: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_PERCENT: Final = re.compile(r"(0|[1-9][0-9]?|100)(%|pct)")
+
+
+class Managed(msgspec.Struct, frozen=True, gc=False):
+    """Switched on, and everything it says is understood."""
+
+    target: Target
+    #: No mode was named: it is the default of its kind.
+    by_default: bool = False
+
+
+class Unmanaged(msgspec.Struct, frozen=True, gc=False):
+    """Not switched on: not touched at all."""
+
+
+class Misconfigured(msgspec.Struct, frozen=True, gc=False):
+    """Something it says is not understood. Not touched either, and its owner is told."""
+
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+Wish = Managed | Unmanaged | Misconfigured
+_UNMANAGED: Final = Unmanaged()
+
+
+def wish_of(
+    workload: Workload, deployment_default: Target = DEPLOYMENT_DEFAULT, left_out: frozenset[str] = frozenset()
+) -> Wish:
+    """What this workload wants of Mix. `left_out`: namespaces whose pods are created without our webhook."""
+    labels = workload.labels
+    if ENABLED not in labels and MODE not in labels and CUSTOM not in labels:
+        return _UNMANAGED
+    wish = read(workload.kind, labels, workload.annotations, deployment_default)
+    if workload.namespace in left_out and isinstance(wish, Managed):
+        return Misconfigured((f"namespace {workload.namespace} is left out by the webhook, so {ENABLED} does nothing",))
+    return wish
+
+
+def read(
+    kind: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    deployment_default: Target = DEPLOYMENT_DEFAULT,
+) -> Wish:
+    """Everything present is checked, even when it is switched off: what is wrong would strike on the day it is on."""
+    shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
+    return _read(kind, labels.get(ENABLED, "false"), labels.get(MODE), shares, deployment_default)
+
+
+@lru_cache(maxsize=1024)
+def _read(
+    kind: str, enabled: str, mode: str | None, shares: tuple[str | None, str | None], deployment_default: Target
+) -> Wish:
+    """Asked at every admission and every look; few different answers make up a whole cluster."""
+    problems: list[str] = []
+    if enabled not in {"true", "false"}:
+        problems.append(f"label {ENABLED} is {enabled!r}; it must be exactly true or false")
+    if mode is not None and mode not in MODES:
+        problems.append(f"label {MODE} is {mode!r}; it must be one of {', '.join(MODES)}")
+    share = _share_of(shares, problems)
+    if mode == Mode.CUSTOM and shares == (None, None):
+        problems.append(
+            f"{MODE} is custom, which needs label {CUSTOM}: a count such as 3, or a percentage such as 30pct"
+        )
+    if problems:
+        return Misconfigured(tuple(problems))
+    if enabled != "true":
+        return _UNMANAGED
+    if mode is None:
+        return Managed(default_target(kind, deployment_default), by_default=True)
+    return Managed(Target(Mode(mode), share if mode == Mode.CUSTOM else None))
+
+
+def _share_of(shares: tuple[str | None, str | None], problems: list[str]) -> Share | None:
+    found: list[Share] = []
+    for where, value in zip(("label", "annotation"), shares, strict=True):
+        if value is None:
+            continue
+        share = parse_share(value)
+        if share is None:
+            problems.append(
+                f"{where} {CUSTOM} is {value!r}; it must be a count (0, 1, 2 …) or a percentage from 0 to 100, "
+                f"written {'30pct' if where == 'label' else '30%'}"
+            )
+        else:
+            found.append(share)
+    if len(found) == 2 and found[0] != found[1]:
+        problems.append(f"{CUSTOM} is {found[0]} as a label and {found[1]} as an annotation; keep one of them")
+    return found[0] if found else None
+
+
+def parse_share(text: str) -> Share | None:
+    """`3`, `30%` or `30pct`. None: neither a count nor a percentage."""
+    if _COUNT.fullmatch(text):
+        return Share(int(text))
+    percent = _PERCENT.fullmatch(text)
+    return Share(int(percent[1]), percent=True) if percent else None
+
+
+def slot_of(pod: Pod) -> int | None:
+    """The slot written on a pod, or None: it was never given one, or somebody wrote nonsense there."""
+    text = pod.annotations.get(SLOT)
+    return None if text is None else _slot(text)
+
+
+@lru_cache(maxsize=4096)
+def _slot(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else None

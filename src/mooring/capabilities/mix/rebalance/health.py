@@ -1,0 +1,194 @@
+"""How a workload is: what it wants, what is there, what is missing, and whether it is being changed.
+
+What is missing is stated as facts on `workload/…`, so that "only while healthy" is the queue's own rule. Each fact
+names the pod that is not Ready: moving that very pod is not blocked by it.
+"""
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE
+from mooring.capabilities.mix.rebalance.detach import RECREATE
+from mooring.capabilities.mix.slots import GIVEN, class_of
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.decision import Fact
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING
+from mooring.core.model.operator import Operator
+from mooring.core.queue import Queue
+from mooring.core.world.assumptions import Assumed
+from mooring.core.world.read import WorldRead
+
+_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ON_DEMAND: Final = NodeClass.ON_DEMAND
+_SPOT: Final = NodeClass.SPOT
+_name: Final = attrgetter("name")
+
+
+class Health(msgspec.Struct, frozen=True, gc=False):
+    workload: Workload
+    #: Active pods, by name: neither ended nor leaving.
+    pods: tuple[Pod, ...]
+    #: Of those, Ready for long enough.
+    ready: int
+    #: "" or, in words, why the workload is not to be touched just now.
+    changing: str = ""
+    #: Of those, the ones without a node, and the ones that carry somebody's mark.
+    unplaced: tuple[Pod, ...] = ()
+    marked: tuple[Pod, ...] = ()
+    #: How many count as on-demand, and the spot ones that found no spot node and run on on-demand ones.
+    on_demand: int = 0
+    fallen_back: tuple[Pod, ...] = ()
+    #: On-demand ones that run on spot nodes: they were let go there, or the node's label was changed under them.
+    exposed: tuple[Pod, ...] = ()
+
+    @property
+    def wanted(self) -> int:
+        return self.workload.replicas
+
+    @property
+    def missing(self) -> int:
+        """A surge pod that hangs in a fully available workload is not missed."""
+        return max(0, self.wanted - self.ready)
+
+    @property
+    def last_change(self) -> float:
+        """When a pod of it last came or became Ready."""
+        return max((p.ready_since or p.created_at for p in self.pods), default=0.0)
+
+
+def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
+    """Available, as Kubernetes means it: Ready for minReadySeconds."""
+    if not pod.ready:
+        return False
+    return workload.min_ready_s == 0 or pod.ready_since is None or now - pod.ready_since >= workload.min_ready_s
+
+
+def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
+    """In one pass: this is most of what a look at a workload costs, and a burst asks for it thousands of times."""
+    pods: list[Pod] = []
+    unplaced: list[Pod] = []
+    marked: list[Pod] = []
+    fallen: list[Pod] = []
+    exposed: list[Pod] = []
+    owners: set[str] = set()
+    ready = on_demand = 0
+    plain, node_class = workload.min_ready_s == 0, world.node_classes().get
+    leaving = {assumed.pod_uid for assumed in world.assumptions() if assumed.what is Assumed.LEAVING}
+    for pod in sorted(world.pods_of(workload), key=_name):
+        if pod.phase in _ENDED or pod.deletion_at is not None or pod.uid in leaving:
+            continue
+        pods.append(pod)
+        if pod.ready:
+            ready += plain or is_ready(pod, workload, now)
+        if not pod.node:
+            unplaced.append(pod)
+        if pod.annotations and LEAVING in pod.annotations:
+            marked.append(pod)
+        if pod.owner is not None:
+            owners.add(pod.owner.uid)
+        given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
+        if given is None or CONFLICT in pod.annotations:
+            given = class_of(pod, world)
+        if given is _ON_DEMAND:
+            on_demand += 1
+            if node_class(pod.node) is _SPOT:
+                exposed.append(pod)
+        elif given is _SPOT and node_class(pod.node) is _ON_DEMAND:
+            fallen.append(pod)
+    changing = _changing(workload, owners, world)
+    return Health(
+        workload,
+        tuple(pods),
+        ready,
+        changing,
+        tuple(unplaced),
+        tuple(marked),
+        on_demand,
+        tuple(fallen),
+        tuple(exposed),
+    )
+
+
+def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
+    if workload.deletion_at is not None:
+        return "is being deleted"
+    if workload.observed_generation < workload.generation:
+        return "was just changed and its controller has not looked at it yet"
+    if workload.kind == Kind.STATEFUL_SET:
+        if workload.update_revision and workload.current_revision not in {"", workload.update_revision}:
+            return "has a rollout in progress"
+        return ""
+    if workload.paused:
+        return "is paused"
+    wanted = {rs.uid for rs in world.replica_sets_of(workload.uid) if rs.replicas > 0}
+    return "has a rollout in progress" if len(owners | wanted) > 1 else ""
+
+
+def is_fast(workload: Workload) -> bool:
+    """The quicker way is asked for by annotation, and only a Deployment can surge, unless its strategy forbids it."""
+    surges = workload.kind == Kind.DEPLOYMENT and workload.strategy != RECREATE
+    return surges and workload.annotations.get(REBALANCE) == "fast"
+
+
+def workload_key(workload: Workload) -> str:
+    return f"workload/{workload.kind}/{workload.namespace}/{workload.name}"
+
+
+def find_workload(text: str, world: WorldRead) -> Workload | None:
+    """By "Deployment/shop/web"."""
+    kind, _, rest = text.partition("/")
+    namespace, _, name = rest.partition("/")
+    if kind not in _WORKLOADS:
+        return None
+    return world.workload(Kind(kind), Key(namespace, name))
+
+
+def target_of(workload: Workload) -> str:
+    return f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
+
+
+def subject_of(pod: Pod) -> str:
+    return f"pod/{pod.namespace}/{pod.name}"
+
+
+def facts_of(health: Health, queue: Queue, now: float) -> Iterator[Fact]:
+    """As many as are missing, each under the name it is charged by, so that no absence is charged twice:
+
+    - a replica that one of our running moves took away, under that move's pod: the queue takes the larger of the two;
+    - one that is not Ready, under its own name;
+    - what has no pod, under the workload's.
+    """
+    left = health.missing
+    if not left:
+        return
+    workload, target = health.workload, target_of(health.workload)
+    broken = {subject_of(p): p for p in health.pods if not is_ready(p, workload, now)}
+    for operator_id, _ in queue.holders(target):
+        moved = queue.get(operator_id)
+        # What it adds may be nothing by now, for our own fact stands there already: its phase is what counts.
+        if not left or moved is None or target not in moved.phases[queue.phase(operator_id) or 0]:
+            continue
+        if _is_away(moved, health, now):
+            left -= 1
+            broken.pop(moved.subject, None)
+            yield Fact(target, moved.subject, 1, f"{moved.subject.rpartition('/')[2]} is being moved")
+    for subject, pod in broken.items():
+        if not left:
+            return
+        left -= 1
+        where = f"on {pod.node}" if pod.node else "and has no node"
+        yield Fact(target, subject, 1, f"{pod.name} is not Ready {where}")
+    if left:
+        yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {health.wanted}")
+
+
+def _is_away(moved: Operator, health: Health, now: float) -> bool:
+    """Whether the very pod of this move no longer serves."""
+    uid = moved.args.get("uid", "")
+    return not any(pod.uid == uid and is_ready(pod, health.workload, now) for pod in health.pods)

@@ -1,0 +1,305 @@
+"""Moving one replica: the `move-replica` operator.
+
+    evict:   marked ──► evicted ──► as many Ready as wanted ──► ended
+    detach:  marked and detached ──► replacement Ready, or the deadline's last call ──► deleted ──► ended
+                  │
+                  └── the notice was taken back: attached again, ended
+
+The mark goes on the pod before it is disturbed. Every turn starts from what is observed: the pod is there, leaving, or
+gone. With a deadline, the last call is deadline − grace − margin: after it a pod is let go even if its replacement is
+not there, since going with its grace beats being cut off.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.mix.interruption.notices import mark_of
+from mooring.capabilities.mix.pace import NoticePolicy, RebalancePolicy
+from mooring.capabilities.mix.rebalance import detach as detaching
+from mooring.capabilities.mix.rebalance.detach import DETACH, EVICT, SOURCES, is_detached, mark_on
+from mooring.capabilities.mix.rebalance.health import Health, is_ready, subject_of, target_of
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.decision import Course, End, Running, Verdict
+from mooring.core.model.instructions import DeletePod, Instruction, Tell
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import Mark
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.world.read import WorldRead
+
+KIND: Final = "move-replica"
+NODE_COST: Final = 4
+#: What housekeeping may have under way in the whole cluster.
+ALL_MOVES: Final = "mix"
+EVICT_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
+DETACH_STEPS: Final = (Step(StepKind.ADD_REPLACEMENT), *EVICT_STEPS)
+#: How often a running move looks again when nothing tells it to.
+LOOK_S: Final = 2.0
+
+
+def operator(
+    pod: Pod,
+    workload: Workload,
+    *,
+    source: str,
+    way: str,
+    reason: Reason,
+    detail: str,
+    wanted: NodeClass = NodeClass.UNKNOWN,
+    deadline: float | None = None,
+    takes_room: bool = True,
+    id_: str = "",
+) -> Operator:
+    """`takes_room`: it needs its workload's room, at least until its replacement has been asked for."""
+    room = {target_of(workload): 1} if takes_room else {}
+    rest = {f"node/{pod.node}": NODE_COST} if pod.node else {}
+    if deadline is None:
+        rest[ALL_MOVES] = 1
+    phases: tuple[Mapping[str, int], ...] = ({**room, **rest},)
+    if way == DETACH and room:
+        # Once detached, the replacement that is not Ready yet is a fact of its own.
+        phases = (phases[0], rest)
+    subject = subject_of(pod)
+    return Operator(
+        id=id_,
+        source=source,
+        kind=KIND,
+        subject=subject,
+        claims=(subject,),
+        steps=DETACH_STEPS if way == DETACH else EVICT_STEPS,
+        phases=phases,
+        deadline=deadline,
+        reason=reason,
+        detail=detail,
+        args={
+            "pod": f"{pod.namespace}/{pod.name}",
+            "uid": pod.uid,
+            "node": pod.node,
+            "workload": f"{workload.kind}/{workload.namespace}/{workload.name}",
+            "workload_uid": workload.uid,
+            "way": way,
+            "class": wanted.value,
+        },
+    )
+
+
+def mark_for(op: Operator, pod: Pod, now: float) -> Mark:
+    before = {"workload": op.args["workload"], "workloadUID": op.args["workload_uid"], "class": op.args["class"]}
+    if op.args["way"] == DETACH:
+        before |= detaching.before_detach(pod)
+    if len(op.phases) == 1 and not any(t.startswith("workload/") for t in op.cost):
+        before["room"] = "none"
+    return Mark(
+        operator=op.id,
+        source=op.source,
+        reason=op.reason.value,
+        step=op.steps[0].kind.value,
+        since=now,
+        detail=op.detail,
+        pod_uid=pod.uid,
+        node=pod.node,
+        value=op.args["way"],
+        deadline=op.deadline,
+        before=before,
+    )
+
+
+def read_back(pod: Pod, mark: Mark, workload: Workload) -> Operator:
+    """The operator that wrote this mark, as it was."""
+    reason = Reason(mark.reason) if mark.reason in set(Reason) else Reason.RESUMED
+    wanted = mark.before.get("class", "")
+    return operator(
+        pod,
+        workload,
+        source=mark.source,
+        way=mark.value,
+        reason=reason,
+        detail=mark.detail,
+        wanted=NodeClass(wanted) if wanted in set(NodeClass) else NodeClass.UNKNOWN,
+        deadline=mark.deadline,
+        takes_room=mark.before.get("room") != "none",
+        id_=mark.operator,
+    )
+
+
+class Scene(msgspec.Struct, kw_only=True):
+    """What a running move sees."""
+
+    op: Operator
+    world: WorldRead
+    rebalance: RebalancePolicy
+    notice: NoticePolicy
+    now: float
+    #: None: the workload is gone, or another one has its name.
+    health: Health | None
+    #: Detached pods of the workload that still serve, by deadline and name.
+    detached: tuple[Pod, ...] = ()
+    #: Why it is still wanted is decided elsewhere; "" means it is.
+    unwanted: str = ""
+    #: Its node is doomed. False for a move with a deadline: the notice was taken back.
+    doomed: bool = False
+    #: How many of the workload may be away at once.
+    limit: int = 1
+    #: What is to be remembered before the pod is disturbed, where that is not written yet.
+    guard: tuple[Instruction, ...] = ()
+
+    @property
+    def deadline(self) -> float | None:
+        """As the node has it now: whoever gives a notice may correct it."""
+        if self.op.deadline is None:
+            return None
+        node = self.world.node(self.op.args["node"])
+        mark = None if node is None else mark_of(node)
+        return self.op.deadline if mark is None or mark.deadline is None else mark.deadline
+
+    @property
+    def pod(self) -> Pod | None:
+        """The very pod, if it is still there."""
+        namespace, _, name = self.op.args["pod"].partition("/")
+        found = self.world.pod(Key(namespace, name))
+        return found if found is not None and found.uid == self.op.args["uid"] else None
+
+
+def last_call(deadline: float | None, pod: Pod, policy: NoticePolicy) -> float | None:
+    """After this, waiting any longer would cost the pod some of its grace."""
+    return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
+
+
+def steer(running: Running, scene: Scene) -> Course:
+    pod = scene.pod
+    if pod is None or pod.terminating or pod.terminal:
+        return _await(running, scene)
+    if scene.health is None and not is_detached(pod):
+        return Course(step=running.step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
+    mark = mark_on(pod)
+    # One of our own under another id is a late write of a leader that stalled: this operator goes on from it.
+    if mark is not None and mark.source not in SOURCES:
+        return Course(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
+    if mark is None:
+        return _begin(running, scene, pod)
+    if is_detached(pod):
+        return _part(running, scene, pod, mark)
+    return _evict(scene, pod)
+
+
+def _begin(running: Running, scene: Scene, pod: Pod) -> Course:
+    if running.notes.get("gave_up"):
+        return Course(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
+    if scene.unwanted:
+        return Course(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
+    op = scene.op
+    mark = mark_for(op, pod, scene.now)
+    assert scene.health is not None
+    if op.args["way"] == DETACH and detaching.can_detach(pod, scene.health.workload):
+        write: Instruction = detaching.detach(pod, mark)
+        words = f"{pod.name} on {pod.node} leaves once its replacement is Ready: {op.detail}"
+    else:
+        mark = msgspec.structs.replace(mark, value=EVICT)
+        write = detaching.put_mark(pod, mark, "marks the pod before it is moved")
+        words = f"{pod.name} on {pod.node or 'no node'} is moved: {op.detail}"
+    tell = _tell(scene.health.workload, op.reason, words)
+    return Course(step=0, instructions=(*scene.guard, write, tell))
+
+
+def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> Course:
+    """Detached: wait for the replacement, but not beyond the last call."""
+    phase = len(scene.op.phases) - 1
+    call = last_call(scene.deadline, pod, scene.notice)
+    late = call is not None and scene.now >= call
+    if late and scene.doomed:
+        why = f"{max(0.0, scene.deadline - scene.now):.0f} s left" if scene.deadline is not None else ""
+        return Course(step=1, phase=phase, instructions=(_delete(scene, pod, f"no time left to wait: {why}"),))
+    if scene.health is None:
+        return Course(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
+    if _may_go(scene, pod):
+        return Course(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
+    if scene.deadline is not None and not scene.doomed:
+        patch = detaching.attach(pod, mark, "the notice was taken back")
+        return Course(step=0, phase=phase, instructions=(patch,))
+    if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
+        running.notes["gave_up"] = 1.0
+        patch = detaching.attach(pod, mark, "its replacement did not become Ready")
+        return Course(step=0, phase=phase, instructions=(patch,))
+    detail = f"{scene.health.ready} of {scene.health.wanted} Ready beside it"
+    return Course(
+        step=0,
+        phase=phase,
+        progress=f"still serving; {detail}",
+        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, f"the replacement of {pod.name} is not Ready yet; {detail}"),
+        again_at=scene.now + LOOK_S if call is None else min(max(call, scene.now + 0.1), scene.now + LOOK_S),
+    )
+
+
+def _may_go(scene: Scene, pod: Pod) -> bool:
+    """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name."""
+    health = scene.health
+    assert health is not None
+    if not is_ready(pod, health.workload, scene.now):
+        return True
+    serving = [p for p in scene.detached if p.uid == pod.uid or is_ready(p, health.workload, scene.now)]
+    rank = next((place for place, one in enumerate(serving) if one.uid == pod.uid), 0)
+    return health.ready + len(serving) - health.wanted > rank
+
+
+def _evict(scene: Scene, pod: Pod) -> Course:
+    if scene.deadline is None and scene.unwanted:
+        return Course(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
+    if scene.guard:
+        return Course(step=0, instructions=scene.guard)
+    call = last_call(scene.deadline, pod, scene.notice)
+    late = call is not None and scene.now >= call
+    if scene.deadline is not None and not scene.doomed:
+        return Course(step=0, instructions=(detaching.drop_mark(pod, "the notice was taken back"),))
+    if not late:
+        health = scene.health
+        assert health is not None
+        others = health.missing - (0 if is_ready(pod, health.workload, scene.now) else 1)
+        if scene.deadline is None and others >= scene.limit:
+            detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
+            return Course(
+                step=0, waits=Verdict(State.WAITS, Reason.FACT, detail), again_at=scene.now + LOOK_S, progress=detail
+            )
+        budget = next((b for b in scene.world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
+        if budget is not None:
+            detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
+            again = scene.now + 5.0 if call is None else min(call, scene.now + 5.0)
+            return Course(step=0, waits=Verdict(State.HELD, Reason.PDB, detail), again_at=again, progress=detail)
+    return Course(step=0, instructions=(_delete(scene, pod, scene.op.detail),), again_at=scene.now + LOOK_S)
+
+
+def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
+    deadline, grace = scene.deadline, None
+    call = last_call(deadline, pod, scene.notice)
+    late = call is not None and scene.now >= call
+    if deadline is not None and late and deadline > scene.now:
+        # It is lost anyway: what is left of its time is its grace. Past the moment nobody knows how much that is, and
+        # a node that outlived its notice may give it all.
+        grace = max(1, min(pod.shape.grace_s, int(deadline - scene.now)))
+    return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
+
+
+def _await(running: Running, scene: Scene) -> Course:
+    step = len(scene.op.steps) - 1
+    health, name = scene.health, scene.op.args["pod"].rpartition("/")[2]
+    if health is None:
+        return Course(step=step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
+    if health.missing == 0:
+        return Course(step=step, end=End(Reason.DONE, f"{name} is gone, {health.ready} of {health.wanted} are Ready"))
+    since = running.step_since if running.step == step else scene.now
+    if scene.now - since > scene.rebalance.ready_within_s:
+        detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready {scene.now - since:.0f} s later"
+        return Course(step=step, end=End(Reason.TIMEOUT, detail, failed=True))
+    detail = f"{health.ready} of {health.wanted} Ready"
+    return Course(
+        step=step,
+        progress=detail,
+        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}"),
+        again_at=scene.now + LOOK_S,
+    )
+
+
+def _tell(workload: Workload, reason: Reason, message: str) -> Tell:
+    return Tell(kind=Kind(workload.kind), key=workload.key, uid=workload.uid, reason=reason, message=message)

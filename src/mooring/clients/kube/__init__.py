@@ -1,0 +1,38 @@
+"""The Kubernetes client: one HTTP stack, slim structs at once, and nothing lost.
+
+Connect
+    connection = config.load(path_or_none, context="")      # kubeconfig, $KUBECONFIG, ~/.kube/config, or in a pod
+    async with HttpKubeApi(connection, scopes={Kind.CONFIG_MAP: Scope(namespace="mooring")}) as api: ...
+    `ConfigError` (a PortError and a ValueError) says what is wrong, where, and what would be right.
+
+Talk (`ports.KubeApi`; errors are `ports.PortError` leaves)
+    api.list watch get create replace patch delete evict bind, and api.raw(method, path, body) for /version, /readyz
+
+Follow
+    quiet = QuietCollector()
+    informers = InformerSet((Informer(api, kind, sink, clock, chance, around_sync=quiet) for kind in kinds), clock)
+    task = asyncio.create_task(informers.run()); await informers.wait_synced()
+    `sink` gets `Listed` (the whole truth: what is missing was deleted), then `Seen` and `Gone`. Works on any KubeApi.
+
+Write only while leading
+    safe = Fenced(api, may_write)                           # a KubeApi whose writes raise NotLeaderError unless we lead
+"""
+
+from mooring.clients.kube.api import HttpKubeApi, Scope
+from mooring.clients.kube.config import ConfigError, Connection, load
+from mooring.clients.kube.fence import Fenced, NotLeaderError
+from mooring.clients.kube.informer import Informer
+from mooring.clients.kube.informers import InformerSet, QuietCollector
+
+__all__ = [
+    "ConfigError",
+    "Connection",
+    "Fenced",
+    "HttpKubeApi",
+    "Informer",
+    "InformerSet",
+    "NotLeaderError",
+    "QuietCollector",
+    "Scope",
+    "load",
+]

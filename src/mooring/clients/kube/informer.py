@@ -1,0 +1,301 @@
+"""One kind, kept in step with the API server: sync, follow, and start over when the thread is lost.
+
+    ┌──────────── sync ────────────┐        ┌───────── follow ─────────┐
+    │ WatchList, else paged list   │ Listed │ watch from the last      │ Seen, Gone
+    │ (all of it, or nothing)      ├───────▶│ resourceVersion          ├──────────▶ sink
+    └──────────────▲───────────────┘        └────┬─────────────────────┘
+                   └──── 410, or three broken ───┘ cut, ended, timed out: watch again from there
+                         streams in a row
+
+Promises
+- `Listed` is the whole truth at one resourceVersion; what is missing in it was deleted while nobody looked. So no
+  delete is ever lost: not in an outage, not by a compacted etcd.
+- Nothing reaches the sink from a sync that did not end.
+- 410 means the same as HTTP status and inside the stream. Bookmarks move the resourceVersion on. ResourceVersions are
+  passed back as they came, never compared.
+- Waits are jittered and bounded; 429 has a counter of its own and honours Retry-After.
+- A kind that the server does not know (a CRD not installed) is an empty one, looked for again every half minute. A
+  built-in kind is never believed to be gone: a 404 for pods comes from a road that leads elsewhere.
+- Time and chance come in as arguments, so the same code runs on virtual time.
+
+It keeps no objects: the sink (the world) compares.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
+from typing import Final
+
+import msgspec
+import structlog
+
+from mooring.clients.kube.backoff import Backoff
+from mooring.clients.kube.stream import BrokenStream
+from mooring.clients.ports import (
+    Chance,
+    Clock,
+    Expired,
+    KubeApi,
+    NotFound,
+    PortError,
+    Refused,
+    Throttled,
+    Unanswered,
+    WatchEvent,
+)
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import Gone, KubeEvent, Listed, Object, Seen
+from mooring.core.model.kinds import RESOURCES, Kind
+
+PAGE_SIZE: Final = 500
+WATCH_TIMEOUT_S: Final = (290.0, 590.0)
+#: Streams in a row that broke without a single event: perhaps it is what we ask for. List again.
+STREAMS_IN_VAIN: Final = 3
+#: A stream that lived this long and ended is no failure; a shorter one is, or we would turn in a tight circle.
+SHORT_STREAM_S: Final = 2.0
+#: A known kind answers 404 this often before we believe that it is gone.
+NOT_FOUND_BELIEVED: Final = 3
+NOT_FOUND_RETRY_S: Final = 30.0
+
+_log = structlog.get_logger("mooring.clients.kube")
+
+
+class Stats(msgspec.Struct):
+    """What happened so far, for metrics, `doctor` and tests."""
+
+    syncs: int = 0
+    streams: int = 0
+    events: int = 0
+    failures: int = 0
+    throttled: int = 0
+    #: Clock.monotonic of the last sign of life: an event, a bookmark, a finished sync.
+    heard_at: float = 0.0
+    #: What went wrong last; "" once all is well again.
+    last_error: str = ""
+
+
+class Informer:
+    """Feeds `sink` with what is true of `kind`, until cancelled. `run()` raises nothing of the API's."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        kind: Kind,
+        sink: Callable[[KubeEvent], None],
+        clock: Clock,
+        chance: Chance,
+        *,
+        around_sync: Callable[[], AbstractContextManager[object]] = nullcontext,
+        known: Callable[[Kind, Object], Object] = lambda _, obj: obj,
+    ) -> None:
+        """`known` may hand back the row that is kept already, so that a relist does not hold everything twice."""
+        self.kind = kind
+        self.stats = Stats()
+        #: True from the first `Listed` on: the world may be old (see `stats.heard_at`), but it is whole.
+        self.synced = False
+        group = RESOURCES[kind].group
+        self._built_in = "." not in group or group.endswith(".k8s.io")
+        self._api = api
+        self._sink = sink
+        self._clock = clock
+        self._chance = chance
+        self._around_sync = around_sync
+        self._known = known
+        self._resource_version = ""
+        #: False for good once the server says that it does not know the request.
+        self._knows_watch_list = True
+        self._pages_next = False
+        self._backoff = Backoff(chance)
+        self._relists = Backoff(chance)
+        self._throttle = Backoff(chance, first_s=1.0, most_s=60.0)
+        self._broken = 0
+        self._not_found = 0
+        self._absent = False
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if self._resource_version:
+                    await self._follow()
+                elif self._knows_watch_list and not self._pages_next:
+                    await self._sync_by_watch()
+                else:
+                    await self._sync_by_pages()
+            except PortError as error:
+                await self._clock.sleep(self._wait_after(error))
+
+    # ── Sync ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _sync_by_watch(self) -> None:
+        """The initial events of a watch, up to the bookmark that ends them; then the same stream is followed."""
+        found: dict[Key, Object] = {}
+        with ExitStack() as syncing:
+            syncing.enter_context(self._around_sync())
+            stream = self._api.watch(self.kind, timeout_s=self._timeout_s(), initial_events=True)
+            try:
+                async with _closing(stream):
+                    async for event in stream:
+                        _raise_if_error(event)
+                        if self._resource_version:
+                            self._pass_on(event)
+                        elif event.initial_end:
+                            self._listed(tuple(found.values()), event.resource_version)
+                            found.clear()
+                            syncing.close()
+                        elif event.object is not None:
+                            _collect(found, event.type, self._known(self.kind, event.object))
+            except PortError as error:
+                if self._resource_version:
+                    raise
+                if not self._refuses_watch_list(error):
+                    # A proxy in between may spoil one way and not the other: the next attempt takes the other.
+                    self._pages_next = not isinstance(error, (Throttled, NotFound))
+                    self._missing(error)
+                    raise
+            else:
+                if not self._resource_version:
+                    self._pages_next = True
+                    raise BrokenStream(f"watch {self.kind}: the stream ended before its initial events did")
+
+    def _refuses_watch_list(self, error: PortError) -> bool:
+        """400, 422: a server that does not know the parameter, or has it off (before 1.34). Pages, for good."""
+        if isinstance(error, Refused) and error.code in {400, 405, 422, 501}:
+            self._knows_watch_list = False
+            _log.info("informer.no-watch-list", kind=self.kind.value, detail=str(error))
+        return not self._knows_watch_list
+
+    async def _sync_by_pages(self) -> None:
+        with self._around_sync():
+            try:
+                objects, version = await self._list_by_pages()
+            except PortError as error:
+                self._pages_next = isinstance(error, (Throttled, NotFound))
+                self._missing(error)
+                raise
+            self._listed(objects, version)
+
+    def _listed(self, objects: tuple[Object, ...], version: str) -> None:
+        self._take(objects)
+        self._resource_version, self._pages_next = version, False
+        self._went_well()
+
+    def _missing(self, error: PortError) -> None:
+        """The server does not know the kind: it is empty, at once at first, later only after a few looks."""
+        if not isinstance(error, NotFound) or self._built_in:
+            return
+        self._not_found += 1
+        if not self._absent and (not self.synced or self._not_found >= NOT_FOUND_BELIEVED):
+            self._absent = True
+            self._take(())
+
+    def _take(self, objects: tuple[Object, ...]) -> None:
+        self._sink(Listed(self.kind, objects))
+        self.synced = True
+        self.stats.syncs += 1
+
+    async def _list_by_pages(self) -> tuple[tuple[Object, ...], str]:
+        """Page by page, at one resourceVersion. A token that expires midway: again, with larger pages."""
+        for limit in (PAGE_SIZE, PAGE_SIZE * 10, 0):
+            objects: list[Object] = []
+            token = ""
+            try:
+                while True:
+                    page = await self._api.list(self.kind, limit=limit, continue_token=token)
+                    objects.extend(self._known(self.kind, item) for item in page.items)
+                    token = page.continue_token
+                    if not token:
+                        return tuple(objects), page.resource_version
+            except Expired:
+                if not limit:
+                    raise
+        raise AssertionError
+
+    # ── Follow ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self) -> None:
+        """One stream, from the last resourceVersion to its end."""
+        self.stats.streams += 1
+        began, heard = self._clock.monotonic(), self.stats.heard_at
+        stream = self._api.watch(self.kind, resource_version=self._resource_version, timeout_s=self._timeout_s())
+        async with _closing(stream):
+            async for event in stream:
+                _raise_if_error(event)
+                self._pass_on(event)
+        if self._clock.monotonic() - began < SHORT_STREAM_S and self.stats.heard_at == heard:
+            raise Unanswered(f"watch {self.kind}: the stream ended at once")
+
+    def _pass_on(self, event: WatchEvent) -> None:
+        if event.object is not None:
+            self.stats.events += 1
+            if event.type == "DELETED":
+                self._sink(Gone(self.kind, event.object.key, event.object.uid))
+            else:
+                self._sink(Seen(self.kind, event.object))
+        # After the sink has it: should it raise, the event is not lost by a resume behind it.
+        if event.resource_version:
+            self._resource_version = event.resource_version
+        self._relists.reset()
+        self._went_well()
+
+    # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _went_well(self) -> None:
+        self._backoff.reset()
+        self._throttle.reset()
+        self._broken = self._not_found = 0
+        self._absent = False
+        self.stats.heard_at = self._clock.monotonic()
+        self.stats.last_error = ""
+
+    def _wait_after(self, error: PortError) -> float:
+        """Count the failure, decide whether the thread is lost, and say how long to wait."""
+        if isinstance(error, Expired):
+            # Not a failure, but all kinds and replicas lose the thread together when a server restarts: spread them.
+            self._resource_version = ""
+            _log.info("informer.expired", kind=self.kind.value, detail=str(error))
+            return self._relists.next_s()
+        self.stats.last_error = str(error)
+        if isinstance(error, Throttled):
+            # Says nothing about us or the resourceVersion: it has its own counter.
+            self.stats.throttled += 1
+            return self._throttle.next_s(error.retry_after_s)
+        self.stats.failures += 1
+        if isinstance(error, NotFound) and not self._built_in:
+            self._resource_version = ""
+            return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._absent else 1.0)
+        if isinstance(error, BrokenStream):
+            self._broken += 1
+            if self._broken >= STREAMS_IN_VAIN:
+                self._resource_version, self._broken = "", 0
+        _log.warning("informer.failed", kind=self.kind.value, error=str(error), failures=self.stats.failures)
+        return self._backoff.next_s(error.retry_after_s if isinstance(error, Unanswered) else 0.0)
+
+    def _timeout_s(self) -> int:
+        """Random, so that the streams of all kinds and replicas do not end together."""
+        return int(self._chance.uniform(*WATCH_TIMEOUT_S))
+
+
+def _raise_if_error(event: WatchEvent) -> None:
+    if event.type != "ERROR":
+        return
+    if event.code == 410:
+        raise Expired(event.message)
+    if event.code == 429:
+        raise Throttled(event.message)
+    raise BrokenStream(f"the stream ended with {event.code}: {event.message}")
+
+
+def _collect(found: dict[Key, Object], kind: str, obj: Object) -> None:
+    if kind == "DELETED":
+        found.pop(obj.key, None)
+    else:
+        found[obj.key] = obj
+
+
+@asynccontextmanager
+async def _closing(stream: AsyncIterator[WatchEvent]) -> AsyncIterator[None]:
+    """Close the stream now, not when the collector finds it: a connection hangs on it."""
+    try:
+        yield
+    finally:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()

@@ -1,0 +1,294 @@
+"""PD's JSON, of every version from 2.1 to 8.5, into the model: parse → project → drop.
+
+The shapes drift: zero counts are left out by old versions and written by new ones, sizes are humanised, times are RFC
+3339 with nanoseconds, operators are listed as one long string each. Nothing here guesses: what PD did not say becomes
+the model's zero or None, never an error, unless the answer is no JSON at all.
+"""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from mooring.clients.ports import Json, Unanswered
+from mooring.core.model.tidb import PdMember, PdOperator, Peer, Region, Store
+
+
+class _StoreMeta(msgspec.Struct):
+    id: int
+    address: str = ""
+    state_name: str = "Up"
+    last_heartbeat: int = 0
+    labels: list[dict[str, str]] | None = None
+
+
+class _StoreStatus(msgspec.Struct):
+    capacity: str | int = 0
+    available: str | int = 0
+    leader_count: int = 0
+    leader_weight: float = 1.0
+    leader_size: int = 0
+    region_count: int = 0
+    region_weight: float = 1.0
+    region_size: int = 0
+    start_ts: str | None = None
+    last_heartbeat_ts: str | None = None
+
+
+class _StoreAnswer(msgspec.Struct):
+    store: _StoreMeta
+    status: _StoreStatus = msgspec.field(default_factory=_StoreStatus)
+
+
+class _Stores(msgspec.Struct):
+    stores: list[_StoreAnswer] | None = None
+
+
+class _Peer(msgspec.Struct):
+    id: int = 0
+    store_id: int = 0
+    role_name: str = ""
+    #: Before 5.0 a learner was marked so.
+    is_learner: bool = False
+
+
+class _DownPeer(msgspec.Struct):
+    peer: _Peer = msgspec.field(default_factory=_Peer)
+
+
+class _Epoch(msgspec.Struct):
+    conf_ver: int = 0
+    version: int = 0
+
+
+class _Region(msgspec.Struct):
+    id: int = 0
+    start_key: str = ""
+    end_key: str = ""
+    epoch: _Epoch = msgspec.field(default_factory=_Epoch)
+    peers: list[_Peer] | None = None
+    leader: _Peer | None = None
+    down_peers: list[_DownPeer] | None = None
+    pending_peers: list[_Peer] | None = None
+    approximate_size: int = 0
+    approximate_keys: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+
+
+class _Regions(msgspec.Struct):
+    count: int = 0
+    regions: list[_Region] | None = None
+
+
+class _Member(msgspec.Struct):
+    name: str = ""
+    member_id: int = 0
+    client_urls: list[str] | None = None
+    health: bool | None = None
+
+
+class _Members(msgspec.Struct):
+    members: list[_Member] | None = None
+    leader: _Member | None = None
+
+
+class Status(msgspec.Struct):
+    version: str = ""
+    start_timestamp: int = 0
+
+
+class _EvictList(msgspec.Struct):
+    ranges: dict[str, Any] | None = msgspec.field(default=None, name="store-id-ranges")
+
+
+_STORES: Final = msgspec.json.Decoder(_Stores)
+_REGIONS: Final = msgspec.json.Decoder(_Regions)
+_ONE_REGION: Final = msgspec.json.Decoder(_Region | None)
+_MEMBERS: Final = msgspec.json.Decoder(_Members)
+_HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
+_STATUS: Final = msgspec.json.Decoder(Status)
+_EVICT_LIST: Final = msgspec.json.Decoder(_EvictList)
+_STRINGS: Final = msgspec.json.Decoder(list[str] | None)
+_TEXT: Final = msgspec.json.Decoder(str)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
+_UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_SIZE: Final = re.compile(r"^\s*([0-9.]+)\s*([KMGTPE]?)i?B?\s*$", re.IGNORECASE)
+_OPERATOR: Final = re.compile(r"^(?:status: (?P<status>\w+), operator: )?(?P<desc>\S+) (?:\{(?P<brief>.*?)\} )?\(kind:")
+_REGION_OF: Final = re.compile(r", region:(\d+)")
+_STEP: Final = re.compile(r"\d+:\{([^}]*)\}")
+EVICT_LEADER: Final = "evict-leader-scheduler"
+
+
+def _decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        # A proxy's error page or half an answer: it says nothing about what PD knows.
+        raise Unanswered(f"PD's answer to {what} is not understood: {e}") from e
+
+
+def bytes_of(size: str | int) -> int:
+    """`100GiB`, `1.5 TB`, a plain number: PD counts in powers of 1024 whatever it prints."""
+    if isinstance(size, int):
+        return size
+    match = _SIZE.match(size)
+    if match is None:
+        return 0
+    return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])
+
+
+def _time_of(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+    return at if at > 0 else None  # Go's zero time means never
+
+
+def stores(body: bytes) -> tuple[Store, ...]:
+    answer: _Stores = _decode(_STORES, body, "stores")
+    return tuple(sorted((_store(s) for s in answer.stores or ()), key=lambda s: s.id))
+
+
+def _store(answer: _StoreAnswer) -> Store:
+    meta, status = answer.store, answer.status
+    heartbeat = _time_of(status.last_heartbeat_ts)
+    if heartbeat is None and meta.last_heartbeat > 0:
+        heartbeat = meta.last_heartbeat / 1e9
+    return Store(
+        id=meta.id,
+        address=meta.address,
+        state=meta.state_name,
+        leader_count=status.leader_count,
+        region_count=status.region_count,
+        leader_size_mib=status.leader_size,
+        region_size_mib=status.region_size,
+        capacity_bytes=bytes_of(status.capacity),
+        available_bytes=bytes_of(status.available),
+        leader_weight=status.leader_weight,
+        region_weight=status.region_weight,
+        last_heartbeat_at=heartbeat,
+        started_at=_time_of(status.start_ts),
+        labels={label.get("key", ""): label.get("value", "") for label in meta.labels or ()},
+    )
+
+
+def regions(body: bytes) -> tuple[Region, ...]:
+    answer: _Regions = _decode(_REGIONS, body, "regions")
+    return tuple(sorted((_region(r) for r in answer.regions or ()), key=lambda r: r.id))
+
+
+def region(body: bytes) -> Region | None:
+    """One region; a region that PD does not know is one without an id."""
+    answer: _Region | None = _decode(_ONE_REGION, body, "region")
+    return None if answer is None or not answer.id else _region(answer)
+
+
+def _region(answer: _Region) -> Region:
+    return Region(
+        id=answer.id,
+        start_key=answer.start_key,
+        end_key=answer.end_key,
+        conf_ver=answer.epoch.conf_ver,
+        version=answer.epoch.version,
+        peers=tuple(Peer(p.id, p.store_id, _role_of(p)) for p in answer.peers or ()),
+        leader_store=answer.leader.store_id if answer.leader else 0,
+        down_peers=tuple(d.peer.id for d in answer.down_peers or ()),
+        pending_peers=tuple(p.id for p in answer.pending_peers or ()),
+        size_mib=answer.approximate_size,
+        keys=answer.approximate_keys,
+        written_bytes=answer.written_bytes,
+        read_bytes=answer.read_bytes,
+    )
+
+
+def _role_of(peer: _Peer) -> str:
+    return peer.role_name or ("Learner" if peer.is_learner else "Voter")
+
+
+def region_count(body: bytes) -> int:
+    answer: _Regions = _decode(_REGIONS, body, "region count")
+    return answer.count
+
+
+def members(body: bytes) -> tuple[tuple[PdMember, ...], str]:
+    """The members by name, and the leader's name ("" while there is none)."""
+    answer: _Members = _decode(_MEMBERS, body, "members")
+    found = (PdMember(m.name, m.member_id, tuple(m.client_urls or ())) for m in answer.members or ())
+    return tuple(sorted(found, key=lambda m: m.name)), answer.leader.name if answer.leader else ""
+
+
+def health(body: bytes) -> dict[int, bool | None]:
+    answer: list[_Member] | None = _decode(_HEALTH, body, "health")
+    return {m.member_id: m.health for m in answer or ()}
+
+
+def status(body: bytes) -> Status:
+    answer: Status = _decode(_STATUS, body, "status")
+    return answer
+
+
+def names(body: bytes, what: str) -> tuple[str, ...]:
+    answer: list[str] | None = _decode(_STRINGS, body, what)
+    return tuple(answer or ())
+
+
+def evicting_by_list(body: bytes) -> tuple[int, ...]:
+    """The one scheduler's store ids (4.0 and later). It may stay behind with an empty map: then nothing is evicted."""
+    answer: _EvictList = _decode(_EVICT_LIST, body, "evict-leader list")
+    return tuple(sorted(int(store) for store in answer.ranges or () if store.isdecimal()))
+
+
+def evicting_by_name(schedulers: tuple[str, ...]) -> tuple[int, ...]:
+    """2.x and 3.x had one scheduler per store, with the id in its name."""
+    prefix = EVICT_LEADER + "-"
+    ids = (name.removeprefix(prefix) for name in schedulers if name.startswith(prefix))
+    return tuple(sorted(int(i) for i in ids if i.isdecimal()))
+
+
+def operators(body: bytes) -> tuple[PdOperator, ...]:
+    found = (operator(line) for line in names(body, "operators"))
+    return tuple(sorted((op for op in found if op is not None), key=lambda op: op.region_id))
+
+
+def operator(line: str) -> PdOperator | None:
+    """One operator from PD's own print of it; None when the line is none (a future layout)."""
+    match, region = _OPERATOR.match(line), _REGION_OF.search(line)
+    if match is None or region is None:
+        return None
+    printed = line.partition("steps:[")[2]
+    return PdOperator(
+        region_id=int(region[1]),
+        desc=match["desc"],
+        brief=match["brief"] or "",
+        status=match["status"] or "RUNNING",
+        steps=tuple(_STEP.findall(printed)),
+    )
+
+
+def text(body: bytes) -> str:
+    """An answer for people: PD sends a JSON string, sometimes quoted twice, sometimes plain text, sometimes nothing."""
+    said = body.decode("utf-8", "replace").strip()
+    for _ in range(2):
+        if not said.startswith('"'):
+            break
+        try:
+            said = _TEXT.decode(said.encode()).strip()
+        except msgspec.MsgspecError:
+            break
+    if said.startswith("{"):
+        try:
+            return str(_OBJECT.decode(said.encode()).get("msg", said))
+        except msgspec.MsgspecError:
+            return said
+    return said
+
+
+def plain(body: bytes, what: str) -> Json:
+    answer: Json = _decode(_OBJECT, body, what)
+    return answer

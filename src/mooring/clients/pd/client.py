@@ -1,0 +1,257 @@
+"""`ports.PlacementDriver` over PD's HTTP API, 2.1 to 8.5.
+
+Three rules carry it:
+- One look is one look. `observe` asks a fixed handful of lists, never one per store; first of all who leads and since
+  when. Two looks with the same leader and start therefore have one life of PD between them: the first one's lists
+  cannot come from a later life.
+- PD may not know. A PD that has just started shows every store Up with no leaders, and has no schedulers yet; its list
+  of evicted stores is then a 404, exactly as when there is no such scheduler. The scheduler names tell the two apart:
+  a PD that runs always has some. `evicting` is None as long as it has none.
+- List before add, look after remove. Adding a store twice breaks its eviction before 8.3; a remove that PD did not
+  carry out leaves a store without leaders for ever.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from mooring.clients.pd import answers
+from mooring.clients.pd.answers import EVICT_LEADER
+from mooring.clients.pd.transport import Answer, Transport
+from mooring.clients.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
+
+API: Final = "/pd/api/v1"
+#: How long a PD without schedulers is asked to pause one, and how often.
+STARTING_S: Final = 8.0
+#: It adds them one after another: one that is missing may come so long after the first.
+ADDING_S: Final = 0.3
+AGAIN_S: Final = 0.03
+#: PD asks its members one after another, three seconds each, when it is asked for their health.
+HEALTH_S: Final = 1.0
+
+
+class PdClient:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        clock: Clock,
+        chance: Chance | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout_s: float = 5.0,
+        attempts: int = 3,
+    ) -> None:
+        self._clock = clock
+        self._transport = Transport(
+            endpoints, clock=clock, chance=chance, ssl_context=ssl_context, timeout_s=timeout_s, attempts=attempts
+        )
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def observe(self) -> PdView:
+        members, leader = answers.members(await self._get("/members"))
+        started = await self._leader_started(members, leader)
+        # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
+        paused = await self._listed("/schedulers?status=paused")
+        stores, (evicting, schedulers), count, operators, healthy = await asyncio.gather(
+            self._get("/stores"),
+            self._evicting_and_names(),
+            self._region_count(),
+            self.operators(),
+            self._health(members),
+        )
+        return PdView(
+            stores=answers.stores(stores),
+            evicting=evicting,
+            region_count=count,
+            start_timestamp=started,
+            leader=leader,
+            members=tuple(PdMember(m.name, m.member_id, m.client_urls, healthy.get(m.member_id)) for m in members),
+            operators=tuple(operators),
+            schedulers=schedulers,
+            paused=paused,
+        )
+
+    async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:
+        """A follower of 8.5 answers for itself here, not for the leader, so the leader is asked at its own address."""
+        urls = next((m.client_urls for m in members if m.name == leader), ())
+        if not urls:
+            raise Unanswered("PD has no leader now")
+        # With one member any endpoint is the leader, also through a tunnel that its own address does not pass.
+        answer = await self._transport.ask("GET", API + "/status", at=urls if len(members) > 1 else ())
+        if not answer.ok:
+            raise _error(answer, f"status of the PD leader {leader}")
+        return answers.status(answer.body).start_timestamp
+
+    async def _evicting(self) -> tuple[int, ...] | None:
+        answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")
+        return _evicting(answer, await self.schedulers() if answer.status == 404 else ())
+
+    async def _evicting_and_names(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+        answer = await self._ask("GET", f"/scheduler-config/{EVICT_LEADER}/list")
+        names = await (self.schedulers() if answer.status == 404 else self._listed("/schedulers"))
+        return _evicting(answer, names), names
+
+    async def _region_count(self) -> int:
+        answer = await self._ask("GET", "/regions/count")
+        if answer.status == 404:  # before 6.1
+            answer = await self._ask("GET", "/stats/region")
+        if not answer.ok:
+            raise _error(answer, "count regions")
+        return answers.region_count(answer.body)
+
+    async def regions(self) -> Sequence[Region]:
+        return answers.regions(await self._get("/regions"))
+
+    async def region(self, region_id: int) -> Region | None:
+        return answers.region(await self._get(f"/region/id/{region_id}"))
+
+    async def operators(self) -> Sequence[PdOperator]:
+        return answers.operators(await self._get("/operators"))
+
+    async def operator(self, region_id: int) -> PdOperator | None:
+        answer = await self._ask("GET", f"/operators/{region_id}")
+        if answer.ok:
+            return answers.operator(answer.words)
+        if _is_absent(answer):
+            return None
+        raise _error(answer, f"operator of region {region_id}")
+
+    async def schedulers(self, *, paused: bool = False) -> tuple[str, ...]:
+        body = await self._get("/schedulers?status=paused" if paused else "/schedulers")
+        return tuple(sorted(answers.names(body, "schedulers")))
+
+    async def _listed(self, path: str) -> tuple[str, ...]:
+        """Names for a look; a PD that cannot list them has none to show, and the rest of the look stands."""
+        answer = await self._ask("GET", path)
+        return tuple(sorted(answers.names(answer.body, "schedulers"))) if answer.ok else ()
+
+    async def _health(self, members: Sequence[PdMember]) -> dict[int, bool | None]:
+        """By member, for a look. PD asks each one by HTTP and waits for those that are silent; the look does not, and
+        where PD cannot say in time, nobody is called unwell."""
+        if len(members) < 2:
+            return {}
+        try:
+            answer = await asyncio.wait_for(self._ask("GET", "/health"), HEALTH_S)
+            return answers.health(answer.body) if answer.ok else {}
+        except (PortError, TimeoutError):
+            return {}
+
+    async def config(self) -> Json:
+        return answers.plain(await self._get("/config/schedule"), "config")
+
+    async def members(self) -> Sequence[PdMember]:
+        members, health = await asyncio.gather(self._get("/members"), self._get("/health"))
+        known, _ = answers.members(members)
+        healthy = answers.health(health)
+        return tuple(PdMember(m.name, m.member_id, m.client_urls, healthy.get(m.member_id)) for m in known)
+
+    # ── Evicting leaders ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def add_evict_leader(self, store_id: int) -> None:
+        evicting = await self._evicting()
+        if evicting is None:
+            raise Unanswered("PD does not list its schedulers yet: nothing was added")
+        if store_id in evicting:
+            return
+        answer = await self._ask("POST", "/schedulers", {"name": EVICT_LEADER, "store_id": store_id})
+        if not answer.ok:
+            raise _error(answer, f"evict leaders of store {store_id}")
+
+    async def remove_evict_leader(self, store_id: int) -> None:
+        answer = await self._ask("DELETE", f"/schedulers/{EVICT_LEADER}-{store_id}")
+        if not answer.ok and answer.status != 404:
+            raise _error(answer, f"end the eviction of store {store_id}")
+        evicting = await self._evicting()
+        if evicting is None:
+            # A scheduler that PD has stored and not loaded yet answers 404 too, and would come back.
+            raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
+        if store_id in evicting:
+            raise Unanswered(f"PD still evicts leaders of store {store_id}")
+
+    # ── Operators, schedulers, the leader ─────────────────────────────────────────────────────────────────────────
+
+    async def add_operator(self, body: Json) -> None:
+        answer = await self._ask("POST", "/operators", body, idempotent=False)
+        if answer.ok:
+            return
+        if "ErrAddOperator" in answer.words:
+            raise Conflict(answer.words)
+        if answer.status >= 500 and not _is_absent(answer) and answer.words.startswith("[PD:etcd"):
+            raise _error(answer, "add an operator")
+        raise NotFound(answer.words) if _is_absent(answer) else Refused(answer.words, answer.status)
+
+    async def cancel_operator(self, region_id: int) -> None:
+        answer = await self._ask("DELETE", f"/operators/{region_id}")
+        if not answer.ok and not _is_absent(answer):
+            raise _error(answer, f"cancel the operator of region {region_id}")
+
+    async def pause_scheduler(self, name: str, seconds: int) -> None:
+        """A PD that has just started has no schedulers yet, and they do not wait for us: it is asked until it has."""
+        end = self._clock.monotonic() + STARTING_S
+        while True:
+            answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
+            if answer.ok:
+                return
+            if not _is_absent(answer):
+                raise _error(answer, f"pause {name}")
+            others = await self.schedulers()
+            if others:
+                end = min(end, self._clock.monotonic() + ADDING_S)
+            if self._clock.monotonic() >= end:
+                raise (
+                    _error(answer, f"pause {name}")
+                    if others
+                    else Unanswered("PD has no schedulers yet: nothing paused")
+                )
+            await self._clock.sleep(AGAIN_S)
+
+    async def transfer_pd_leader(self, name: str) -> None:
+        answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
+        if "no valid pd" in answer.words:
+            raise NotFound(f"PD has no other member {name} to lead")
+        if not answer.ok:
+            raise _error(answer, f"hand PD's leadership to {name}")
+
+    # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, method: str, path: str, body: Json | None = None, *, idempotent: bool = True) -> Answer:
+        return await self._transport.ask(method, API + path, body, idempotent=idempotent)
+
+    async def _get(self, path: str) -> bytes:
+        answer = await self._ask("GET", path)
+        if not answer.ok:
+            raise _error(answer, path)
+        return answer.body
+
+
+def _evicting(answer: Answer, names: tuple[str, ...]) -> tuple[int, ...] | None:
+    """By the list; where there is none, by the names, which were asked for after it."""
+    if answer.ok:
+        return answers.evicting_by_list(answer.body)
+    if answer.status != 404:
+        raise _error(answer, "list evicted stores")
+    if not names or EVICT_LEADER in names:
+        # None yet (starting), or one that appeared between the two questions: PD could not say.
+        return None
+    return answers.evicting_by_name(names)
+
+
+def _is_absent(answer: Answer) -> bool:
+    return answer.status == 404 or "NotFound]" in answer.words
+
+
+def _error(answer: Answer, what: str) -> PortError:
+    """PD's no, by its words first: an unknown store is a 404, a 400 or a 500, as version and call will have it."""
+    message = f"PD: {what}: {answer.status} {answer.words[:300]}"
+    if _is_absent(answer):
+        return NotFound(message)
+    if answer.status < 500:
+        return Refused(message, answer.status)
+    return Unanswered(message)

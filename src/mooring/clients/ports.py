@@ -1,0 +1,243 @@
+"""The doors of the house: what the shell needs of the outside, as Protocols.
+
+Each has a real implementation (`kube/`, `pd/`, `sabakan/`) and one in the sandbox, and one contract test-suite runs
+against both. Errors form one small tree. `Unanswered` is the important leaf: the request may or may not have taken
+effect, and only looking tells.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from mooring.core.model.events import Object
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
+
+#: A Kubernetes object as plain JSON values.
+Json = dict[str, Any]
+#: RFC 6902: a list of operations.
+JsonPatch = list[Json]
+
+
+class PortError(Exception):
+    """Anything the outside may answer instead of what was asked. The message is fit for a person."""
+
+
+class Unanswered(PortError):  # noqa: N818
+    """No answer, or none that says what happened (connection lost, time-out, 5xx): look before doing it again."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class NotFound(PortError):  # noqa: N818
+    pass
+
+
+class AlreadyExists(PortError):  # noqa: N818
+    pass
+
+
+class Conflict(PortError):  # noqa: N818
+    """A precondition did not hold (uid, resourceVersion, a `test` operation): nothing was changed."""
+
+
+class Expired(PortError):  # noqa: N818
+    """410: this resourceVersion or continue token is too old. List again."""
+
+
+class Throttled(PortError):  # noqa: N818
+    """429 by flow control: nothing was changed. `retry_after_s` is the server's wish."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EvictionBlocked(PortError):  # noqa: N818
+    """429 by a PodDisruptionBudget: nothing was changed."""
+
+
+class Refused(PortError):  # noqa: N818
+    """The server says no and would say it again: forbidden, invalid, denied by admission or quota."""
+
+    def __init__(self, message: str, code: int = 403) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PatchType(StrEnum):
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list, already projected (`mooring.clients.wire`)."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    continue_token: str = ""
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """ADDED, MODIFIED, DELETED carry an object; BOOKMARK only a resourceVersion; ERROR a status code (410: Expired)."""
+
+    type: str
+    object: Object | None = None
+    resource_version: str = ""
+    code: int = 0
+    message: str = ""
+    #: The bookmark that ends the initial events of a WatchList.
+    initial_end: bool = False
+
+
+class KubeApi(Protocol):
+    """The Kubernetes API, verb by verb, with no cache and no retries.
+
+    `list` and `watch` answer in slim structs: parse → project → drop happens behind this door. The other verbs speak
+    plain JSON, since a read-modify-write must not lose fields that we do not know.
+    """
+
+    async def list(
+        self, kind: Kind, *, limit: int = 500, continue_token: str = "", resource_version: str | None = None
+    ) -> Page: ...
+
+    def watch(
+        self, kind: Kind, *, resource_version: str = "", timeout_s: int = 300, initial_events: bool = False
+    ) -> AsyncIterator[WatchEvent]: ...
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json: ...
+
+    async def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Json: ...
+
+    async def replace(self, kind: Kind, obj: Json, *, subresource: str = "") -> Json: ...
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch: Json | JsonPatch,
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> Json: ...
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+    ) -> None: ...
+
+    async def evict(self, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None: ...
+
+    async def bind(self, namespace: str, name: str, node: str, *, uid: str = "") -> None: ...
+
+
+# ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PlacementDriver(Protocol):
+    """One PD cluster. Everything but `add_operator` is idempotent and retried inside; raises PortError leaves."""
+
+    async def observe(self) -> PdView:
+        """One consistent-enough look: stores, evicting list, region count, start timestamp, members, operators."""
+        ...
+
+    async def add_evict_leader(self, store_id: int) -> None:
+        """Lists first, adds only when absent (re-adding breaks eviction on PD < 8.3). NotFound: no such store."""
+        ...
+
+    async def remove_evict_leader(self, store_id: int) -> None:
+        """Absent already is fine. Afterwards verified: the store is no longer in the list."""
+        ...
+
+    async def regions(self) -> Sequence[Region]: ...
+
+    async def region(self, region_id: int) -> Region | None:
+        """One of them; None: PD knows no such region."""
+        ...
+
+    async def operators(self) -> Sequence[PdOperator]: ...
+
+    async def operator(self, region_id: int) -> PdOperator | None: ...
+
+    async def add_operator(self, body: Json) -> None:
+        """Not idempotent: Unanswered means look at `operator(region)` before trying again. Conflict: region busy."""
+        ...
+
+    async def cancel_operator(self, region_id: int) -> None: ...
+
+    async def pause_scheduler(self, name: str, seconds: int) -> None:
+        """0 resumes."""
+        ...
+
+    async def schedulers(self, *, paused: bool = False) -> Sequence[str]: ...
+
+    async def config(self) -> Json: ...
+
+    async def members(self) -> Sequence[PdMember]: ...
+
+    async def transfer_pd_leader(self, name: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+# ── Machines ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MachineRegistry(Protocol):
+    """sabakan. `variables` are the user's `having` / `notHaving`; None keeps the query's defaults."""
+
+    async def machines(self, variables: Json | None = None) -> Sequence[Machine]: ...
+
+    async def close(self) -> None: ...
+
+
+# ── Time, chance, words ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock(Protocol):
+    """Wall time for what people and other systems read; monotonic time for what we measure (a wall clock may jump)."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Chance(Protocol):
+    """Ids and jitter, from a seed wherever runs must repeat."""
+
+    def token(self, length: int = 8) -> str: ...
+
+    def uniform(self, low: float, high: float) -> float: ...
+
+
+class Recorder(Protocol):
+    """Kubernetes Events and metrics, in the one vocabulary of reasons. Never raises, never blocks."""
+
+    def event(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, reason: str, message: str, warning: bool = False
+    ) -> None: ...
+
+    def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None: ...
+
+    def gauge(self, name: str, labels: Mapping[str, str], value: float) -> None: ...
+
+    def observe(self, name: str, labels: Mapping[str, str], value: float) -> None: ...

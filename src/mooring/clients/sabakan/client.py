@@ -1,0 +1,149 @@
+"""sabakan over HTTP: one GraphQL query, answered whole or not at all.
+
+What the planner does not see, it removes. So everything that is not a complete, valid, non-empty list of machines is
+an error here, and never a shorter list: GraphQL errors (which come with status 200 or 422), a time-out, an HTTP error,
+a body that breaks off, a machine that cannot be read, and a search that finds nothing.
+"""
+
+import asyncio
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from time import time
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import msgspec
+
+from mooring.clients.ports import NotFound, PortError, Refused, Throttled, Unanswered
+from mooring.clients.sabakan.parse import InvalidMachines, error_text, read_machines
+from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.core.model.machine import Machine
+
+QUERY: Final = files("mooring.clients.sabakan").joinpath("search.graphql").read_text(encoding="utf-8")
+#: sabakan's word for a query or variables that it will never accept.
+_VALIDATION: Final = frozenset({"GRAPHQL_VALIDATION_FAILED", "GRAPHQL_PARSE_FAILED"})
+_SHOWN: Final = 300
+
+
+class _Errors(msgspec.Struct):
+    errors: list[Any] | None = None
+
+
+_errors: Final = msgspec.json.Decoder(_Errors)
+
+
+def graphql_url(url: str) -> str:
+    """Where to post: the given URL, with `/graphql` appended unless it is there. Raises ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise ValueError(f"{url!r} is no absolute http or https URL such as http://10.0.0.1:10080")
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path if path.endswith("/graphql") else f"{path}/graphql", fragment=""))
+
+
+def _serials(machines: Sequence[Machine]) -> Iterator[str]:
+    return (m.serial for m in machines)
+
+
+class Sabakan:
+    """`ports.MachineRegistry` on a real sabakan. No retries: the loop asks again a minute later anyway."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        session: aiohttp.ClientSession | None = None,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.url = graphql_url(url)
+        self._timeout_s = timeout_s
+        self._session = session
+        self._owned = session is None
+        self._now = now
+        #: By serial, as they were answered last.
+        self._known: Mapping[str, Machine] = {}
+        self._last: tuple[Machine, ...] = ()
+
+    async def machines(self, variables: Mapping[str, Any] | None = None) -> Sequence[Machine]:
+        request: dict[str, Any] = {"query": QUERY, "operationName": "ckeSearch"}
+        if variables is not None:
+            try:
+                request["variables"] = check_variables(variables)
+            except InvalidVariables as error:
+                raise Refused(f"query variables: {error}", 422) from None
+        status, body = await self._post(msgspec.json.encode(request))
+        self._check(status, body)
+        try:
+            machines = await self._read(body)
+        except InvalidMachines as error:
+            raise Unanswered(f"{self.url}: {error}") from None
+        if not machines:
+            raise NotFound(f"{self.url}: no machine matches the query's variables; an empty list is never acted upon")
+        return machines
+
+    async def _read(self, body: bytes) -> tuple[Machine, ...]:
+        """Without news it is the very tuple of the last answer, whatever order the machines came in."""
+        known = self._known
+        reading = read_machines(body, self._now(), known)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as done:
+                machines: list[Machine] = done.value
+                break
+            await asyncio.sleep(0)
+        if len(machines) == len(known) and all(map(operator.is_, machines, map(known.get, _serials(machines)))):
+            return self._last
+        self._known = dict(zip(_serials(machines), machines, strict=True))
+        self._last = tuple(machines)
+        return self._last
+
+    async def close(self) -> None:
+        if self._owned and self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _post(self, body: bytes) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            # A redirected POST would arrive as a GET without its body.
+            async with self._session.post(
+                self.url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                return answer.status, await answer.read()
+        except TimeoutError:
+            raise Unanswered(f"{self.url}: no complete answer within {self._timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unanswered(f"{self.url}: {error or type(error).__name__}") from None
+
+    def _check(self, status: int, body: bytes) -> None:
+        """GraphQL's errors first: they say more than the status."""
+        try:
+            errors = _errors.decode(body).errors
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            errors = None
+        if errors:
+            raise self._graphql_error(status, errors)
+        if status == 200:
+            return
+        said = f"{self.url}: HTTP {status}: {body[:_SHOWN].decode(errors='replace').strip()}"
+        if status == 404:
+            raise NotFound(f"{said}; is this sabakan's URL?")
+        if status == 429:
+            raise Throttled(said)
+        raise Refused(said, status) if 400 <= status < 500 else Unanswered(said)
+
+    def _graphql_error(self, status: int, errors: list[Any]) -> PortError:
+        said = f"{self.url}: sabakan answers: {error_text(errors)}"
+        codes = {
+            e["extensions"].get("code") for e in errors if isinstance(e, dict) and isinstance(e.get("extensions"), dict)
+        }
+        if status in {400, 422} or codes & _VALIDATION:
+            return Refused(said, status if status >= 400 else 422)
+        return Unanswered(said)

@@ -1,0 +1,293 @@
+"""The parts of the Kubernetes API that placement reads, as slim wire structs.
+
+msgspec scans past every field that is not named here without building an object for it; `managedFields` and
+`status.images`, often the largest parts, cost next to nothing. All fields may be missing or null: Go writes both.
+Structs that make up a pod's shape are frozen and built of tuples, so that they can serve as keys for sharing it.
+"""
+
+import msgspec
+
+from mooring.clients.wire.quantity import Amount
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Fields are camelCase on the wire."""
+
+
+class OwnerRef(Wire, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class Meta(Wire, frozen=True):
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generate_name: str | None = None
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerRef, ...] | None = None
+
+
+# ── selectors ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Expression(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class Term(Wire, frozen=True):
+    match_expressions: tuple[Expression, ...] | None = None
+    match_fields: tuple[Expression, ...] | None = None
+
+
+class NodeSelector(Wire, frozen=True):
+    node_selector_terms: tuple[Term, ...] | None = None
+
+
+class LabelSelector(Wire, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+# ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Amounts(Wire, frozen=True):
+    cpu: Amount = None
+    memory: Amount = None
+
+
+class Resources(Wire, frozen=True):
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+
+
+class Container(Wire, frozen=True):
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class TolerationRef(Wire, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class AntiAffinityTerm(Wire, frozen=True):
+    topology_key: str = ""
+
+
+class NodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAntiAffinity(Wire, frozen=True):
+    required: tuple[AntiAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_anti_affinity: PodAntiAffinity | None = None
+
+
+class ClaimSource(Wire, frozen=True):
+    claim_name: str = ""
+
+
+class Empty(Wire, frozen=True):
+    """Present or not is all we ask."""
+
+
+class PodVolume(Wire, frozen=True):
+    name: str = ""
+    empty_dir: Empty | None = None
+    ephemeral: Empty | None = None
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    termination_grace_period_seconds: int | None = None
+    host_network: bool | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[TolerationRef, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    resources: Resources | None = None
+    overhead: Amounts | None = None
+    volumes: tuple[PodVolume, ...] | None = None
+
+
+class Condition(Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    last_transition_time: str | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class WirePod(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus | None = None
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TaintRef(Wire, frozen=True):
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(Wire, frozen=True):
+    taints: tuple[TaintRef, ...] | None = None
+    unschedulable: bool | None = None
+
+
+class NodeAmounts(Wire, frozen=True):
+    cpu: Amount = None
+    memory: Amount = None
+    pods: Amount = None
+
+
+class Address(Wire, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeCondition(Condition, frozen=True):
+    #: The kubelet says here, and nowhere else, that the node is shutting down.
+    message: str | None = None
+
+
+class NodeStatus(Wire, frozen=True):
+    allocatable: NodeAmounts | None = None
+    capacity: NodeAmounts | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
+    addresses: tuple[Address, ...] | None = None
+
+
+class WireNode(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+# ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RollingUpdate(Wire, frozen=True):
+    max_surge: Amount = None
+    max_unavailable: Amount = None
+
+
+class Strategy(Wire, frozen=True):
+    type: str | None = None
+    rolling_update: RollingUpdate | None = None
+
+
+class Ordinals(Wire, frozen=True):
+    start: int | None = None
+
+
+class WorkloadSpec(Wire, frozen=True):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    min_ready_seconds: int | None = None
+    paused: bool | None = None
+    strategy: Strategy | None = None
+    update_strategy: Strategy | None = None
+    ordinals: Ordinals | None = None
+    pod_management_policy: str | None = None
+
+
+class WorkloadStatus(Wire, frozen=True):
+    observed_generation: int | None = None
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    available_replicas: int | None = None
+    updated_replicas: int | None = None
+    current_revision: str | None = None
+    update_revision: str | None = None
+
+
+class WireWorkload(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus | None = None
+
+
+# ── the rest ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PdbSpec(Wire, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class PdbStatus(Wire, frozen=True):
+    disruptions_allowed: int | None = None
+    current_healthy: int | None = None
+    desired_healthy: int | None = None
+
+
+class WirePdb(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: PdbSpec | None = None
+    status: PdbStatus | None = None
+
+
+class VolumeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class ClaimRef(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class VolumeSpec(Wire, frozen=True):
+    node_affinity: VolumeAffinity | None = None
+    claim_ref: ClaimRef | None = None
+
+
+class WireVolume(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: VolumeSpec | None = None
+
+
+class ClaimSpec(Wire, frozen=True):
+    volume_name: str | None = None
+
+
+class WireClaim(Wire, frozen=True):
+    metadata: Meta = Meta()
+    spec: ClaimSpec | None = None
+
+
+class WireConfigMap(Wire, frozen=True):
+    metadata: Meta = Meta()
+    data: dict[str, str] | None = None

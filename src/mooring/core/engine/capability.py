@@ -1,0 +1,54 @@
+"""What a capability is to the engine. Home, mix, handoff, fleet and balance each are one of these.
+
+Everything is asked per key, and the answers are values: a capability never acts, never waits and never sees a clock.
+Keys are strings the capability chooses ("tikv/tidb/demo-tikv-0"); two capabilities never share one, since the engine
+prefixes them with the capability's name.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from mooring.core.model.decision import Course, Later, Line, Look, Resumed, Running
+from mooring.core.model.events import Happening
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+
+class Capability(Protocol):
+    #: Its feature gate: `home`, `mix`, `handoff`, `fleet`, `traffic`.
+    name: str
+    #: The sources its operators carry; an operator is steered by the capability that owns its source.
+    sources: frozenset[str]
+
+    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
+        """The keys to look at again after this, now or a little later. Cheap: called for every event."""
+        ...
+
+    def keys(self, world: WorldRead) -> Iterable[str]:
+        """Every key there is: on becoming leader, and when the feature is switched on."""
+        ...
+
+    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look: ...
+
+    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course: ...
+
+    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+        """What the marks say has begun."""
+        ...
+
+    def waits_for(self, world: WorldRead) -> Iterable[str]:
+        """What must still be seen before `resume` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
+        ...
+
+
+@runtime_checkable
+class Speaks(Protocol):
+    """What a capability may have besides: words of its own for `why`.
+
+    `subject` is "pod/<ns>/<name>", "node/<name>", "store/<ns>/<cluster>/<id>", "cluster/<ns>/<name>",
+    "workload/<ns>/<kind>/<name>", "machine/<serial>" or "operator/<id>". Answer with lines for what you know of it and
+    nothing else does: labels `asked`, `now`, `why there`, `gives up`, `to change` (a verb, then the command) have their
+    place; several `now` are joined. Called for one subject at a time, on or off, leading or not.
+    """
+
+    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]: ...

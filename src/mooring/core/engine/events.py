@@ -1,0 +1,49 @@
+"""What the shell tells the engine, besides what reaches the world (`model.events`)."""
+
+import msgspec
+
+from mooring.core.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.instructions import Outcome
+from mooring.core.queue import Settings
+
+
+class Synced(msgspec.Struct, frozen=True, gc=False):
+    """Every kind has been listed once: from now on what is missing in the world is missing in the cluster."""
+
+
+class Led(msgspec.Struct, frozen=True, gc=False):
+    """This replica has won (or lost) the lease."""
+
+    leading: bool
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has passed; nothing else is new."""
+
+
+class Features(msgspec.Struct, frozen=True, gc=False):
+    """Which capabilities are on."""
+
+    on: frozenset[str]
+
+
+class Retuned(msgspec.Struct, frozen=True, gc=False):
+    """The queue's settings have changed: limits, step costs, caps."""
+
+    settings: Settings
+
+
+Event = (
+    KubeEvent
+    | PdSeen
+    | PdLost
+    | RegionsSeen
+    | MachinesSeen
+    | MachinesLost
+    | Synced
+    | Led
+    | Tick
+    | Features
+    | Retuned
+    | Outcome
+)

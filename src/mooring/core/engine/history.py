@@ -1,0 +1,110 @@
+"""The story of each object: what happened to it, in order, and what caused it. `why` reads it.
+
+Bounded twice: the newest entries of each object, and the most recently touched objects. It is soft state; after a
+restart it begins with what the marks say.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from mooring.core.model.decision import Course, Running
+from mooring.core.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.operator import Operator
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    at: float
+    #: Id of the event, operator or instruction that this entry is about.
+    id: str
+    #: What caused it: another id.
+    cause: str = ""
+    #: A short fixed verb: "asked", "queued", "promoted", "wrote", "waits", "ended", …
+    verb: str
+    source: str = ""
+    reason: str = ""
+    text: str = ""
+    subjects: tuple[str, ...] = ()
+
+
+class Story:
+    def __init__(self, *, entries_per_object: int = 40, objects: int = 4000, timeline: int = 2000) -> None:
+        self._entries_per_object = entries_per_object
+        self._objects = objects
+        self._of: OrderedDict[str, deque[Entry]] = OrderedDict()
+        #: The newest entries of all objects, oldest first.
+        self.timeline: deque[Entry] = deque(maxlen=timeline)
+        #: What the shell has not logged yet.
+        self._fresh: list[Entry] = []
+        #: How many entries there have been in all.
+        self.count = 0
+        #: Called with each entry as it is told.
+        self.listeners: list[Callable[[Entry], None]] = []
+
+    def tell(self, entry: Entry) -> None:
+        self.count += 1
+        self.timeline.append(entry)
+        self._fresh.append(entry)
+        for listen in self.listeners:
+            listen(entry)
+        for subject in entry.subjects:
+            of = self._of.get(subject)
+            if of is None:
+                of = self._of[subject] = deque(maxlen=self._entries_per_object)
+                if len(self._of) > self._objects:
+                    self._of.popitem(last=False)
+            else:
+                self._of.move_to_end(subject)
+            of.append(entry)
+
+    def of(self, subject: str) -> Iterator[Entry]:
+        return iter(tuple(self._of.get(subject, ())))
+
+    def take_fresh(self) -> Iterable[Entry]:
+        """Entries since the last call: for logs, metrics and the page."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+
+def follow(running: Running, course: Course, now: float) -> Iterator[tuple[str, str, str]]:
+    """Bring an operator to where its course says it is; yields what there is to tell: verb, reason, words."""
+    steps = running.operator.steps
+    if course.step != running.step or course.figure != running.figure:
+        running.moved_at, running.figure = now, course.figure
+    if course.step != running.step:
+        running.step, running.step_since = course.step, now
+        kind = steps[course.step].kind if course.step < len(steps) else "end"
+        yield "step", "", f"{course.step + 1}/{len(steps)} {kind}"
+    before, running.waits = running.waits, course.waits
+    running.progress = course.progress
+    if course.waits is not None and (before is None or before.reason != course.waits.reason):
+        yield "waits", course.waits.reason, course.waits.detail
+
+
+def cause_of(happening: Happening) -> str:
+    """The id of what happened, as those that it sets in motion carry it."""
+    match happening:
+        case Change(kind=kind, key=key):
+            return f"{kind}/{key}"
+        case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
+            return f"pd/{cluster}"
+        case RegionsSeen(cluster=cluster):
+            return f"regions/{cluster}"
+        case OperatorEnded(operator=operator):
+            return f"operator/{operator.id}"
+        case _:
+            return "machines"
+
+
+def subjects_of(operator: Operator) -> tuple[str, ...]:
+    """Every object whose story this is: the operator, its claims, and the pod and node it names."""
+    named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
+    return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
+
+
+def entry_of(at: float, verb: str, id_: str, operator: Operator | None, reason: str, text: str) -> Entry:
+    entry = Entry(at=at, id=id_, verb=verb, reason=reason, text=text)
+    if operator is None:
+        return entry
+    return msgspec.structs.replace(entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator))

@@ -1,0 +1,68 @@
+"""Writes under way. Whoever waits for one is not asked again before it has ended, so nothing is asked for twice.
+
+A refused write is not repeated at once: 1 s, 2 s, … 30 s, or what the server asked for. News may end that wait early: a
+conflict brings the object as it is now, and the next try carries its version. Where the server itself is unwell or has
+asked for time, whatever happens meanwhile is no reason to ask it again: those rest, if it did not ask for more, five
+seconds at most.
+"""
+
+from typing import Final
+
+from mooring.core.engine.worklist import Agenda, Slot
+from mooring.core.model.instructions import Outcome
+from mooring.core.model.reasons import Reason
+
+LONGEST_S: Final = 30.0
+#: News is taken up after that long, however often the write was refused: a notice's two minutes are short.
+LONGEST_REST_S: Final = 5.0
+_UNWELL: Final = frozenset({Reason.BACK_OFF, Reason.FAILED, Reason.UNKNOWN})
+
+
+class Flight:
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._waiter_of: dict[str, Slot] = {}
+        self._under_way: dict[Slot, int] = {}
+        self._back_off: dict[Slot, float] = {}
+        #: Not to be asked before.
+        self._rests: dict[Slot, float] = {}
+
+    def begin(self, instruction: str, waiter: Slot) -> None:
+        self._waiter_of[instruction] = waiter
+        self._under_way[waiter] = self._under_way.get(waiter, 0) + 1
+
+    def busy(self, waiter: Slot, now: float) -> bool:
+        """Not to be asked now. One that rests is asked once it has rested; an outstanding write asks by itself."""
+        if waiter in self._under_way:
+            return True
+        until = self._rests.get(waiter)
+        if until is None:
+            return False
+        if until > now:
+            self._agenda.wake_at(until, waiter)
+            return True
+        del self._rests[waiter]
+        return False
+
+    def end(self, outcome: Outcome, now: float) -> tuple[Slot, float] | None:
+        """Who waited for it, and how long to wait before asking again (0: not at all). None: nobody of this life."""
+        waiter = self._waiter_of.pop(outcome.instruction, None)
+        if waiter is None:
+            return None
+        left = self._under_way[waiter] - 1
+        if left:
+            self._under_way[waiter] = left
+        else:
+            del self._under_way[waiter]
+        if outcome.reason is None:
+            self._back_off.pop(waiter, None)
+            return waiter, 0.0
+        wait = max(outcome.retry_after_s, min(LONGEST_S, 2 * self._back_off.get(waiter, 0.5)))
+        self._back_off[waiter] = wait
+        if outcome.reason in _UNWELL:
+            self._rests[waiter] = now + max(outcome.retry_after_s, min(wait, LONGEST_REST_S))
+        return waiter, wait
+
+    def forget(self, waiter: Slot) -> None:
+        self._back_off.pop(waiter, None)
+        self._rests.pop(waiter, None)

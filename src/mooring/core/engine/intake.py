@@ -1,0 +1,64 @@
+"""Taking what is seen into the world without a long pause.
+
+One event is one lookup and one store. A list of 150,000 pods is not: it is taken in part by part, a part per turn, and
+events of the same kind wait behind it in order, so the world never goes back in time.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from mooring.core.model.events import Change, KubeEvent, Listed, MachinesLost, MachinesSeen, PdLost, PdSeen
+from mooring.core.model.kinds import Kind
+from mooring.core.world.world import World
+
+#: Smaller lists are taken in at once.
+LARGE: Final = 2000
+
+
+class Intake:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._parts: dict[Kind, Iterator[list[Change]]] = {}
+        self._behind: dict[Kind, deque[KubeEvent]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """A list is being taken in: the world is consistent, but not complete."""
+        return bool(self._parts)
+
+    def take(self, event: KubeEvent) -> list[Change]:
+        if event.kind in self._parts:
+            self._behind[event.kind].append(event)
+            return []
+        if isinstance(event, Listed) and len(event.objects) > LARGE:
+            self._parts[event.kind] = self._world.relist(event)
+            self._behind[event.kind] = deque()
+            return []
+        return self._world.apply(event)
+
+    def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost) -> None:
+        """What was looked at rather than followed."""
+        match seen:
+            case PdSeen():
+                self._world.note_pd(seen.cluster, seen.view, seen.at)
+            case PdLost():
+                self._world.note_pd_lost(seen.cluster, seen.detail)
+            case MachinesSeen():
+                self._world.note_machines(seen.machines, seen.at)
+            case MachinesLost():
+                self._world.note_machines_lost(seen.detail, seen.at)
+
+    def advance(self) -> list[Change]:
+        """One part of one list; then what waited behind it."""
+        kind = next(iter(self._parts), None)
+        if kind is None:
+            return []
+        part = next(self._parts[kind], None)
+        if part is not None:
+            return part
+        del self._parts[kind]
+        changes: list[Change] = []
+        for event in self._behind.pop(kind):
+            changes += self.take(event)
+        return changes

@@ -1,0 +1,16 @@
+"""Why is this where it is, what does it wait for, what would it take?
+
+    explain(engine, "pod/tidb/demo-tikv-1") -> Explanation | None
+    render(msgspec.to_builtins(explanation)) -> lines of text
+
+Line 1 is the answer: subject, one of five state words, the blocker's name, what ends it. One reason by fixed
+precedence (`findings`), the rest under `also`. What does *not* happen is explained too: the deciders are run dry
+(`dry`). A capability adds lines of its own by `words` (see `engine.capability.Speaks`).
+"""
+
+from mooring.core.engine.why.asking import explain, unknown
+from mooring.core.engine.why.explanation import Explanation
+from mooring.core.engine.why.text import render
+from mooring.core.model.decision import Line
+
+__all__ = ["Explanation", "Line", "explain", "render", "unknown"]

@@ -1,0 +1,91 @@
+"""Deciders run dry: what would they propose about this subject now, and if nothing, why not?
+
+`look` is asked as the engine asks it, on a copy of the capability's own notes, and nothing of the answer is taken up.
+A switched-off capability is asked too: what it would do is what its switch keeps from happening.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from mooring.core.engine.capability import Capability
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.subject import Subject, belongs, happening_of, names_on
+from mooring.core.model.decision import Later, Verdict
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason
+
+C = TypeVar("C", bound=Capability)
+
+
+class Dry(msgspec.Struct, frozen=True, kw_only=True):
+    """What one capability would do about the subject."""
+
+    capability: str
+    on: bool
+    proposals: tuple[Operator, ...] = ()
+    #: What it says of the subject itself, or of what stands on it.
+    verdicts: tuple[Verdict, ...] = ()
+    #: All it says about why it proposes nothing, in words.
+    because: tuple[str, ...] = ()
+
+
+def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
+    happening = happening_of(engine.world, subject)
+    if happening is None:
+        return
+    names = frozenset((subject.name, *names_on(engine.world, subject)))
+    # A key without a verdict by name is the object itself when it ends like it.
+    own = subject.rest if subject.kind != "workload" else str(getattr(subject.workload, "key", subject.rest))
+    for name in sorted(engine.capabilities):
+        shadow = _shadow(engine.capabilities[name])
+        touched = shadow.touched(happening, engine.world)
+        keys = tuple(dict.fromkeys(one.key if isinstance(one, Later) else one for one in touched))
+        proposals: list[Operator] = []
+        verdicts: list[Verdict] = []
+        because: list[str] = []
+        for key in keys:
+            look = shadow.look(key, engine.world, engine.queue, now)
+            proposals += [o for o in look.proposals if belongs(engine.world, subject, o)]
+            said = look.verdicts or ((look.verdict,) if look.verdict is not None else ())
+            verdicts += [v for v in said if v.subject in names or (not v.subject and key.endswith(own))]
+            because += [v.detail for v in said]
+        if keys:
+            yield Dry(
+                capability=name,
+                on=name in engine.on,
+                proposals=tuple(proposals),
+                verdicts=tuple(verdicts),
+                because=tuple(dict.fromkeys(because)),
+            )
+
+
+def door(engine: Engine, operator: Operator) -> tuple[Reason, str] | None:
+    """Why the queue would not take this one in, in the order in which it checks; None: it would."""
+    queue = engine.queue
+    for claim in operator.claims or (operator.subject,):
+        holder = queue.holder(claim)
+        if holder is not None:
+            return Reason.SUBJECT_BUSY, f"op {holder.id} has {claim} already"
+    for target, cost in sorted(operator.cost.items()):
+        limit = queue.limit(target)
+        if limit == 0:
+            return Reason.TARGET_PAUSED, f"{target} is paused: its limit is 0"
+        if limit is not None and cost > limit:
+            return Reason.NEVER_FITS, f"needs {cost} on {target}, whose limit is {limit}"
+    cap = queue.settings.cap(operator.source)
+    waiting = queue.waiting_of(operator.source)
+    if cap is not None and waiting >= cap:
+        return Reason.TOO_MANY_WAITING, f"{waiting} of {operator.source} wait already, {cap} may"
+    return None
+
+
+def _shadow(capability: C) -> C:
+    """A copy whose own notes may be scribbled on. What a capability shares with others it must not change in `look`."""
+    shadow = copy.copy(capability)
+    for name, value in vars(capability).items():
+        if isinstance(value, (dict, set, list)):
+            setattr(shadow, name, copy.copy(value))
+    return shadow

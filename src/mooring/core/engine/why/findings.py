@@ -1,0 +1,205 @@
+"""Everything there is to say about why a subject is as it is; one of it becomes the answer, by fixed precedence.
+
+    feature off > misconfigured > never fits > fact > PDB > target full > behind someone > source cap > not yet seen
+
+What is on its way without trouble comes after these, what is placed last.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.dry import Dry, door
+from mooring.core.engine.why.phrases import brief, doing, ends, ends_itself, fit, it, short, span, standstill_s, step
+from mooring.core.engine.why.subject import Subject
+from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.core.queue.why import Why
+from mooring.core.queue.why import why as queue_why
+
+_FACTS: Final = 3
+ON_THE_WAY: Final = 9
+CALMEST: Final = 10
+RANK: Final = {
+    Reason.FEATURE_OFF: 0,
+    Reason.MISCONFIGURED: 1,
+    Reason.INVALID: 1,
+    Reason.CONFLICT: 1,
+    Reason.NEVER_FITS: 2,
+    Reason.PDB: 4,
+    Reason.TARGET_FULL: 5,
+    Reason.TARGET_PAUSED: 5,
+    Reason.STORE_PAUSED: 5,
+    Reason.BEHIND: 6,
+    Reason.SUBJECT_BUSY: 6,
+    Reason.REGION_BUSY: 6,
+    Reason.TOO_MANY_WAITING: 7,
+    Reason.SETTLING: 8,
+    Reason.COOLDOWN: 8,
+    Reason.BACK_OFF: 8,
+    Reason.NOT_SYNCED: 8,
+    Reason.NOT_LEADER: 8,
+}
+#: A running operator that says one of these is simply on its way.
+ON_ITS_WAY: Final = frozenset({Reason.POD_NOT_READY, Reason.LEADERS_LEFT, Reason.SETTLING})
+CALM: Final = "Nothing for you to do."
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    state: State
+    reason: Reason
+    #: What follows the subject's name in line 1: state word, what there is to say, what ends it.
+    head: str
+    detail: str = ""
+    tail: str = ""
+    operator: Operator | None = None
+    waits: Why | None = None
+    verdict: Verdict | None = None
+    rank: int = _FACTS
+
+    def says(self, name: str) -> str:
+        return fit(f"{name} {self.head}", self.detail, self.tail)
+
+
+def _finding(
+    state: State,
+    reason: Reason,
+    says: tuple[str, str, str],
+    *,
+    operator: Operator | None = None,
+    waits: Why | None = None,
+    verdict: Verdict | None = None,
+    rank: int | None = None,
+) -> Finding:
+    return Finding(
+        state=state,
+        reason=reason,
+        head=says[0],
+        detail=says[1],
+        tail=says[2],
+        operator=operator,
+        waits=waits,
+        verdict=verdict,
+        rank=RANK.get(reason, _FACTS) if rank is None else rank,
+    )
+
+
+def of_operators(engine: Engine, subject: Subject, operators: list[Operator], now: float) -> Iterator[Finding]:
+    for operator in operators:
+        running = engine.running.get(operator.id)
+        if running is not None:
+            yield _running(subject, running, now)
+        else:
+            yield _waiting(engine, subject, operator)
+
+
+def _running(subject: Subject, running: Running, now: float) -> Finding:
+    operator, verdict = running.operator, running.waits
+    still = standstill_s(running, now)
+    about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
+    if verdict is not None and (verdict.state == State.HELD or verdict.reason in HELD_REASONS):
+        says = (f"is held{about}: ", plain(subject, verdict.detail), f"; {verdict.remedy or 'a person must act'}.")
+        return _finding(State.HELD, verdict.reason, says, operator=operator, verdict=verdict)
+    if verdict is not None and verdict.reason not in ON_ITS_WAY:
+        says = (f"waits{about}: ", plain(subject, verdict.detail), f"; {_ends_fact(subject, verdict.reason)}.")
+        return _finding(State.WAITS, verdict.reason, says, operator=operator, verdict=verdict)
+    so_far = plain(subject, running.progress or (verdict.detail if verdict is not None else ""))
+    if still:
+        says = (f"is moving{about}, but stalled for {span(still)} in {step(running)}: ", so_far or "no progress", ".")
+        return _finding(State.MOVING, Reason.STALLED, says, operator=operator)
+    says = (f"is moving{about}: ", brief(so_far) or step(running), f"; ends {ends_itself(running)}.")
+    return _finding(State.MOVING, operator.reason, says, operator=operator, rank=ON_THE_WAY)
+
+
+def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Finding:
+    waits = queue_why(engine.queue, operator.id)
+    about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
+    if waits is None or not waits.target:
+        says = (f"waits{about}: ", f"op {operator.id} has not been looked at yet", f"; it is next. {CALM}")
+        return _finding(State.WAITS, Reason.NOT_SYNCED, says, operator=operator, waits=waits)
+    if waits.reason is Reason.FACT:
+        fact = waits.facts[0]
+        more = f" (and {len(waits.facts) - 1} more)" if len(waits.facts) > 1 else ""
+        says = (f"waits{about}: ", f"{fact.text or fact.subject}{more}", "; ends when that is mended.")
+        return _finding(State.WAITS, Reason.FACT, says, operator=operator, waits=waits)
+    first = engine.queue.get(waits.blocked_by[0]) if waits.blocked_by else None
+    if first is None:
+        says = (f"waits{about} for ", waits.target, f": {waits.used} of {waits.limit} used. {CALM}")
+    else:
+        rest = len(waits.blocked_by) + waits.more - 1
+        others = f" and {rest} more" if rest else ""
+        says = (f"waits{about} for op {first.id} ", f"({doing(first)}){others}", f"; ends {ends(first)}. {CALM}")
+    return _finding(State.WAITS, waits.reason, says, operator=operator, waits=waits)
+
+
+def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Finding]:
+    if not dry.on:
+        what = _asked_of(dry)
+        if what:
+            says = ("is refused: ", f"{what} is wanted, and {dry.capability} is off", f"; ends with {switch(dry)}.")
+            yield _finding(State.REFUSED, Reason.FEATURE_OFF, says)
+        return
+    for verdict in dry.verdicts:
+        yield _judged(subject, verdict)
+    for proposal in dry.proposals:
+        refused = door(engine, proposal)
+        what = proposal.kind.replace("-", " ")
+        if refused is None:
+            says = ("waits: ", f"{dry.capability} is about to propose {what}", f". {CALM}")
+            yield _finding(State.WAITS, Reason.NOT_SYNCED, says)
+        elif refused[0] is Reason.NEVER_FITS:
+            says = ("is refused: ", f"{what} {refused[1]}", "; never, as configured.")
+            yield _finding(State.REFUSED, refused[0], says)
+        elif refused[0] is not Reason.SUBJECT_BUSY:  # else it is queued already, or waits for its own first half
+            yield _finding(State.WAITS, refused[0], ("waits: ", f"{what}: {refused[1]}", "; ends when that changes."))
+
+
+def switch(dry: Dry) -> str:
+    return f"--features {dry.capability}=true"
+
+
+def _asked_of(dry: Dry) -> str:
+    """In two or three words, what a switched-off capability is asked for; "": nothing."""
+    if dry.proposals or any(verdict.subject for verdict in dry.verdicts):
+        return {"handoff": "a hand-over", "mix": "a move", "fleet": "a change", "home": "a seat"}.get(
+            dry.capability, "a move"
+        )
+    return ""
+
+
+def _judged(subject: Subject, verdict: Verdict) -> Finding:
+    detail = plain(subject, verdict.detail)
+    match verdict.state:
+        case State.HELD:
+            says = ("is held: ", detail, f"; {verdict.remedy or 'a person must act'}.")
+        case State.REFUSED:
+            says = ("is refused: ", detail, "; never, as configured.")
+        case State.WAITS:
+            says = ("waits: ", detail, f"; {verdict.remedy or _ends_fact(subject, verdict.reason)}.")
+        case _:
+            says = (f"is {verdict.state}: ", detail, ".")
+    rank = None if verdict.state in {State.HELD, State.REFUSED, State.WAITS} else CALMEST
+    return _finding(verdict.state, verdict.reason, says, verdict=verdict, rank=rank)
+
+
+def _ends_fact(subject: Subject, reason: Reason) -> str:
+    whose = f" of {subject.cluster.key}" if subject.cluster is not None else ""
+    return {
+        Reason.PD_UNREACHABLE: f"ends when the PD{whose} answers",
+        Reason.PD_UNSURE: f"ends when the PD{whose} is sure",
+        Reason.REGISTRY_UNREACHABLE: "ends when the registry answers",
+        Reason.STORE_NOT_UP: "ends when the store is Up",
+        Reason.STORE_UNKNOWN: "ends when PD knows the store",
+    }.get(reason, "ends when that is mended")
+
+
+def plain(subject: Subject, text: str) -> str:
+    """Without the subject's own name in front: line 1 begins with it already."""
+    name = f"{short(subject.name)} "
+    rest = text.removeprefix(name).rstrip(".")
+    if not text.startswith(name):
+        return rest
+    return rest.removeprefix("is ") if rest.startswith("is ") else f"it {rest}"

@@ -1,0 +1,50 @@
+"""The words of `why`: one rendering of the answer, printed by the command and shown by the page."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mooring.core.engine.why.phrases import clock
+
+SHOWN: Final = 4
+WIDTH: Final = 12
+
+
+def render(answer: Mapping[str, Any], *, everything: bool = False) -> list[str]:
+    """Line 1 is the answer; then what there is to say, by label; the newest history; how old it all is."""
+    lines = [answer["answer"], ""]
+    before = ""
+    for line in answer.get("lines", ()):
+        label = "" if line["label"] == before else line["label"]
+        before = line["label"]
+        lines.append(f"{label:<{WIDTH}}{line['text']}")
+    lines += _history(answer.get("history", ()), everything=everything)
+    lines.append(_as_of(answer))
+    return lines
+
+
+def _history(history: Any, *, everything: bool) -> list[str]:
+    shown = list(history) if everything else list(history)[-SHOWN:]
+    hidden = "" if len(shown) == len(history) else f"   ({len(shown)} of {len(history)}, --all)"
+    lines = []
+    for index, entry in enumerate(shown):
+        label = "history" if index == 0 else ""
+        who = f"op {entry['id']} " if entry["id"].isdigit() else ""
+        reason, text = entry.get("reason", ""), entry.get("text", "")
+        words = f"{who}{entry['verb']}{f' ({reason})' if reason else ''}{f': {text}' if text else ''}"
+        lines.append(f"{label:<{WIDTH}}{clock(entry['at'])} {words}{hidden if index == 0 else ''}")
+    return lines
+
+
+def _as_of(answer: Mapping[str, Any]) -> str:
+    parts = [f"as of {clock(answer['as_of'])}"]
+    if answer.get("data_age_s") is not None:
+        parts.append(f"data {answer['data_age_s']:.1f} s old")
+    if answer.get("pd_age_s") is not None:
+        parts.append(f"PD seen {answer['pd_age_s']:.0f} s ago")
+    leader = answer.get("leader") or ""
+    if answer.get("leading"):
+        parts.append(f"leader {leader}".rstrip())
+    else:
+        parts.append(f"a follower answers; {leader or 'nobody'} leads")
+    parts.append("same answer: -o json")
+    return " · ".join(parts)

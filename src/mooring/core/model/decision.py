@@ -1,0 +1,142 @@
+"""What deciders answer: values with reasons.
+
+A decider is asked two questions. `look(key, …)`: is there something to do about this object? `steer(running, …)`: what
+is next for an operator that the queue has released? Both answers are recomputed from what is observed, so a lost
+event costs time and never truth.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from mooring.core.model.cluster import Key
+from mooring.core.model.instructions import Instruction
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False):
+    """Something already broken that takes room on a target, without asking."""
+
+    target: str
+    #: The object that is broken; an operator on the same subject is not blocked by it.
+    subject: str
+    amount: int = 1
+    detail: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """A subject's state in one of five words, with the one reason that counts."""
+
+    state: State
+    reason: Reason
+    detail: str = ""
+    #: What ends it, or the command that would.
+    remedy: str = ""
+    #: The object it is about, where a key stands for several ("pod/tidb/demo-tikv-0"); "": the key itself.
+    subject: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One line of `why`: a label of its fixed list (`asked`, `now`, `to change`, …) and what there is to say."""
+
+    label: str
+    text: str
+
+
+class Withdrawal(msgspec.Struct, frozen=True, gc=False):
+    """A waiting operator that is no longer wanted."""
+
+    operator: str
+    reason: Reason
+    detail: str = ""
+
+
+class Glance(msgspec.Struct, frozen=True, gc=False):
+    """A wish for a fresh look at a PD cluster, no later than `at`."""
+
+    cluster: Key
+    at: float
+
+
+class Later(msgspec.Struct, frozen=True, gc=False):
+    """A key that was touched by something that changes little: look at it soon, unless a look comes by before."""
+
+    key: str
+
+
+class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The answer to `look`: all of it replaces what the same key answered before."""
+
+    proposals: tuple[Operator, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    #: Limits of targets that follow the object (None: unlimited).
+    limits: Mapping[str, int | None] = MappingProxyType({})
+    #: Undisruptive writes: labels, seats, Events.
+    instructions: tuple[Instruction, ...] = ()
+    glances: tuple[Glance, ...] = ()
+    #: A wish for a fresh list of machines, no later than this.
+    machines_by: float | None = None
+    again_at: float | None = None
+    verdict: Verdict | None = None
+    #: The same for every object behind this key that there is something to say about; `why` reads it.
+    verdicts: tuple[Verdict, ...] = ()
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """How a running operator ends: finished (DONE), failed, or canceled for a reason."""
+
+    reason: Reason = Reason.DONE
+    detail: str = ""
+    failed: bool = False
+
+
+class Course(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The answer to `steer`."""
+
+    #: Index into the operator's steps.
+    step: int
+    #: Lower the cost to this phase.
+    phase: int | None = None
+    instructions: tuple[Instruction, ...] = ()
+    glances: tuple[Glance, ...] = ()
+    again_at: float | None = None
+    #: Figures for people: "177 of 214 leaders gone".
+    progress: str = ""
+    #: A figure that changes as long as it gets on (leaders left): it tells slow from stalled.
+    figure: float | None = None
+    #: Why it does not get on just now.
+    waits: Verdict | None = None
+    end: End | None = None
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """A released operator on its way. Kept by the engine; deciders read it."""
+
+    operator: Operator
+    promoted_at: float
+    step: int = 0
+    step_since: float = 0.0
+    phase: int = 0
+    progress: str = ""
+    waits: Verdict | None = None
+    #: Soft notes of the decider (samples, counters); lost in a crash, so nothing may depend on them for truth.
+    notes: dict[str, float] = msgspec.field(default_factory=dict)
+    #: When the last write on its behalf was confirmed.
+    acted_at: float = 0.0
+    #: Its capability has been switched off: what has not disturbed anything yet ends, the rest ends well.
+    off: bool = False
+    #: When its step or its figure last changed.
+    moved_at: float = 0.0
+    figure: float | None = None
+
+
+class Resumed(msgspec.Struct, frozen=True, gc=False):
+    """An operator that a mark says has begun: running again, at the step that observation shows."""
+
+    operator: Operator
+    step: int
+    phase: int
+    since: float

@@ -1,0 +1,94 @@
+"""What reaches the world: three small events from Kubernetes, looks at PD and at the machine registry.
+
+Losing one costs time, never truth.
+"""
+
+import msgspec
+
+from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.model.operator import Operator
+from mooring.core.model.tidb import PdView, Region, TidbCluster
+
+#: Everything the world keeps of Kubernetes.
+Object = Pod | Node | Workload | ReplicaSet | Pdb | Volume | Claim | ConfigMap | TidbCluster
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """An object was added or changed."""
+
+    kind: Kind
+    object: Object
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """An object is no longer there. By its uid: a namesake may have been created meanwhile."""
+
+    kind: Kind
+    key: Key
+    uid: str
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """The whole truth about one kind: what is missing here is gone."""
+
+    kind: Kind
+    objects: tuple[Object, ...]
+
+
+KubeEvent = Seen | Gone | Listed
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What an event did to the world. `old` None: new; `new` None: gone."""
+
+    kind: Kind
+    key: Key
+    old: Object | None
+    new: Object | None
+
+
+class PdSeen(msgspec.Struct, frozen=True, gc=False):
+    cluster: Key
+    view: PdView
+    #: When the look began: what was written later is not in it.
+    at: float
+
+
+class PdLost(msgspec.Struct, frozen=True, gc=False):
+    """PD could not be looked at; what was seen last is still the last word, and old."""
+
+    cluster: Key
+    detail: str
+    at: float
+
+
+class RegionsSeen(msgspec.Struct, frozen=True, gc=False):
+    """Regions as PD knows them: all of a cluster's (`asked` empty), or those asked for; what is missing is gone."""
+
+    cluster: Key
+    regions: tuple[Region, ...]
+    #: When the look began.
+    at: float
+    asked: tuple[int, ...] = ()
+
+
+class MachinesSeen(msgspec.Struct, frozen=True, gc=False):
+    machines: tuple[Machine, ...]
+    at: float
+
+
+class MachinesLost(msgspec.Struct, frozen=True, gc=False):
+    detail: str
+    at: float
+
+
+class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
+    """One of our own operators has ended: whoever proposed it looks again."""
+
+    operator: Operator
+
+
+#: What may make a decider look again.
+Happening = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded

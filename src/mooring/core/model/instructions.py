@@ -1,0 +1,169 @@
+"""What the engine asks of the shell: small values, each with its own id and the id of what caused it.
+
+Only `run.act` carries them out. Those that change something outside carry their precondition (uid, resourceVersion);
+a decider leaves `id` and `cause` empty and the engine stamps them.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from mooring.core.model.cluster import Key, Taint
+from mooring.core.model.events import Gone, Object
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
+
+
+class _Instruction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    id: str = ""
+    #: The operator, decider key or event behind it.
+    cause: str = ""
+    #: In words, for logs and for `why`.
+    why: str = ""
+
+
+class Patch(_Instruction, frozen=True, gc=False, kw_only=True):
+    """A merge patch on one object, refused by the server unless uid (and resourceVersion, when given) still hold."""
+
+    kind: Kind
+    key: Key
+    uid: str
+    #: Compare-and-swap; "" leaves it out, for patches that touch only keys of ours.
+    resource_version: str = ""
+    patch: Mapping[str, Any]
+
+
+class Create(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Create an object with a fixed name; that it is there already counts as done."""
+
+    kind: Kind
+    object: Mapping[str, Any]
+
+
+class DeletePod(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Delete exactly this pod. `evict` asks the eviction API, so that a PodDisruptionBudget may refuse."""
+
+    key: Key
+    uid: str
+    evict: bool = True
+    grace_s: int | None = None
+
+
+class DeleteObject(_Instruction, frozen=True, gc=False, kw_only=True):
+    kind: Kind
+    key: Key
+    uid: str
+
+
+class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Add and remove taints of ours on a node, and set annotations (None removes) in the same write.
+
+    The list of taints can only be written whole, so it is read first and everything that is not ours stays as it was.
+    A taint to add replaces one of the same key and effect; one to remove goes by key and effect.
+    """
+
+    node: str
+    uid: str
+    add: tuple[Taint, ...] = ()
+    remove: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str | None] = MappingProxyType({})
+
+
+class AddEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
+    cluster: Key
+    store_id: int
+
+
+class RemoveEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):
+    cluster: Key
+    store_id: int
+
+
+class TransferPdLeader(_Instruction, frozen=True, gc=False, kw_only=True):
+    cluster: Key
+    to: str
+
+
+class AddPdOperator(_Instruction, frozen=True, gc=False, kw_only=True):
+    cluster: Key
+    region_id: int
+    body: Mapping[str, Any]
+
+
+class CancelPdOperator(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Cancel what PD runs on a region, if it is still the one described here; gone already counts as done."""
+
+    cluster: Key
+    region_id: int
+    desc: str
+    brief: str
+
+
+class PausePdScheduler(_Instruction, frozen=True, gc=False, kw_only=True):
+    cluster: Key
+    name: str
+    seconds: int
+
+
+class LookAtPd(_Instruction, frozen=True, gc=False, kw_only=True):
+    """One look at a PD cluster; answered by a PdSeen or PdLost event."""
+
+    cluster: Key
+
+
+class LookAtRegions(_Instruction, frozen=True, gc=False, kw_only=True):
+    """Read a PD cluster's regions, all of them or those named; answered by a RegionsSeen event and an Outcome."""
+
+    cluster: Key
+    region_ids: tuple[int, ...] = ()
+
+
+class LookAtMachines(_Instruction, frozen=True, gc=False, kw_only=True):
+    """One query of the machine registry; answered by MachinesSeen or MachinesLost."""
+
+
+class Tell(_Instruction, frozen=True, gc=False, kw_only=True):
+    """A Kubernetes Event on an object."""
+
+    kind: Kind
+    key: Key
+    uid: str
+    reason: Reason
+    message: str
+    warning: bool = False
+
+
+#: These change something outside, so only the lease holder may carry them out.
+Write = (
+    Patch
+    | Create
+    | DeletePod
+    | DeleteObject
+    | EditTaints
+    | AddEvictLeader
+    | RemoveEvictLeader
+    | TransferPdLeader
+    | AddPdOperator
+    | CancelPdOperator
+    | PausePdScheduler
+)
+Instruction = Write | LookAtPd | LookAtRegions | LookAtMachines | Tell
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """How an instruction ended. `reason` None: done, seen to be so. Otherwise nothing is known to have changed."""
+
+    instruction: str
+    reason: Reason | None = None
+    detail: str = ""
+    #: The object as it is after the write, when the server told us.
+    kind: Kind | None = None
+    object: Object | None = None
+    #: Seen not to be there any more. With its uid: by the time this is read, a successor may stand under its name.
+    gone: Gone | None = None
+    #: When a refused one may be tried again.
+    retry_after_s: float = 0.0
+    #: It was a look: nothing was written.
+    looked: bool = False

@@ -1,0 +1,191 @@
+"""TidbCluster, PD and TiKV as placement reads them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from mooring.core.model.cluster import NO_LABELS, Key
+
+#: A spec that wants more says nothing that anybody means.
+MOST_MEMBERS: Final = 10_000
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class EvictLeaderEntry(msgspec.Struct, frozen=True, gc=False):
+    """An entry of a TidbCluster's eviction status: the design's `evictLeaderStatus`, tidb-operator's `evictLeader`."""
+
+    value: str
+    pod_create_time: str = ""
+    begin_time: str = ""
+
+
+class TidbCluster(msgspec.Struct, frozen=True, gc=False):
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str] = NO_LABELS
+    annotations: Mapping[str, str] = NO_LABELS
+    tls: bool = False
+    #: spec.<component>.replicas; None when the component is absent.
+    tidb_replicas: int | None = None
+    tikv_replicas: int | None = None
+    pd_replicas: int | None = None
+    #: status.<component>.phase: Normal, Upgrade, Scale, Suspend or "".
+    tidb_phase: str = ""
+    tikv_phase: str = ""
+    pd_phase: str = ""
+    #: status.tidb.members[pod].node, only members that have one.
+    tidb_member_nodes: Mapping[str, str] = _NONE
+    #: status.tidb.members: every member named there.
+    tidb_members: tuple[str, ...] = ()
+    #: status.tikv.stores: pod name → store id.
+    tikv_store_ids: Mapping[str, int] = MappingProxyType({})
+    #: status.tikv.evictLeaderStatus (the design's key; ours to write).
+    evict_leader_status: Mapping[str, EvictLeaderEntry] = MappingProxyType({})
+    #: status.tikv.evictLeader (tidb-operator's key; read, never written).
+    operator_evict_leader: Mapping[str, EvictLeaderEntry] = MappingProxyType({})
+    created_at: float = 0.0
+    deletion_at: float | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    def ordinals(self, component: str) -> tuple[int, ...] | None:
+        """The members that the spec wants, or None where it does not say how many.
+
+        With tidb-operator's advanced StatefulSet they need not be the first ones: the annotation
+        `<component>.tidb.pingcap.com/delete-slots` names those that are left out.
+        """
+        wanted = {"tidb": self.tidb_replicas, "tikv": self.tikv_replicas, "pd": self.pd_replicas}[component]
+        if wanted is None or wanted > MOST_MEMBERS:
+            return None
+        slots = _left_out(self.annotations.get(f"{component}.tidb.pingcap.com/delete-slots", ""))
+        # Each slot left out adds at most one ordinal: the first `wanted` that remain are the members.
+        return tuple(i for i in range(wanted + len(slots)) if i not in slots)[:wanted]
+
+
+_slots = msgspec.json.Decoder(frozenset[int])
+
+
+def _left_out(text: str) -> frozenset[int]:
+    """What cannot be read leaves nobody out."""
+    try:
+        return frozenset(i for i in _slots.decode(text) if i >= 0) if text else frozenset()
+    except (msgspec.DecodeError, RecursionError):
+        return frozenset()
+
+
+class Store(msgspec.Struct, frozen=True, gc=False):
+    """A TiKV store as PD reports it."""
+
+    id: int
+    address: str
+    #: Up, Disconnected, Down, Offline, Tombstone.
+    state: str = "Up"
+    leader_count: int = 0
+    region_count: int = 0
+    leader_size_mib: int = 0
+    region_size_mib: int = 0
+    capacity_bytes: int = 0
+    available_bytes: int = 0
+    leader_weight: float = 1.0
+    region_weight: float = 1.0
+    last_heartbeat_at: float | None = None
+    started_at: float | None = None
+    labels: Mapping[str, str] = NO_LABELS
+
+    @property
+    def pod_name(self) -> str:
+        """The pod a store belongs to: the first label of its address."""
+        return self.address.split(":", 1)[0].split(".", 1)[0]
+
+    @property
+    def namespace(self) -> str:
+        """Where that pod lives, when the address says so: `<pod>.<service>.<namespace>.svc…`; else ""."""
+        labels = self.address.split(":", 1)[0].split(".")
+        return labels[2] if len(labels) > 3 and labels[3] == "svc" else ""
+
+    @property
+    def leads(self) -> bool:
+        """Can it have leaders at all? TiFlash stores are learners only."""
+        return not self.labels.get("engine", "").startswith("tiflash")
+
+
+class Peer(msgspec.Struct, frozen=True, gc=False):
+    id: int
+    store_id: int
+    #: Voter, Learner, IncomingVoter, DemotingVoter.
+    role: str = "Voter"
+
+
+class Region(msgspec.Struct, frozen=True, gc=False):
+    id: int
+    start_key: str = ""
+    end_key: str = ""
+    conf_ver: int = 0
+    version: int = 0
+    peers: tuple[Peer, ...] = ()
+    leader_store: int = 0
+    down_peers: tuple[int, ...] = ()
+    pending_peers: tuple[int, ...] = ()
+    size_mib: int = 0
+    keys: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+
+
+class PdOperator(msgspec.Struct, frozen=True, gc=False):
+    """An operator that PD lists: running, or recently ended."""
+
+    region_id: int
+    desc: str
+    brief: str = ""
+    #: RUNNING, SUCCESS, TIMEOUT, CANCEL, REPLACE.
+    status: str = "RUNNING"
+    #: Steps as PD prints them.
+    steps: tuple[str, ...] = ()
+
+
+class PdMember(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    member_id: int
+    client_urls: tuple[str, ...] = ()
+    healthy: bool | None = None
+
+
+class PdView(msgspec.Struct, frozen=True, gc=False):
+    """One look at a PD cluster: a few cheap list calls, made together, at most once per interval and cluster."""
+
+    stores: tuple[Store, ...]
+    #: Stores whose leaders PD evicts now. None: PD could not say (just restarted), which is no proof of anything.
+    evicting: tuple[int, ...] | None
+    region_count: int
+    #: start_timestamp of the answering PD leader: changes when it restarts or fails over.
+    start_timestamp: int
+    leader: str = ""
+    members: tuple[PdMember, ...] = ()
+    operators: tuple[PdOperator, ...] = ()
+    #: The names of PD's schedulers, and of those that were paused before the operators above were listed.
+    schedulers: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+
+    def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
+        """The live store of a pod; a Tombstone left behind under the same address does not count.
+
+        Clusters of one name in several namespaces may share a PD: where `namespace` is given, a store whose address
+        names another one is not the pod's.
+        """
+        found = [s for s in self.stores if s.pod_name == pod_name and s.state != "Tombstone"]
+        if namespace:
+            found = [s for s in found if s.namespace in {namespace, ""}]
+        return max(found, key=lambda s: s.id) if found else None
+
+    def stores_by_pod(self, namespace: str) -> dict[str, Store]:
+        """`store_of` of every pod at once, for those who ask about a whole cluster."""
+        live = (s for s in self.stores if s.state != "Tombstone" and s.namespace in {namespace, ""})
+        return {s.pod_name: s for s in sorted(live, key=lambda s: s.id)}

@@ -1,0 +1,170 @@
+"""From PD's old limits to the five settings, each with its reason.
+
+The old scheme counts operators of four kinds over the whole cluster; the new one adds up cost per store. No formula
+turns one into the other exactly: a count says nothing about where the operators land. What a migration can keep is the
+intent: how many moves one store should bear at once, and which schedulers were held back or switched off.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mooring.core.model.operator import StepKind
+from mooring.core.queue.config import DEFAULT_STEP_COST, REGION_SCHEDULERS, Settings
+
+#: Old limit → (what PD ships, the schedulers that obeyed it).
+_OLD_LIMITS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
+    "leader-schedule-limit": (4, ("balance-leader",)),
+    "region-schedule-limit": (2048, ("balance-region",)),
+    "replica-schedule-limit": (64, ("replica",)),
+    "merge-schedule-limit": (8, ("merge",)),
+    "hot-region-schedule-limit": (4, ("hot",)),
+}
+#: PD's per-store rate, per minute, and the value from which on it means "unlimited".
+_DEFAULT_RATE: Final = 15.0
+_MAGIC_UNLIMITED: Final = 1e8
+#: What one move costs the store that receives it (AddLearner, PromoteLearner, TransferLeader).
+_MOVE_IN: Final = (
+    DEFAULT_STEP_COST[StepKind.ADD_LEARNER]["to"]
+    + DEFAULT_STEP_COST[StepKind.PROMOTE_LEARNER]["to"]
+    + DEFAULT_STEP_COST[StepKind.TRANSFER_LEADER]["to"]
+)
+
+
+class BadOldConfig(ValueError):  # noqa: N818
+    """Not a configuration of PD; the message says where and what would be right."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    name: str
+    value: Any
+    why: str
+
+
+class Migration(msgspec.Struct, frozen=True):
+    settings: tuple[Setting, ...]
+    #: Old settings that have no counterpart, and why none is needed.
+    dropped: tuple[Setting, ...]
+
+
+def migrate_config(raw: Any) -> Migration:
+    """Read PD's configuration (whole, or its `schedule` section) and say what to set instead."""
+    if not isinstance(raw, Mapping):
+        raise BadOldConfig("it must be a JSON object, as `pd-ctl config show` prints it")
+    nested = raw.get("schedule", raw)
+    if not isinstance(nested, Mapping):
+        raise BadOldConfig("`schedule` must be an object")
+    known = [*_OLD_LIMITS, "store-limit", "store-balance-rate", "scheduler-max-waiting-operator"]
+    if not any(key in nested for key in known):
+        raise BadOldConfig(f"it has none of the old limits ({', '.join(known)})")
+    rate, rate_why = _base_rate(nested)
+    scheduler_caps, caps_why = _scheduler_caps(nested)
+    overrides, overrides_why = _stores(nested, rate)
+    waiting = _number(nested, "scheduler-max-waiting-operator", None)
+    settings = (
+        Setting("MaxScheduleCost", Settings().max_schedule_cost, rate_why),
+        Setting("StoreMaxScheduleCost", overrides, overrides_why),
+        Setting(
+            "OperatorStepCost", {}, "PD had no cost per step; the defaults hold until a calibration says otherwise"
+        ),
+        _max_waiting(waiting),
+        Setting("SchedulerMaxWaitingOperator", scheduler_caps, caps_why),
+    )
+    return Migration(settings, _dropped(nested))
+
+
+def _number(config: Mapping[str, Any], key: str, default: float | None) -> float | None:
+    value = config.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise BadOldConfig(f"{key} is {value!r}: it must be a number, 0 or more")
+    return value
+
+
+def _base_rate(config: Mapping[str, Any]) -> tuple[float, str]:
+    """The rate most stores had: what the new default stands for."""
+    rate = _number(config, "store-balance-rate", None)
+    rates = [pair["add-peer"] for pair in _store_rates(config).values()]
+    if rate is None:
+        rate = max(set(rates), key=lambda r: (rates.count(r), -r)) if rates else _DEFAULT_RATE
+    why = f"{Settings().max_schedule_cost} lets two moves into a store at once, the design's default"
+    if rate != _DEFAULT_RATE:
+        why += f"; your stores took {rate:g} peers a minute: raise it in proportion only after watching the stores"
+    return rate or _DEFAULT_RATE, why
+
+
+def _store_rates(config: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    stores = config.get("store-limit") or {}
+    if not isinstance(stores, Mapping):
+        raise BadOldConfig("store-limit must be an object of store id: {add-peer, remove-peer}")
+    rates: dict[str, dict[str, float]] = {}
+    for store, pair in stores.items():
+        if not isinstance(pair, Mapping):
+            raise BadOldConfig(f"store-limit[{store}] must be an object with add-peer and remove-peer")
+        add = _number(pair, "add-peer", _DEFAULT_RATE)
+        remove = _number(pair, "remove-peer", _DEFAULT_RATE)
+        rates[str(store)] = {"add-peer": add or 0.0, "remove-peer": remove or 0.0}
+    return rates
+
+
+def _stores(config: Mapping[str, Any], base: float) -> tuple[dict[str, int | None], str]:
+    """Stores that were set apart keep their distance from the others, in whole moves."""
+    normal = Settings().max_schedule_cost or 0
+    overrides: dict[str, int | None] = {}
+    for store, pair in _store_rates(config).items():
+        rate = pair["add-peer"]
+        if rate >= _MAGIC_UNLIMITED:
+            overrides[store] = None
+        elif rate == 0:
+            overrides[store] = 0
+        elif rate != base:
+            moves = max(1, round(normal / _MOVE_IN * rate / base))
+            overrides[store] = moves * _MOVE_IN
+    if not overrides:
+        return {}, "no store was set apart from the others"
+    return overrides, (
+        f"stores whose add-peer rate was not {base:g} a minute, in proportion, in whole moves of {_MOVE_IN}; "
+        "null was PD's 1e8, 0 was 0"
+    )
+
+
+def _scheduler_caps(config: Mapping[str, Any]) -> tuple[dict[str, int], str]:
+    """A limit of 0 switched a scheduler off: so does a cap of 0. Other counts are what the cost per store replaces."""
+    caps: dict[str, int] = {}
+    for key, (_, schedulers) in _OLD_LIMITS.items():
+        if _number(config, key, None) == 0:
+            caps.update(dict.fromkeys(schedulers, 0))
+    if caps:
+        return caps, "their old limit was 0, which switched them off; a cap of 0 does the same"
+    return {}, f"none of {', '.join(REGION_SCHEDULERS)} was switched off"
+
+
+def _max_waiting(waiting: float | None) -> Setting:
+    normal = Settings().max_waiting_operator
+    if waiting is None:
+        return Setting("MaxWaitingOperator", normal, "not set in PD; the design's default")
+    if waiting == 5:
+        why = "PD's 5 is its default, counted per description; the design's is 3 per scheduler"
+        return Setting("MaxWaitingOperator", normal, why)
+    return Setting(
+        "MaxWaitingOperator", int(waiting), "scheduler-max-waiting-operator, which meant this despite its name"
+    )
+
+
+def _dropped(config: Mapping[str, Any]) -> tuple[Setting, ...]:
+    dropped: list[Setting] = []
+    for key, (shipped, schedulers) in _OLD_LIMITS.items():
+        value = _number(config, key, None)
+        if value:
+            origin = "PD's default" if value == shipped else "your value"
+            why = f"{origin}; a count over all stores, obeyed by {schedulers[0]}: the cost per store takes its place"
+            dropped.append(Setting(key, value, why))
+    for key in ("store-balance-rate", "store-limit"):
+        if config.get(key):
+            why = (
+                "a rate per minute; limits are now what runs at once (a cooldown bounds the rate too, if you need one)"
+            )
+            dropped.append(Setting(key, config[key], why))
+    return tuple(dropped)

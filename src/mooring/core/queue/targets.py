@@ -1,0 +1,60 @@
+"""Targets: names with a limit. The kind is what stands before the first slash; a bare number is a TiKV store.
+
+Limits of stores are settings (`MaxScheduleCost`, `StoreMaxScheduleCost`); the limits of the other kinds are in the one
+table below and follow what they stand for by `Queue.set_limit`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mooring.core.model.reasons import Reason
+
+#: kind → how much of it may be under way at once. `None` would be: no limit.
+DEFAULT_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType(
+    {
+        "evicting": 1,  # leaders being taken off a store of that cluster
+        "tikv": 1,  # members of that TiKV cluster away
+        "workload": 1,  # replicas away
+        "node": 20,  # what leaves one node at once
+        "control-plane": 1,  # etcd and API servers being changed
+        "fleet": 4,  # machines on their way out
+    }
+)
+
+#: A kind nobody has thought of gets the careful answer.
+UNKNOWN_KIND_LIMIT: Final = 1
+
+
+def kind_of(target: str) -> str:
+    return target.partition("/")[0]
+
+
+def is_store(target: str) -> bool:
+    return target.startswith("store/") or target.isdecimal()
+
+
+def store_target(cluster: str, store: int) -> str:
+    """`store/<cluster>/<id>`; without a cluster (a replay knows only one) the bare id."""
+    return f"store/{cluster}/{store}" if cluster else str(store)
+
+
+def store_names(target: str) -> tuple[str, ...]:
+    """The spellings under which `StoreMaxScheduleCost` may name a store, the most exact first."""
+    if target.isdecimal():
+        return (target,)
+    _, _, within = target.partition("/")
+    return (target, within, within.rpartition("/")[2])
+
+
+def paused_reason(target: str) -> Reason:
+    return Reason.STORE_PAUSED if is_store(target) else Reason.TARGET_PAUSED
+
+
+def busy_reason(claim: str) -> Reason:
+    return Reason.REGION_BUSY if claim.startswith("region/") else Reason.SUBJECT_BUSY
+
+
+def order(target: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key in which numbers compare as numbers: store 9 before store 10."""
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in target.split("/"))

@@ -1,0 +1,152 @@
+"""`why`: for every waiting operator, the first target that keeps it out, and the sum that shows it.
+
+    needs 8 · used 18 (op 41: 10, op 39: 8) · reserved 0 · limit 20 → 6 missing
+
+`used` is what is charged on the target now, `reserved` what those waiting ahead will need there. One reason by fixed
+precedence: a fact, then a full target, then somebody ahead, then "nothing is promoted yet".
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+
+import msgspec
+
+from mooring.core.model.reasons import Reason
+from mooring.core.queue import targets
+from mooring.core.queue.lane import WAITING, Entry, Fact, Lane
+from mooring.core.queue.state import State
+
+#: Naming more than this helps nobody; the rest is a number.
+MOST_NAMED = 20
+
+
+class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Why an operator waits. With reason `not-synced` nothing is in its way: the queue is held as a whole."""
+
+    id: str
+    reason: Reason
+    target: str = ""
+    needs: int = 0
+    used: int = 0
+    reserved: int = 0
+    limit: int | None = None
+    #: Running ids on the target by promotion, then those waiting ahead on it; at most 20, and `more` beyond them.
+    blocked_by: tuple[str, ...] = ()
+    more: int = 0
+    #: What each running operator on the target is charged there.
+    holders: tuple[tuple[str, int], ...] = ()
+    facts: tuple[Fact, ...] = ()
+    #: It keeps its place, reserves nothing, and does not count against its source's cap.
+    parked: bool = False
+
+    @property
+    def missing(self) -> int:
+        return 0 if self.limit is None else max(0, self.used + self.reserved + self.needs - self.limit)
+
+    def sum(self) -> str:
+        """The sum on one line, with the contract's field names."""
+        parts = [f"op {name}: {cost}" for name, cost in self.holders]
+        parts += [f"{fact.text or fact.subject or 'a fact'}: {fact.amount}" for fact in self.facts]
+        made_of = f" ({', '.join(parts)})" if parts else ""
+        limit = "none" if self.limit is None else str(self.limit)
+        return (
+            f"needs {self.needs} · used {self.used}{made_of} · reserved {self.reserved} · limit {limit}"
+            f" → {self.missing} missing"
+        )
+
+    def line(self) -> str:
+        """The answer first: what it waits for, and for whom."""
+        if not self.target:
+            return f"op {self.id} waits: nothing is promoted yet"
+        if self.reason is Reason.FACT:
+            first = self.facts[0]
+            others = f" and {len(self.facts) - 1} more" if len(self.facts) > 1 else ""
+            return (
+                f"op {self.id} waits for {self.target}: {first.text or first.subject or 'something is broken'}{others}"
+            )
+        ahead = ", ".join(f"op {name}" for name in self.blocked_by[:3])
+        rest = len(self.blocked_by) + self.more - 3
+        others = f" and {rest} more" if rest > 0 else ""
+        return f"op {self.id} waits for {self.target}: behind {ahead}{others}" if ahead else self.sum()
+
+
+def why(queue: State, op_id: str) -> Why | None:
+    """Why one operator waits; None when it does not. The work is the length of its own lines."""
+    entry = queue.entries.get(op_id)
+    if entry is None or entry.state != WAITING:
+        return None
+    ahead: dict[str, _Ahead] = {}
+    for target in entry.need:
+        ahead[target] = line = _Ahead(queue.lanes[target])
+        for other in line.lane.waiting():
+            if other.key >= entry.key:
+                break
+            line.add(other)
+    return _explain(entry, ahead)
+
+
+def why_all(queue: State) -> dict[str, Why]:
+    """Why each waiting operator waits, in queue order: one walk over the queue."""
+    ahead: dict[str, _Ahead] = {}
+    answers: dict[str, Why] = {}
+    for entry in queue.waiting_entries():
+        for target in entry.need:
+            if target not in ahead:
+                ahead[target] = _Ahead(queue.lanes[target])
+        answers[entry.op.id] = _explain(entry, ahead)
+        if not entry.parked:
+            for target in entry.need:
+                ahead[target].add(entry)
+    return answers
+
+
+class _Ahead:
+    """What stands before somebody on one lane: the first few by name, the rest as a number."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.reserved = 0
+        self.count = len(lane.running)
+        self.named: list[str] = list(islice(lane.running, MOST_NAMED))
+
+    def add(self, entry: Entry) -> None:
+        self.reserved += entry.need[self.lane.name]
+        self.count += 1
+        if len(self.named) < MOST_NAMED:
+            self.named.append(entry.op.id)
+
+
+def _explain(entry: Entry, ahead: Mapping[str, _Ahead]) -> Why:
+    first: _Ahead | None = None
+    for target in sorted(entry.need, key=targets.order):
+        line, needs = ahead[target], entry.need[target]
+        lane = line.lane
+        if entry.parked:
+            if lane.loose and lane.loose + needs > lane.cap:
+                return _answer(entry, line, Reason.FACT)
+        elif lane.used + line.reserved + needs > lane.cap:
+            first = line
+            break
+    if first is None:
+        return Why(id=entry.op.id, reason=Reason.NOT_SYNCED, parked=entry.parked)
+    full = first.lane.used + entry.need[first.lane.name] > first.lane.cap
+    return _answer(entry, first, Reason.TARGET_FULL if full else Reason.BEHIND)
+
+
+def _answer(entry: Entry, line: _Ahead, reason: Reason) -> Why:
+    lane = line.lane
+    named = line.named
+    return Why(
+        id=entry.op.id,
+        reason=reason,
+        target=lane.name,
+        needs=entry.need[lane.name],
+        used=lane.used,
+        reserved=line.reserved,
+        limit=lane.limit,
+        blocked_by=tuple(named),
+        more=line.count - len(named),
+        holders=tuple((name, lane.running[name].need.get(lane.name, 0)) for name in named if name in lane.running),
+        facts=tuple(fact for fact in lane.facts.values() if fact.subject not in entry.claims),
+        parked=entry.parked,
+    )

@@ -1,0 +1,157 @@
+"""What deciders may ask of the world: they are typed against this Protocol and cannot change anything.
+
+Every question costs what its answer is worth: a lookup, or a walk over the few rows asked for. Only `pods()`,
+`nodes()`, `workloads()` and `tidb_clusters()` walk a whole kind, and they are for start-up, reports and checks, not
+for events. Answers come in no promised order: sort by name where the order decides something.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from mooring.core.model.capacity import CapacityRules, NodeClass
+from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.core.world.assumptions import Assumption
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """What the pods of a node request together. Ended pods hold nothing; leaving ones still hold their room."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+
+
+class WorldRead(Protocol):
+    @property
+    def rules(self) -> CapacityRules: ...
+
+    def synced(self, *kinds: Kind) -> bool:
+        """Whether each of these kinds has been listed: only then does absence mean anything."""
+        ...
+
+    # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pods(self) -> Iterable[Pod]: ...
+
+    def pod(self, key: Key) -> Pod | None: ...
+
+    def pod_by_uid(self, uid: str) -> Pod | None: ...
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]: ...
+
+    def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
+        """Pods whose controlling owner has this uid."""
+        ...
+
+    def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
+        """Pods of a StatefulSet, or of all ReplicaSets of a Deployment. By uid: a namesake's pods are not its own."""
+        ...
+
+    def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
+        """Pods of one component (`tidb`, `tikv`, `pd`, …) of a TidbCluster, by their labels."""
+        ...
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def nodes(self) -> Iterable[Node]: ...
+
+    def node(self, name: str) -> Node | None: ...
+
+    def node_class(self, name: str) -> NodeClass:
+        """`unknown` also for a node that is not there."""
+        ...
+
+    def node_classes(self) -> Mapping[str, NodeClass]:
+        """The class of every node there is, by name: for those who ask about many."""
+        ...
+
+    def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]: ...
+
+    def nodes_with_taint(self, key: str) -> tuple[Node, ...]: ...
+
+    def usage(self, node: str) -> Usage:
+        """Observed requests, plus those of pods that are assumed to be on their way there."""
+        ...
+
+    # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def workloads(self) -> Iterable[Workload]: ...
+
+    def workload(self, kind: Kind, key: Key) -> Workload | None: ...
+
+    def workload_by_uid(self, uid: str) -> Workload | None: ...
+
+    def workload_of(self, pod: Pod) -> Workload | None:
+        """The Deployment or StatefulSet behind a pod. None for bare pods, Jobs, DaemonSets, lone ReplicaSets."""
+        ...
+
+    def replica_set(self, uid: str) -> ReplicaSet | None: ...
+
+    def replica_sets_of(self, deployment_uid: str) -> tuple[ReplicaSet, ...]: ...
+
+    # ── budgets, volumes, ConfigMaps ──────────────────────────────────────────────────────────────────────────────
+
+    def pdbs_in(self, namespace: str) -> tuple[Pdb, ...]: ...
+
+    def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
+        """The budgets that select this pod."""
+        ...
+
+    def claim(self, key: Key) -> Claim | None: ...
+
+    def volume(self, name: str) -> Volume | None: ...
+
+    def volumes_of(self, pod: Pod) -> tuple[Volume, ...]:
+        """The bound volumes of a pod, as far as they are known."""
+        ...
+
+    def config_map(self, key: Key) -> ConfigMap | None: ...
+
+    # ── TiDB and machines ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def tidb_clusters(self) -> Iterable[TidbCluster]: ...
+
+    def tidb_cluster(self, key: Key) -> TidbCluster | None: ...
+
+    def tidb_cluster_of(self, pod: Pod) -> TidbCluster | None: ...
+
+    def pd(self, cluster: Key) -> PdView | None:
+        """The last look at this cluster's PD. None: never seen, or the cluster is gone."""
+        ...
+
+    def pd_observed_at(self, cluster: Key) -> float | None: ...
+
+    def pd_lost(self, cluster: Key) -> str:
+        """What PD said instead of an answer, the last time; "" while it answers."""
+        ...
+
+    def machines(self) -> tuple[Machine, ...]: ...
+
+    def machines_observed_at(self) -> float | None:
+        """None: the registry has not answered yet, so `machines()` means nothing."""
+        ...
+
+    def machines_asked_at(self) -> float | None:
+        """When the last query of the registry began, whatever came of it. None: none has ended yet."""
+        ...
+
+    def machines_lost(self) -> str:
+        """What the registry said instead of an answer, the last time; "" while it answers."""
+        ...
+
+    # ── what is in flight ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_leaving(self, pod: Pod) -> bool:
+        """Terminating, or assumed to be: we have asked for its deletion and the watch has not answered yet."""
+        ...
+
+    def node_of(self, pod: Pod) -> str:
+        """Where it is, or is assumed to be going; "" while nobody knows."""
+        ...
+
+    def assumptions(self) -> tuple[Assumption, ...]: ...

@@ -1,0 +1,389 @@
+"""Everything known about the cluster, now: fed by events, read by deciders.
+
+The promise: after any sequence of events the world is what a list of the same moment would build, at a cost that grows
+with the change and not with the cluster. `mooring.core.world.check` compares the two.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mooring.core.model.capacity import CapacityRules, NodeClass
+from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.core.world.assumptions import Assumed, Assumption, Assumptions
+from mooring.core.world.check import differences
+from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes, member_of
+from mooring.core.world.read import Usage, WorldRead
+from mooring.core.world.table import Table
+
+_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+_POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+
+
+class World:
+    """The one cache. Implements `mooring.core.world.read.WorldRead`."""
+
+    def __init__(self, rules: CapacityRules | None = None) -> None:
+        self.rules: CapacityRules = rules or CapacityRules()
+        self._pods: Table[Pod] = Table()
+        self._nodes: Table[Node] = Table()
+        self._deployments: Table[Workload] = Table()
+        self._stateful_sets: Table[Workload] = Table()
+        self._replica_sets: Table[ReplicaSet] = Table()
+        self._pdbs: Table[Pdb] = Table()
+        self._volumes: Table[Volume] = Table()
+        self._claims: Table[Claim] = Table()
+        self._config_maps: Table[ConfigMap] = Table()
+        self._tidb_clusters: Table[TidbCluster] = Table()
+        self._tables: dict[Kind, Table[Any]] = {
+            Kind.POD: self._pods,
+            Kind.NODE: self._nodes,
+            Kind.DEPLOYMENT: self._deployments,
+            Kind.STATEFUL_SET: self._stateful_sets,
+            Kind.REPLICA_SET: self._replica_sets,
+            Kind.PDB: self._pdbs,
+            Kind.PV: self._volumes,
+            Kind.PVC: self._claims,
+            Kind.CONFIG_MAP: self._config_maps,
+            Kind.TIDB_CLUSTER: self._tidb_clusters,
+        }
+        self._pod_indexes = PodIndexes()
+        self._node_indexes = NodeIndexes(self.rules)
+        self._replica_set_indexes = ReplicaSetIndexes()
+        self._assumed = Assumptions()
+        self._pd: dict[Key, tuple[PdView, float]] = {}
+        #: Clusters whose PD did not answer the last time, and what was said instead.
+        self._pd_lost: dict[Key, str] = {}
+        self._machines: tuple[Machine, ...] = ()
+        self._machines_at: float | None = None
+        self._machines_asked_at: float | None = None
+        self._machines_lost = ""
+
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: KubeEvent) -> list[Change]:
+        """Take an event in; say what it changed. What is late, already known, or new in its version alone changes
+        nothing."""
+        changes: list[Change] = []
+        match event:
+            case Seen():
+                self._see(event.kind, event.object, changes, truth=False)
+            case Gone():
+                self._go(event, changes)
+            case Listed():
+                for part in self.relist(event):
+                    changes += part
+        return changes
+
+    def relist(self, event: Listed, step: int = 1000) -> Iterator[list[Change]]:
+        """`apply` of a list in parts of about `step` objects, for a loop that has other things to do in between.
+
+        What is gone goes first; the world is consistent at every pause. Some parts change nothing and come back empty.
+        Events of the same kind wait until the end.
+        """
+        table = self._tables[event.kind]
+        table.listed()
+        uids: set[str] = set()
+        for start in range(0, len(event.objects), step * 20):
+            uids.update([obj.uid for obj in event.objects[start : start + step * 20]])
+            yield []
+        gone = table.missing_from(uids)
+        del uids
+        for start in range(0, len(gone), step):
+            changes: list[Change] = []
+            for old in gone[start : start + step]:
+                self._remove(event.kind, old, changes, for_good=False)
+            yield changes
+        for start in range(0, len(event.objects), step):
+            changes = []
+            for obj in event.objects[start : start + step]:
+                self._see(event.kind, obj, changes, truth=True)
+            yield changes
+
+    def known(self, kind: Kind, obj: Object) -> Object:
+        """The stored row, if it is this very version of the object; else the object.
+
+        For whoever gathers a list: what the world has already need not be held twice until the list is complete.
+        """
+        stored: Object | None = self._tables[kind].by_uid(obj.uid)
+        return stored if stored is not None and stored.resource_version == obj.resource_version != "" else obj
+
+    def _see(self, kind: Kind, new: Object, changes: list[Change], *, truth: bool) -> None:
+        table = self._tables[kind]
+        old = table.by_uid(new.uid)
+        if truth:
+            if old is not None and old.resource_version == new.resource_version != "":
+                return
+        elif not table.is_news(old, new):
+            return
+        if old is None:
+            assert new.uid, f"{kind} {new.key} has no uid: it did not come from an API server"
+            namesake = table.get(new.key)
+            if namesake is not None:
+                self._remove(kind, namesake, changes, for_good=True)
+        elif table.shows_the_same(old, new):
+            table.put(old, new)
+            return
+        table.put(old, new)
+        self._index(kind, old, new)
+        changes.append(Change(kind, new.key, old, new))
+
+    def _go(self, event: Gone, changes: list[Change]) -> None:
+        table = self._tables[event.kind]
+        old = table.by_uid(event.uid)
+        if old is None:
+            table.bury(event.uid)
+        else:
+            self._remove(event.kind, old, changes, for_good=True)
+
+    def _remove(self, kind: Kind, old: Any, changes: list[Change], *, for_good: bool) -> None:
+        self._tables[kind].drop(old, for_good=for_good)
+        self._index(kind, old, None)
+        changes.append(Change(kind, old.key, old, None))
+
+    def _index(self, kind: Kind, old: Any, new: Any) -> None:
+        match kind:
+            case Kind.POD:
+                self._pod_indexes.change(old, new)
+                if self._assumed:
+                    self._assumed.confirm((new or old).uid, new)
+            case Kind.NODE:
+                self._node_indexes.change(old, new)
+            case Kind.REPLICA_SET:
+                self._replica_set_indexes.change(old, new)
+            case Kind.TIDB_CLUSTER if new is None:
+                self._pd.pop(old.key, None)
+            case _:
+                pass
+
+    # ── facts that are not Kubernetes' ────────────────────────────────────────────────────────────────────────────
+
+    def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
+        """A look at a cluster's PD; None forgets it. Silence is no reason to forget: the last look carries its date."""
+        self._pd_lost.pop(cluster, None)
+        if view is None:
+            self._pd.pop(cluster, None)
+        else:
+            self._pd[cluster] = (view, observed_at)
+
+    def note_pd_lost(self, cluster: Key, detail: str) -> None:
+        """PD did not answer. What was seen last stays, with its date."""
+        self._pd_lost[cluster] = detail
+
+    def note_machines(self, machines: Sequence[Machine], observed_at: float) -> None:
+        self._machines, self._machines_at = tuple(machines), observed_at
+        self._machines_asked_at, self._machines_lost = observed_at, ""
+
+    def note_machines_lost(self, detail: str, at: float) -> None:
+        """The registry could not be asked: what was seen last stays, and is old."""
+        self._machines_lost, self._machines_asked_at = detail or "no answer", at
+
+    # ── assumptions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def assume_leaving(self, uid: str, expires_at: float) -> None:
+        """We are about to ask for this pod's deletion."""
+        self._assume(Assumption(Assumed.LEAVING, uid, expires_at))
+
+    def assume_placed(self, uid: str, node: str, expires_at: float) -> None:
+        """We are about to ask for this pod to go to `node`."""
+        self._assume(Assumption(Assumed.PLACED, uid, expires_at, node))
+
+    def _assume(self, assumption: Assumption) -> None:
+        pod = self._pods.by_uid(assumption.pod_uid)
+        # The echo may have come before us; nothing would confirm it a second time.
+        if pod is None or not assumption.shown_by(pod):
+            self._assumed.assume(assumption)
+
+    def forget(self, uid: str, what: Assumed | None = None) -> list[Assumption]:
+        """The request was refused: what was assumed of this pod will not happen."""
+        return self._assumed.forget(uid, what)
+
+    def expire(self, now: float) -> list[Assumption]:
+        """What the watch never showed in time; no longer assumed."""
+        return self._assumed.expire(now)
+
+    def next_expiry(self) -> float | None:
+        return self._assumed.next_expiry()
+
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return tuple(self._assumed)
+
+    def is_leaving(self, pod: Pod) -> bool:
+        return pod.deletion_at is not None or self._assumed.get(pod.uid, Assumed.LEAVING) is not None
+
+    def node_of(self, pod: Pod) -> str:
+        if pod.node:
+            return pod.node
+        assumed = self._assumed.get(pod.uid, Assumed.PLACED)
+        return "" if assumed is None else assumed.node
+
+    # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def synced(self, *kinds: Kind) -> bool:
+        return all(self._tables[kind].synced for kind in kinds)
+
+    def pods(self) -> Iterable[Pod]:
+        return self._pods.values()
+
+    def pod(self, key: Key) -> Pod | None:
+        return self._pods.get(key)
+
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        return self._pods.by_uid(uid)
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        return self._pods.rows(self._pod_indexes.by_node.of(node))
+
+    def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
+        return self._pods.rows(self._pod_indexes.by_owner.of(uid))
+
+    def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
+        by_owner = self._pod_indexes.by_owner
+        if workload.kind == Kind.STATEFUL_SET:
+            return self._pods.rows(by_owner.of(workload.uid))
+        sets = self._replica_set_indexes.by_deployment.of(workload.uid)
+        return self._pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
+
+    def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
+        member = (cluster.namespace, cluster.name, component)
+        return self._pods.rows(self._pod_indexes.by_member.of(member))
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def nodes(self) -> Iterable[Node]:
+        return self._nodes.values()
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.named(name)
+
+    def node_class(self, name: str) -> NodeClass:
+        return self._node_indexes.class_of.get(name, NodeClass.UNKNOWN)
+
+    def node_classes(self) -> Mapping[str, NodeClass]:
+        return self._node_indexes.class_of
+
+    def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]:
+        return self._nodes.rows(self._node_indexes.by_class.of(node_class))
+
+    def nodes_with_taint(self, key: str) -> tuple[Node, ...]:
+        return self._nodes.rows(self._node_indexes.by_taint.of(key))
+
+    def usage(self, node: str) -> Usage:
+        cpu, memory, count = self._pod_indexes.used.get(node, (0, 0, 0))
+        for uid in self._assumed.placed_on(node):
+            pod = self._pods.by_uid(uid)
+            if pod is not None:
+                cpu, memory, count = cpu + pod.shape.cpu_milli, memory + pod.shape.memory_bytes, count + 1
+        return Usage(cpu, memory, count)
+
+    # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def workloads(self) -> Iterable[Workload]:
+        yield from self._deployments
+        yield from self._stateful_sets
+
+    def workload(self, kind: Kind, key: Key) -> Workload | None:
+        match kind:
+            case Kind.DEPLOYMENT:
+                return self._deployments.get(key)
+            case Kind.STATEFUL_SET:
+                return self._stateful_sets.get(key)
+            case _:
+                return None
+
+    def workload_by_uid(self, uid: str) -> Workload | None:
+        return self._deployments.by_uid(uid) or self._stateful_sets.by_uid(uid)
+
+    def workload_of(self, pod: Pod) -> Workload | None:
+        owner = pod.owner
+        if owner is None:
+            return None
+        if owner.kind == Kind.STATEFUL_SET:
+            return self._stateful_sets.by_uid(owner.uid)
+        if owner.kind != Kind.REPLICA_SET:
+            return None
+        replica_set = self._replica_sets.by_uid(owner.uid)
+        if replica_set is None or replica_set.owner is None:
+            return None
+        return self._deployments.by_uid(replica_set.owner.uid)
+
+    def replica_set(self, uid: str) -> ReplicaSet | None:
+        return self._replica_sets.by_uid(uid)
+
+    def replica_sets_of(self, deployment_uid: str) -> tuple[ReplicaSet, ...]:
+        return self._replica_sets.rows(self._replica_set_indexes.by_deployment.of(deployment_uid))
+
+    # ── budgets, volumes, ConfigMaps ──────────────────────────────────────────────────────────────────────────────
+
+    def pdbs_in(self, namespace: str) -> tuple[Pdb, ...]:
+        return self._pdbs.within(namespace)
+
+    def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
+        labels = pod.labels
+        if pod.owner is not None and pod.owner.kind == Kind.STATEFUL_SET:
+            # Left out of the shared shape (they differ from pod to pod), and some budgets select by them.
+            labels = {**labels, _POD_NAME: pod.name, _POD_INDEX: pod.name.rpartition("-")[2]}
+        return tuple(pdb for pdb in self._pdbs.within(pod.namespace) if pdb.selects(labels))
+
+    def claim(self, key: Key) -> Claim | None:
+        return self._claims.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        return self._volumes.named(name)
+
+    def volumes_of(self, pod: Pod) -> tuple[Volume, ...]:
+        claims = (self._claims.get(Key(pod.namespace, name)) for name in pod.claims)
+        volumes = (self._volumes.named(claim.volume) for claim in claims if claim is not None and claim.volume)
+        return tuple(volume for volume in volumes if volume is not None)
+
+    def config_map(self, key: Key) -> ConfigMap | None:
+        return self._config_maps.get(key)
+
+    # ── TiDB and machines ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def tidb_clusters(self) -> Iterable[TidbCluster]:
+        return self._tidb_clusters.values()
+
+    def tidb_cluster(self, key: Key) -> TidbCluster | None:
+        return self._tidb_clusters.get(key)
+
+    def tidb_cluster_of(self, pod: Pod) -> TidbCluster | None:
+        member = member_of(pod)
+        return None if member is None else self._tidb_clusters.get(Key(member[0], member[1]))
+
+    def pd(self, cluster: Key) -> PdView | None:
+        found = self._pd.get(cluster)
+        return None if found is None else found[0]
+
+    def pd_observed_at(self, cluster: Key) -> float | None:
+        found = self._pd.get(cluster)
+        return None if found is None else found[1]
+
+    def pd_lost(self, cluster: Key) -> str:
+        return self._pd_lost.get(cluster, "")
+
+    def machines(self) -> tuple[Machine, ...]:
+        return self._machines
+
+    def machines_observed_at(self) -> float | None:
+        return self._machines_at
+
+    def machines_asked_at(self) -> float | None:
+        return self._machines_asked_at
+
+    def machines_lost(self) -> str:
+        return self._machines_lost
+
+    # ── the checker ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> list[str]:
+        """Every index compared with one built anew from the rows; what differs, in words. Walks everything."""
+        return differences(self)
+
+
+def as_read(world: World) -> WorldRead:
+    """The same world with its writing side out of sight: what deciders are given."""
+    return world

@@ -1,0 +1,48 @@
+"""21:40: two restarts in the same second wait for each other."""
+
+from mooring.capabilities.handoff.requests import RESTART
+from mooring.core.engine.why import Explanation, explain
+from mooring.demo.acts.restart import nothing_left, uid_of
+from mooring.demo.stage import DEMO, TIDB, Check, Stage
+
+FIRST, SECOND = f"{DEMO}-tikv-0", f"{DEMO}-tikv-1"
+
+
+class TwoRestarts:
+    at = "21:40"
+    title = "two restarts in the same second"
+    command = f'kubectl -n {TIDB} annotate pod {FIRST} {SECOND} {RESTART}=""'
+    without = "both could have been deleted before PD noticed the first: a quorum gone"
+
+    async def play(self, stage: Stage) -> list[Check]:
+        before = {name: uid_of(stage, name) for name in (FIRST, SECOND)}
+        pd = stage.cluster.pd[TIDB, DEMO]
+        interrupted = len(pd.interruptions)
+        await stage.kubectl(self.command)
+        answer: Explanation | None = None
+        most_away = 0
+
+        def done() -> bool:
+            nonlocal most_away, answer
+            if answer is None and (answer := _waits(stage)) is not None:
+                stage.say(answer.answer)
+            ready = stage.cluster.ready(TIDB, f"{DEMO}-tikv")
+            most_away = max(most_away, 3 - ready)
+            new = all(uid_of(stage, name) not in {"", uid} for name, uid in before.items())
+            return new and ready == 3 and not nothing_left(stage)
+
+        await stage.rig.until(done)
+        waited = answer is not None
+        return [
+            Check("E7", most_away == 1, f"at most {most_away} away at once"),
+            Check("T4", waited, "the second waited for the first, and `why` named it"),
+            Check("T11", waited, answer.waits.sum() if answer is not None and answer.waits is not None else "no sum"),
+            Check("E6", len(pd.interruptions) == interrupted, "no leader was on a pod when it went"),
+        ]
+
+
+def _waits(stage: Stage) -> Explanation | None:
+    """What `why` says of the second, once it waits for somebody."""
+    leader = stage.rig.leader()
+    answer = explain(leader.engine, f"pod/{TIDB}/{SECOND}") if leader is not None else None
+    return answer if answer is not None and answer.state == "waits" and answer.waits is not None else None

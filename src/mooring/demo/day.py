@@ -1,0 +1,144 @@
+"""The demo's day: every act in order, narrated; the table of promises at the end, also after Ctrl-C or a failure.
+
+The day does not know its ground: a stage does (`stage.py`). On the sandbox the narration holds virtual figures only, so
+one seed tells one story, byte for byte.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from mooring.core.engine.why import explain
+from mooring.demo.acts import ACTS
+from mooring.demo.sandbox_stage import SandboxStage
+from mooring.demo.stage import Act, Check, Stage
+from mooring.demo.tally import Tally
+
+
+class Played(msgspec.Struct):
+    """One act, as it went."""
+
+    at: str
+    title: str
+    checks: list[Check]
+    #: Why it did not come to its end; "" when it did.
+    failed: str = ""
+    #: What `why` said of the first thing that was stuck then.
+    why: str = ""
+    #: It was stopped before its end, by Ctrl-C: neither held nor broken.
+    ended: bool = False
+
+    @property
+    def held(self) -> bool:
+        return self.ended and not self.failed and all(check.held for check in self.checks)
+
+
+class Day:
+    def __init__(
+        self,
+        narrate: Callable[[str], None],
+        *,
+        seed: int = 1,
+        speed: float | None = None,
+        within_s: float | None = None,
+        stage: Stage | None = None,
+    ) -> None:
+        """Without a stage of another kind: the sandbox, `speed` times as fast as the wall clock, or as it goes, which
+        acts are too that begin later than `within_s`."""
+        self._narrate = narrate
+        self.acts: tuple[type[Act], ...] = ACTS
+        self.stage = stage or SandboxStage(seed, speed=speed, within_s=within_s)
+        self.stage.listen(lambda line: narrate(f"           {line}"))
+        self.played: list[Played] = []
+        self.tally = Tally()
+
+    @property
+    def held(self) -> bool:
+        """Every act was played to its end and every promise held."""
+        return len(self.played) == len(self.acts) and all(act.held for act in self.played)
+
+    def run(self, acts: Sequence[type[Act]] = ACTS, around: Callable[["Day"], "Around"] | None = None) -> None:
+        """Play the acts; `around` may serve the page beside them."""
+        self.acts = tuple(acts)
+
+        async def whole() -> None:
+            beside = around(self) if around is not None else None
+            if beside is not None:
+                await beside.start()
+            try:
+                with self.stage.hurry():
+                    await self.stage.build()
+                for number, act in enumerate(self.acts, 1):
+                    await self._play(number, act())
+                if beside is not None:
+                    await beside.keep()
+            finally:
+                try:
+                    if beside is not None:
+                        await beside.stop()
+                finally:
+                    await self.stage.close()
+
+        self.stage.run(whole)
+
+    async def _play(self, number: int, act: Act) -> None:
+        self._follow()
+        with self.stage.hurry():
+            await self.stage.wait_for(act.at)
+        self._follow()
+        at = self.stage.clock_word(act.at)
+        self._narrate(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
+        if act.without:
+            self._narrate(f"           (without Mooring: {act.without})")
+        played = Played(at, act.title, [])
+        self.played.append(played)
+        try:
+            played.checks = await act.play(self.stage)
+        except Exception as error:  # noqa: BLE001 — an act that falls over is a failed row, not the end of the table
+            told = str(error).splitlines()
+            played.failed = (
+                told[0] if told and isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            )
+        played.ended = True
+        if not played.held:
+            played.why = self._stuck()
+        self._tell(played)
+
+    def _tell(self, played: Played) -> None:
+        broken = [check for check in played.checks if not check.held]
+        shown = broken or played.checks[:2]
+        seen = played.failed or "; ".join(check.seen for check in shown)
+        promises = " ".join(dict.fromkeys(check.promise for check in played.checks))
+        self._narrate(f"     {'ok' if played.held else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
+        if played.why:
+            self._narrate(f"           why: {played.why}")
+
+    def _follow(self) -> None:
+        leader = self.stage.rig.leader()
+        if leader is not None:
+            self.tally.follow(leader.engine)
+
+    def _stuck(self) -> str:
+        """What the queue says of the first that is held, waits or runs: a failed row carries a why."""
+        leader = self.stage.rig.leader()
+        if leader is None:
+            return "no replica leads"
+        engine = leader.engine
+        for operator in (*engine.queue.waiting, *engine.queue.running):
+            answer = explain(engine, f"operator/{operator}", now=leader.shell.now())
+            if answer is not None:
+                return answer.answer
+        return "nothing waits and nothing runs"
+
+
+class Around(Protocol):
+    """Something that lives beside the acts: the page, for one."""
+
+    async def start(self) -> None: ...
+
+    async def keep(self) -> None:
+        """After the last act: return to end, or wait while somebody plays."""
+        ...
+
+    async def stop(self) -> None: ...

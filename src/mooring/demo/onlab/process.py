@@ -1,0 +1,66 @@
+"""`mooring run` as it is, in this process: real clients, listeners and certificates; what it writes is counted."""
+
+import asyncio
+
+import msgspec
+
+from mooring.clients.kube import HttpKubeApi, Scope
+from mooring.clients.kube.config import Connection
+from mooring.core.model.kinds import Kind
+from mooring.process.config import Config, Resolved
+from mooring.process.replica import Replica
+from mooring.process.serve import live
+from mooring.sim.gate import Gate, GatedApi
+
+
+class House:
+    """One replica. Settings are read again as `mooring run` reads its file: a feature switched on is taken over."""
+
+    def __init__(self, connection: Connection, config: Config) -> None:
+        self._connection = connection
+        self.config = config
+        self.writes: list[str] = []
+        self.replica: Replica | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._live(), name="mooring")
+
+    def switch_on(self, feature: str) -> None:
+        self.config = msgspec.structs.replace(self.config, features={**self.config.features, feature: True})
+
+    def use_pd(self, cluster: str, url: str) -> None:
+        """As `--pd NS/CLUSTER=URL`; before it starts."""
+        self.config = msgspec.structs.replace(self.config, pd={**self.config.pd, cluster: (url,)})
+
+    def check(self) -> None:
+        """One that fell over is never waited for."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def stop(self) -> None:
+        """As SIGTERM: what is under way ends, webhooks go, the lease is given back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _live(self) -> None:
+        def settings() -> Resolved:
+            return Resolved(self.config, {}, [])
+
+        def born(replica: Replica) -> None:
+            self.replica = replica
+
+        scopes = {Kind.CONFIG_MAP: Scope(namespace=self.config.namespace)}
+        async with HttpKubeApi(self._connection, scopes=scopes) as api:
+            gated = GatedApi(api, Gate(self._count, _nobody_dies))
+            await live(self.config, settings, gated, self._connection.server, lambda _: None, born=born)
+
+    def _count(self, what: str, when: str) -> bool:
+        if when == "before":
+            self.writes.append(what)
+        return False
+
+
+def _nobody_dies() -> None:
+    """The gate only counts here."""

@@ -1,0 +1,65 @@
+"""`rehearse.ground.Ground` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
+
+from collections.abc import Callable
+
+from mooring.clients.kube import HttpKubeApi
+from mooring.clients.kube.config import Connection
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
+from mooring.demo.onlab.fixtures import LabBoards
+from mooring.demo.onlab.mirror import Mirror
+from mooring.demo.onlab.process import House
+from mooring.process.config import Config
+from mooring.process.replica import Replica
+from mooring.sandbox.clock import Timeline, TimelineClock
+
+
+class LabRig:
+    def __init__(self, connection: Connection, config: Config, timeline: Timeline) -> None:
+        self.api = HttpKubeApi(connection)
+        self.mirror = Mirror(timeline, connection, self.api)
+        self.cluster = LabBoards(timeline, self.mirror)
+        self.clock = TimelineClock(timeline)
+        self.house = House(connection, config)
+
+    @property
+    def config(self) -> Config:
+        return self.house.config
+
+    @property
+    def writes(self) -> list[str]:
+        return self.house.writes
+
+    def any(self) -> Replica | None:
+        return self.house.replica
+
+    def leader(self) -> Replica | None:
+        replica = self.house.replica
+        return replica if replica is not None and replica.engine.deciding else None
+
+    def leads(self) -> bool:
+        return self.leader() is not None
+
+    def unsettled(self) -> bool:
+        leader = self.leader()
+        return leader is None or bool(leader.engine.running or leader.engine.waiting)
+
+    def pod(self, namespace: str, name: str) -> Json | None:
+        return self.mirror.find(Kind.POD, namespace, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+    async def until(self, holds: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.25) -> None:
+        """Wait until something holds; an AssertionError that tells the story when it does not in time."""
+        end = self.clock.monotonic() + limit_s
+        while not holds():
+            self.house.check()
+            if self.clock.monotonic() >= end:
+                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self._story()}")
+            await self.clock.sleep(every_s)
+
+    def _story(self) -> str:
+        replica = self.house.replica
+        entries = list(replica.engine.story.timeline)[-40:] if replica is not None else []
+        return "\n".join(f"{e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}" for e in entries)

@@ -1,0 +1,124 @@
+"""What Mooring leaves in a cluster, found and taken back: for an uninstall, or after one that went wrong.
+
+Webhook configurations first: nobody may be asked at an address that is about to go. Then whatever a mark says we did,
+with what was there before us kept; then our own objects. Settings that a person wrote are named and left alone. Of a
+single feature only what disturbs others is taken back: what it remembers is for when it is switched on again.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from mooring.clients.kube.listing import list_all
+from mooring.clients.ports import KubeApi, NotFound, PortError
+from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
+from mooring.core.model.instructions import Outcome, Patch, Write
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HOME
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import TidbCluster
+from mooring.install.cleanup.begun import begun
+from mooring.process.act import Act, PdDirectory
+from mooring.process.admission.configurations import NAME as HOOKS
+from mooring.process.admission.configurations import uninstall
+
+#: Ours by name, in our own namespace. `mooring-fleet` holds a person's settings and stays.
+OBJECTS: Final = (
+    (Kind.CONFIG_MAP, "mooring-mix-memory"),
+    (Kind.CONFIG_MAP, "mooring-fleet-cluster"),
+    (Kind.SECRET, "mooring-webhook-tls"),
+    (Kind.LEASE, "mooring"),
+)
+KEPT: Final = ((Kind.CONFIG_MAP, "mooring-fleet"),)
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One thing that is ours, and how it goes. Without `undo` it stays, for the reason in the words."""
+
+    what: str
+    undo: Callable[[], Awaitable[str]] | None = None
+    #: Whose it is, when it disturbs others; "": a memory, or nobody's in particular.
+    feature: str = ""
+
+
+class _Unfenced:
+    """A person asked: there is no lease to hold."""
+
+    def may_write(self) -> bool:
+        return True
+
+
+async def traces(api: KubeApi, pds: PdDirectory, namespace: str) -> list[Trace]:
+    """In the order in which they must go."""
+    act = Act(api, pds, _Unfenced())
+    found: list[Trace] = []
+    for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
+        if await _there(api, kind, "", HOOKS):
+            found.append(Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), "mix"))
+    standing = begun(
+        [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)],
+        [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)],
+        [o for o in await _all(api, Kind.TIDB_CLUSTER) if isinstance(o, TidbCluster)],
+        {o.uid for o in await _all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)},
+    )
+    found += [Trace(b.what, _doing(act, *b.writes) if b.writes else None, b.feature) for b in standing]
+    for one in [o for o in await _all(api, Kind.STATEFUL_SET) if isinstance(o, Workload) and HOME in o.annotations]:
+        patch = {"metadata": {"annotations": {HOME: None}}}
+        forget = Patch(kind=Kind.STATEFUL_SET, key=one.key, uid=one.uid, patch=patch, why="cleanup")
+        found.append(Trace(f"statefulset {one.key}: forget where its members were", _doing(act, forget)))
+    for kind, name in OBJECTS:
+        if await _there(api, kind, namespace, name):
+            found.append(Trace(f"{kind} {namespace}/{name}", _deleting(api, kind, namespace, name)))
+    for kind, name in KEPT:
+        if await _there(api, kind, namespace, name):
+            found.append(Trace(f"{kind} {namespace}/{name} holds settings that a person wrote"))
+    return found
+
+
+def _doing(act: Act, *writes: Write) -> Callable[[], Awaitable[str]]:
+    async def do() -> str:
+        for write in writes:
+            outcome: Outcome = await act.carry_out(write)
+            # What is gone meanwhile needs no undoing.
+            if outcome.reason not in {None, Reason.SUBJECT_GONE}:
+                return outcome.detail or str(outcome.reason)
+        return ""
+
+    return do
+
+
+def _deleting(api: KubeApi, kind: Kind, namespace: str, name: str) -> Callable[[], Awaitable[str]]:
+    async def do() -> str:
+        try:
+            await api.delete(kind, namespace, name)
+        except NotFound:
+            return ""
+        except PortError as error:
+            return str(error)
+        return ""
+
+    return do
+
+
+async def _uninstalled(api: KubeApi) -> str:
+    try:
+        await uninstall(api)
+    except PortError as error:
+        return str(error)
+    return ""
+
+
+async def _there(api: KubeApi, kind: Kind, namespace: str, name: str) -> bool:
+    try:
+        await api.get(kind, namespace, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def _all(api: KubeApi, kind: Kind) -> list[Any]:
+    try:
+        return await list_all(api, kind)
+    except NotFound:
+        return []  # the kind itself is not there

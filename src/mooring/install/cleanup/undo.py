@@ -1,0 +1,46 @@
+"""Carry out `mix.release` on a cluster: read pods, nodes and ReplicaSets once, and undo what marks say we did."""
+
+from typing import NoReturn
+
+from mooring.capabilities.mix.release import undo
+from mooring.clients.kube.listing import list_all
+from mooring.clients.ports import KubeApi, PlacementDriver
+from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet
+from mooring.core.model.kinds import Kind
+from mooring.process.act import Act
+
+
+class _Unfenced:
+    """A person asked: there is no lease to hold."""
+
+    def may_write(self) -> bool:
+        return True
+
+
+class _NoPd:
+    def pd(self, cluster: Key) -> PlacementDriver:
+        _never(cluster)
+
+
+def _never(cluster: Key) -> NoReturn:
+    raise AssertionError(f"releasing pods never asks the PD of {cluster}")
+
+
+async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]]:
+    """What was (or would be) undone, and what could not be."""
+    pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod)]
+    nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node)]
+    sets = {o.uid for o in await list_all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
+    act = Act(api, _NoPd(), _Unfenced())
+    done: list[str] = []
+    failed: list[str] = []
+    for one in undo(pods, nodes, sets):
+        if dry_run:
+            done.append(one.what)
+            continue
+        outcome = await act.carry_out(one.write)
+        if outcome.reason is None:
+            done.append(one.what)
+        else:
+            failed.append(f"{one.what}: {outcome.detail or outcome.reason}")
+    return done, failed

@@ -1,0 +1,13 @@
+"""The doctor: is this cluster fit for Mooring, and is Mooring well in it?
+
+    findings = await examine(Patient(...), pre=False)
+
+Each check looks at one thing and answers with findings: what was seen, the command that mends it, a stable code. It
+goes on after a failure; what cannot be looked at because of an earlier failure is said to be skipped.
+"""
+
+from mooring.install.doctor.codes import CODES, DOCS
+from mooring.install.doctor.examine import Patient, examine
+from mooring.install.doctor.finding import Finding, Level
+
+__all__ = ["CODES", "DOCS", "Finding", "Level", "Patient", "examine"]

@@ -1,0 +1,204 @@
+"""All checks in order. It goes on after a failure, except where nothing further could be seen."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from mooring.clients.kube.api import HttpKubeApi
+from mooring.clients.kube.listing import list_all
+from mooring.clients.ports import Chance, Clock, NotFound, PortError
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING
+from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.install.cleanup.begun import begun
+from mooring.install.doctor import cluster, fleet, running
+from mooring.install.doctor.finding import Finding, Level, ill, skipped, well
+from mooring.process.assemble import make_pd
+from mooring.process.config import Config, host_port
+from mooring.process.pd_directory import endpoints
+
+TIMEOUT_S: Final = 5.0
+
+
+class Patient(msgspec.Struct, frozen=True, kw_only=True):
+    api: HttpKubeApi
+    clock: Clock
+    chance: Chance
+    config: Config
+    #: Setting → where it came from.
+    sources: Mapping[str, str]
+    #: Where a running Mooring answers.
+    server: str
+    token: str = ""
+    #: Whose rights are asked about: a ServiceAccount in our namespace, or "" for whoever asks.
+    account: str = ""
+
+
+async def examine(patient: Patient, *, pre: bool = False) -> list[Finding]:
+    """`pre`: before anything is installed; only what the cluster must bring along."""
+    api, config = patient.api, patient.config
+    first = await cluster.reachable(api)
+    if first.code == "MO101":
+        return [first]
+    found = [first, await cluster.clock_skew(api, patient.clock.now), await cluster.tidb_kind(api, config.on())]
+    if pre:
+        return [*found, *await cluster.may_install(api), *_settings(patient)]
+    there = await cluster.namespace(api, config.namespace)
+    account = await _account(patient)
+    found += [there, *await cluster.rights(api, config.namespace, config.on(), account)]
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+        found += await _running(patient, session)
+    found += await _left_behind(patient, found)
+    return [*found, *_settings(patient)]
+
+
+async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Finding]:
+    config = patient.config
+
+    async def ask(path: str) -> Any:
+        return await _ask(session, patient, path)
+
+    found = await running.answers(ask, patient.server, config.on(), config.namespace)
+    found.append(await running.leader(patient.api, config.namespace, config.lease_name, patient.clock.now()))
+    on = await _features(patient, session)
+    found += await running.webhooks(patient.api, config.namespace, on="mix" in on)
+    host, port = host_port(config.listen_extender, "listen-extender")
+    address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+    asked = _asked(await ask("/metrics"))
+    found.append(await running.extender(asked, lambda: _probe(session, address), address, on="home" in on))
+    found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
+    return found
+
+
+async def _features(patient: Patient, session: aiohttp.ClientSession) -> frozenset[str]:
+    """What is on: the running one knows best, else what was asked about."""
+    status = await _ask(session, patient, "/api/v1/status")
+    return frozenset(status["features"]) if isinstance(status, dict) else patient.config.on()
+
+
+async def _ask(session: aiohttp.ClientSession, patient: Patient, path: str) -> Any:
+    headers = {"Authorization": f"Bearer {patient.token}"} if patient.token else {}
+    try:
+        async with session.get(patient.server.rstrip("/") + path, headers=headers) as answer:
+            text = await answer.text()
+            if answer.content_type == "application/json":
+                return msgspec.json.decode(text)
+            return text if answer.status in {200, 503} else None
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return None
+
+
+async def _probe(session: aiohttp.ClientSession, address: str) -> str:
+    """What is wrong with the extender; empty when it answers. Asked by the wrong method, which it answers with the
+    right one: a question as a scheduler asks it would be counted as one."""
+    try:
+        async with session.get(f"{address}/scheduler/filter") as answer:
+            ours = answer.status == 405 and answer.headers.get("Allow") == "POST"
+            return "" if ours else f"answered {answer.status}: {(await answer.text())[:120]}"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return str(error) or type(error).__name__
+
+
+def _asked(scrape: Any) -> int | None:
+    """How often schedulers have asked, by the running one's own count."""
+    if not isinstance(scrape, str):
+        return None
+    return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
+
+
+async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]:
+    """PDs and marks, both from one reading of pods, nodes and TidbClusters."""
+    try:
+        pods, nodes = await list_all(patient.api, Kind.POD), await list_all(patient.api, Kind.NODE)
+    except PortError as error:
+        return [skipped("marks", "marks", str(error))]
+    try:
+        clusters = await list_all(patient.api, Kind.TIDB_CLUSTER)
+    except PortError:
+        clusters = []
+    make = make_pd(patient.clock, patient.chance)
+
+    async def look(tc: TidbCluster) -> PdView:
+        pd = make(tc.key, endpoints(tc, patient.config.pd))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await pd.observe()
+        except TimeoutError:
+            raise PortError(f"no answer within {TIMEOUT_S:.0f} s") from None
+        finally:
+            await pd.close()
+
+    found = await running.placement_drivers([t for t in clusters if isinstance(t, TidbCluster)], look)
+    alive: frozenset[str] | None = None
+    on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
+    if not any(f.code == "MO301" for f in before):
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+            queue = await _ask(session, patient, "/api/v1/queue")
+            on = await _features(patient, session)
+        if isinstance(queue, dict):
+            alive = frozenset(op["id"] for op in queue["running"])
+    marked = (
+        [p for p in pods if isinstance(p, Pod)],
+        [n for n in nodes if isinstance(n, Node)],
+        [t for t in clusters if isinstance(t, TidbCluster)],
+    )
+    if on is None:  # nobody answers, and nobody said what should be on
+        return [*found, *running.marks(*marked, alive)]
+    remains = running.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
+    rest = running.marks(*marked, alive, on)
+    return [*found, *remains, *(f for f in rest if f.code or not remains)]
+
+
+async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
+    """Those that exist, when a detached pod asks for one."""
+    if not any(LEAVING in pod.annotations for pod in pods):
+        return set()
+    try:
+        return {one.uid for one in await list_all(api, Kind.REPLICA_SET)}
+    except PortError:
+        return set()
+
+
+async def _account(patient: Patient) -> str:
+    """The ServiceAccount when it is there (and we may ask in its name); else whoever asks."""
+    if not patient.account:
+        return ""
+    path = f"/api/v1/namespaces/{patient.config.namespace}/serviceaccounts/{patient.account}"
+    try:
+        await patient.api.raw("GET", path)
+    except (NotFound, PortError):
+        return ""
+    return patient.account
+
+
+def _settings(patient: Patient) -> list[Finding]:
+    """Every setting that is not the default, with its source."""
+    values = msgspec.to_builtins(patient.config)
+    found = [
+        well("settings", f"{key} = {_short(values[key], secret='token' in key)}   from {source}")
+        for key, source in sorted(patient.sources.items())
+        if source != "default"
+    ]
+    host, _ = host_port(patient.config.listen_http, "listen-http")
+    if host not in {"127.0.0.1", "localhost", "::1"} and not patient.config.http_token:
+        seen = f"listen-http is {patient.config.listen_http} and http-token is not set: page and API answer nobody"
+        fix = "set MOORING_HTTP_TOKEN (the chart: http.tokenSecret)"
+        found.append(ill("settings", "MO802", "readers have a token", seen, fix, warning=True))
+    return found or [well("settings", "all settings are defaults")]
+
+
+def _short(value: Any, *, secret: bool) -> str:
+    if secret:
+        return "(set)"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def worst(findings: list[Finding]) -> Level:
+    levels = {f.level for f in findings}
+    return next((level for level in (Level.ERROR, Level.WARNING) if level in levels), Level.OK)

@@ -1,0 +1,255 @@
+"""Checks of a Mooring that runs: who leads, does the webhook answer, is PD there, is anything left behind."""
+
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from mooring.capabilities.mix.labels import ENABLED, MODE
+from mooring.clients.kube.api import HttpKubeApi
+from mooring.clients.ports import NotFound, PortError, Refused
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
+from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.install.cleanup.begun import Begun, feature_of
+from mooring.install.doctor.finding import Finding, ill, skipped, well
+from mooring.process.admission.configurations import NAME as HOOKS
+from mooring.process.features import FEATURES
+
+#: Asks a path of the running Mooring: JSON, or None when nobody answers.
+Ask = Callable[[str], Awaitable[Any]]
+
+#: How much of a long list a finding shows.
+SHOWN: Final = 3
+BAD_MODE: Final = "mooring-doctor-asks"
+#: A workload that our validation must refuse: proof that the API server reached us.
+PROBE: Final[Mapping[str, Any]] = {
+    "metadata": {"name": "mooring-doctor", "namespace": "default", "labels": {ENABLED: "true", MODE: BAD_MODE}},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "mooring-doctor"}},
+        "template": {
+            "metadata": {"labels": {"app": "mooring-doctor"}},
+            "spec": {"containers": [{"name": "none", "image": "none"}]},
+        },
+    },
+}
+
+
+async def answers(ask: Ask, server: str, features: frozenset[str], namespace: str) -> list[Finding]:
+    status = await ask("/api/v1/status")
+    if status is None:
+        fix = f"kubectl -n {namespace} port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
+        return [ill("mooring", "MO301", f"Mooring answers at {server}", "nobody answers there", fix)]
+    found = [
+        well("mooring", f"Mooring answers ({status['identity']}, features: {', '.join(status['features']) or 'none'})")
+    ]
+    missing = await ask("/readyz")
+    if isinstance(missing, str) and not missing.startswith("ok"):
+        found.append(ill("mooring", "MO304", "ready", missing.strip(), "mooring doctor --wait 60"))
+    if status["leading"] and not status["deciding"]:
+        seen = "it leads and has not read all marks back yet"
+        found.append(ill("mooring", "MO303", "the leader decides", seen, "mooring doctor --wait 60"))
+    on = frozenset(status["features"])
+    if features and on != features:
+        seen = f"on: {', '.join(sorted(on)) or 'none'}; asked about: {', '.join(sorted(features))}"
+        fix = "mooring run --features …, or the chart's features"
+        found.append(ill("mooring", "MO305", "features", seen, fix, warning=True))
+    return found
+
+
+async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Finding:
+    what = f"lease {namespace}/{lease}"
+    fix = f"kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/mooring"
+    try:
+        spec = (await api.get(Kind.LEASE, namespace, lease)).get("spec", {})
+    except NotFound:
+        return ill("mooring", "MO302", what, "it does not exist: no replica has ever led", fix)
+    except PortError as error:
+        return skipped("mooring", what, str(error))
+    holder = spec.get("holderIdentity") or ""
+    if not holder:
+        return ill("mooring", "MO302", what, "it was given back: no replica runs", fix)
+    renewed = _moment(spec.get("renewTime"))
+    limit = float(spec.get("leaseDurationSeconds") or 0)
+    if renewed is not None and now - renewed > limit + 2.0:
+        return ill(
+            "mooring", "MO302", what, f"{holder} renewed it {now - renewed:.0f} s ago; it lasts {limit:.0f} s", fix
+        )
+    return well("mooring", f"{holder} leads")
+
+
+async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Finding]:
+    """Configured, and reached: a workload with a mode that does not exist is offered, dry; we must refuse it."""
+    there = []
+    for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
+        try:
+            await api.get(kind, "", HOOKS)
+            there.append(kind)
+        except NotFound:
+            continue
+        except PortError as error:
+            return [skipped("webhooks", "webhook configurations", str(error))]
+    if not on:
+        if there:
+            fix = "mooring cleanup --feature mix --yes   (a leader does it by itself)"
+            return [
+                ill(
+                    "webhooks",
+                    "MO403",
+                    "webhook configurations",
+                    f"{HOOKS} is there, and mix is off",
+                    fix,
+                    warning=True,
+                )
+            ]
+        return [well("webhooks", "mix is off, and no webhook is configured")]
+    if len(there) < 2:
+        fix = f"kubectl -n {namespace} logs deploy/mooring | grep -i webhook   (the leader writes them)"
+        return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
+    found = [well("webhooks", "webhook configurations are there")]
+    what = "the API server reaches the webhook"
+    try:
+        await api.create(Kind.DEPLOYMENT, dict(PROBE), dry_run=True)
+    except Refused as error:
+        if "workloads.mooring.dev" in str(error) or BAD_MODE in str(error):
+            return [*found, well("webhooks", f"{what} (it refused a bad mode, dry)")]
+        return [*found, skipped("webhooks", what, str(error))]
+    except PortError as error:
+        return [*found, skipped("webhooks", what, str(error))]
+    seen = "a workload with a mode that does not exist was admitted: the call failed, and failurePolicy is Ignore"
+    fix = f"kubectl -n {namespace} get endpointslices,networkpolicies   (does the API server reach port 9443?)"
+    return [*found, ill("webhooks", "MO402", what, seen, fix)]
+
+
+async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
+    """Configured and answering. `asked`: how often schedulers have asked the running one, None when nobody can say;
+    that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
+    if not on:
+        return well("extender", "home is off: no scheduler need ask us")
+    if asked:
+        return well("extender", f"schedulers ask the extender ({asked} times so far)")
+    trouble = await probe()
+    if trouble:
+        fix = "mooring run --listen-extender ADDR, and the same address in the scheduler's configuration"
+        return ill("extender", "MO501", f"the extender answers at {address}", trouble, fix)
+    if asked is None:
+        return well("extender", f"the extender answers at {address}")
+    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may not come home"
+    fix = "mooring home scheduler-config   (then kube-scheduler --config with what it prints)"
+    return ill("extender", "MO502", "a scheduler asks the extender", seen, fix, warning=True)
+
+
+async def placement_drivers(
+    clusters: list[TidbCluster], look: Callable[[TidbCluster], Awaitable[PdView]]
+) -> list[Finding]:
+    """Each PD, and stores whose leaders leave though no mark of ours and no entry of tidb-operator says why."""
+    found: list[Finding] = []
+    for tc in clusters:
+        try:
+            view = await look(tc)
+        except PortError as error:
+            fix = f"mooring run --pd {tc.key}=http://…:2379, or annotate the TidbCluster mooring.dev/pd-endpoints"
+            found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(error), fix))
+            continue
+        found.append(well("pd", f"PD of {tc.key} answers ({len(view.stores)} stores)"))
+        for store_id in view.evicting or ():
+            if store_id not in _wanted(tc, view):
+                seen = f"store {store_id} gives its leaders away, and nothing says why"
+                fix = f"pd-ctl scheduler remove evict-leader-scheduler-{store_id}   (or mooring cleanup --dry-run)"
+                found.append(ill("pd", "MO602", f"evict-leader schedulers of {tc.key}", seen, fix, warning=True))
+    return found or [well("pd", "no TidbCluster, so no PD to ask")]
+
+
+def _wanted(tc: TidbCluster, view: PdView) -> set[int]:
+    names = {
+        m.pod.rpartition("/")[2] or name for name, m in (read_marks(tc.annotations.get(HANDOFF, "")) or {}).items()
+    }
+    names |= set(tc.evict_leader_status) | set(tc.operator_evict_leader)
+    marks = (read_marks(tc.annotations.get(HANDOFF, "")) or {}).values()
+    return {m.store_id for m in marks} | {s.id for s in view.stores if s.pod_name in names}
+
+
+def marks(
+    pods: list[Pod],
+    nodes: list[Node],
+    clusters: list[TidbCluster],
+    running: frozenset[str] | None,
+    on: frozenset[str] = frozenset(FEATURES),
+) -> list[Finding]:
+    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered. Those of
+    features that are not on are for `remains`."""
+    found: list[Finding] = []
+    count = 0
+    for where, text, many in _marked(pods, nodes, clusters):
+        read: Mapping[str, Mark] | None = read_marks(text) if many else _alone(text)
+        if read is None:
+            fix = f"{_annotate(where)}-   (nothing of ours will touch it)"
+            found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
+            continue
+        read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
+        count += len(read)
+        for mark in read.values():
+            if (
+                running is not None
+                and mark.operator not in running
+                and (not mark.restart or mark.restart not in running)
+            ):
+                seen = f"op {mark.operator} ({mark.reason}) is not running"
+                fix = "mooring cleanup --dry-run, then --yes"
+                found.append(ill("marks", "MO702", where.split()[0], seen, fix, warning=True))
+    if running is None and count:
+        found.append(skipped("marks", f"{count} marks", "no Mooring answers, so nobody can say which still count"))
+    return found or [
+        well("marks", f"{count} marks, each of something that runs" if count else "no marks are left behind")
+    ]
+
+
+def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
+    """What features that are off have begun: their rights went with them, so nobody ends it but a person."""
+    found = []
+    for feature in sorted({b.feature for b in standing if b.writes} - on):
+        whats = [b.what for b in standing if b.feature == feature and b.writes]
+        more = f" and {len(whats) - SHOWN} more" if len(whats) > SHOWN else ""
+        seen = f"{feature} is off, and this is still to be ended: {'; '.join(whats[:SHOWN])}{more}"
+        fix = f"mooring cleanup --feature {feature} --yes   (or switch {feature} on until it has ended)"
+        found.append(ill("marks", "MO703", f"what {feature} began", seen, fix))
+    return found
+
+
+def _annotate(where: str) -> str:
+    """`pod/shop/web-1 KEY` → `kubectl -n shop annotate pod web-1 KEY`."""
+    what, _, key = where.partition(" ")
+    kind, *namespace, name = what.split("/")
+    return " ".join(["kubectl", *(["-n", *namespace] if namespace else []), "annotate", kind, name, key])
+
+
+def _alone(text: str) -> dict[str, Mark] | None:
+    mark = read_mark(text)
+    return None if mark is None else {"": mark}
+
+
+def _marked(pods: list[Pod], nodes: list[Node], clusters: list[TidbCluster]) -> list[tuple[str, str, bool]]:
+    found = [
+        (f"pod/{p.namespace}/{p.name} {LEAVING}", p.annotations[LEAVING], False)
+        for p in pods
+        if LEAVING in p.annotations
+    ]
+    found += [(f"node/{n.name} {RETIRING}", n.annotations[RETIRING], False) for n in nodes if RETIRING in n.annotations]
+    # A cordon outlives its operator: the mark says for whom it stands. Only a mark without a cordon is left over.
+    found += [
+        (f"node/{n.name} {CORDONED_BY}", n.annotations[CORDONED_BY], False)
+        for n in nodes
+        if CORDONED_BY in n.annotations and not n.unschedulable
+    ]
+    found += [
+        (f"tidbcluster/{t.key} {HANDOFF}", t.annotations[HANDOFF], True) for t in clusters if HANDOFF in t.annotations
+    ]
+    return found
+
+
+def _moment(text: str | None) -> float | None:
+    try:
+        return dt.datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None

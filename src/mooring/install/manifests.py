@@ -1,0 +1,200 @@
+"""Everything that installs Mooring, as plain Kubernetes objects: what `mooring manifests` prints.
+
+Two replicas, non-root, a read-only root file system, no capabilities, and the rights of the switched-on features only.
+The webhook configurations and certificates are not here: the leader makes, rotates and removes them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from mooring.install.rights import rules
+
+NAME: Final = "mooring"
+HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
+#: Where we go: DNS, API servers, PD, sabakan, the other replica.
+EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
+USER: Final = 65532
+#: The kinds that say who we are and what we may do.
+RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+
+Json = dict[str, Any]
+
+
+class Install(msgspec.Struct, frozen=True, kw_only=True):
+    image: str
+    namespace: str = "mooring-system"
+    features: frozenset[str] = frozenset()
+    replicas: int = 2
+    sabakan_url: str = ""
+    #: A Secret in the namespace whose key `token` readers of the page must bring.
+    token_secret: str = "mooring-http"  # noqa: S105
+
+
+def manifests(install: Install) -> list[Json]:
+    """In the order in which they can be applied."""
+    return [
+        _object("v1", "Namespace", install, cluster=True, name=install.namespace, labels=_restricted()),
+        _object("v1", "ServiceAccount", install, automountServiceAccountToken=False),
+        *_rbac(install),
+        _object(
+            "scheduling.k8s.io/v1",
+            "PriorityClass",
+            install,
+            cluster=True,
+            value=1_000_000,
+            description="Mooring moves others gently; it should not be the first to go.",
+        ),
+        _deployment(install),
+        _service(install, "mooring", {"http": (HTTP, "http"), "extender": (EXTENDER, "extender")}),
+        *([_service(install, "mooring-webhook", {"webhook": (443, "webhook")})] if "mix" in install.features else []),
+        _object(
+            "policy/v1",
+            "PodDisruptionBudget",
+            install,
+            spec={"maxUnavailable": 1, "selector": {"matchLabels": labels()}},
+        ),
+        _network_policy(install),
+    ]
+
+
+def labels() -> dict[str, str]:
+    return {"app.kubernetes.io/name": NAME}
+
+
+def _restricted() -> dict[str, str]:
+    return {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def _object(
+    api: str,
+    kind: str,
+    install: Install,
+    *,
+    cluster: bool = False,
+    name: str = NAME,
+    labels: Json | None = None,
+    **rest: Any,
+) -> Json:
+    metadata: Json = {"name": name, "labels": {"app.kubernetes.io/name": NAME, **(labels or {})}}
+    if not cluster:
+        metadata["namespace"] = install.namespace
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
+
+
+def _rbac(install: Install) -> Iterable[Json]:
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": install.namespace}]
+    for kind, own in (("ClusterRole", False), ("Role", True)):
+        yield _object(f"{group}/v1", kind, install, cluster=not own, rules=rules(install.features, own=own))
+        yield _object(
+            f"{group}/v1",
+            f"{kind}Binding",
+            install,
+            cluster=not own,
+            roleRef={"apiGroup": group, "kind": kind, "name": NAME},
+            subjects=subjects,
+        )
+
+
+def arguments(install: Install) -> list[str]:
+    features = ",".join(f"{name}=true" for name in sorted(install.features))
+    return [
+        "run",
+        f"--namespace={install.namespace}",
+        f"--listen-http=0.0.0.0:{HTTP}",
+        f"--listen-extender=0.0.0.0:{EXTENDER}",
+        f"--listen-webhook=0.0.0.0:{WEBHOOK}",
+        *([f"--features={features}"] if features else []),
+        *([f"--sabakan-url={install.sabakan_url}"] if install.sabakan_url else []),
+    ]
+
+
+def _deployment(install: Install) -> Json:
+    container = {
+        "name": NAME,
+        "image": install.image,
+        "args": arguments(install),
+        "env": [
+            {"name": "MOORING_ADVERTISE_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {
+                "name": "MOORING_HTTP_TOKEN",
+                "valueFrom": {"secretKeyRef": {"name": install.token_secret, "key": "token", "optional": True}},
+            },
+        ],
+        "ports": [
+            {"name": "http", "containerPort": HTTP},
+            {"name": "extender", "containerPort": EXTENDER},
+            {"name": "webhook", "containerPort": WEBHOOK},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
+        # API servers hear a little late that a pod goes: meanwhile it serves as before.
+        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+        "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # The root is read-only, and OpenSSL loads a certificate's key from a file: one that is in memory only.
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+    }
+    spec = {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": True,
+        "priorityClassName": NAME,
+        # After those 5 s SIGTERM: nothing new is begun, the lease is given back within 10 s.
+        "terminationGracePeriodSeconds": 20,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels()},
+            }
+        ],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+    }
+    return _object(
+        "apps/v1",
+        "Deployment",
+        install,
+        spec={
+            "replicas": install.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+            "selector": {"matchLabels": labels()},
+            "template": {"metadata": {"labels": labels()}, "spec": spec},
+        },
+    )
+
+
+def _service(install: Install, name: str, ports: dict[str, tuple[int, str]]) -> Json:
+    listed = [{"name": n, "port": port, "targetPort": target} for n, (port, target) in ports.items()]
+    return _object("v1", "Service", install, name=name, spec={"selector": labels(), "ports": listed})
+
+
+def _network_policy(install: Install) -> Json:
+    """In: our three ports. Out: what a feature talks to. The API server and schedulers come from node addresses."""
+    return _object(
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        install,
+        spec={
+            "podSelector": {"matchLabels": labels()},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in (HTTP, EXTENDER, WEBHOOK)]}],
+            "egress": [
+                {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
+                {"ports": [{"port": port, "protocol": "TCP"} for port in EGRESS]},
+            ],
+        },
+    )

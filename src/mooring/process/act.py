@@ -1,0 +1,282 @@
+"""The only place that changes anything outside.
+
+Each instruction becomes one call with its precondition, and one `Outcome` that the engine takes in as an event. Three
+rules:
+
+- Only the lease holder writes, and only while its lease is surely its own: the fence is asked right before each call.
+- "Did my write happen?" is answered by looking. An `Unanswered` call is followed by a read: what it wanted is there
+  → done; the object is as before → said so, and the engine decides anew.
+- Nothing is repeated here. Retrying is deciding, and deciding is the engine's.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from mooring.clients.ports import (
+    AlreadyExists,
+    Conflict,
+    EvictionBlocked,
+    Json,
+    KubeApi,
+    NotFound,
+    PlacementDriver,
+    PortError,
+    Refused,
+    Throttled,
+    Unanswered,
+)
+from mooring.clients.wire.kube import KINDS, project
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import Gone
+from mooring.core.model.instructions import (
+    AddEvictLeader,
+    AddPdOperator,
+    CancelPdOperator,
+    Create,
+    DeleteObject,
+    DeletePod,
+    EditTaints,
+    Outcome,
+    Patch,
+    PausePdScheduler,
+    RemoveEvictLeader,
+    TransferPdLeader,
+    Write,
+)
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
+
+
+class Fence(Protocol):
+    """May this process still write? Asked right before every write."""
+
+    def may_write(self) -> bool: ...
+
+
+class PdDirectory(Protocol):
+    """The placement driver of a TidbCluster, by key."""
+
+    def pd(self, cluster: Key) -> PlacementDriver: ...
+
+
+class Act:
+    def __init__(self, api: KubeApi, pds: PdDirectory, fence: Fence) -> None:
+        self._api = api
+        self._pds = pds
+        self._fence = fence
+
+    async def carry_out(self, write: Write) -> Outcome:
+        """Make one write. Never raises for what the outside may answer."""
+        if not self._fence.may_write():
+            return _not_leader(write)
+        try:
+            return await self._do(write)
+        except Throttled as error:
+            return _refused(write, Reason.BACK_OFF, error, error.retry_after_s)
+        except EvictionBlocked as error:
+            return _refused(write, Reason.PDB, error, 5.0)
+        except Conflict as error:
+            return _refused(write, Reason.CONFLICT, error)
+        except NotFound as error:
+            return _refused(write, Reason.SUBJECT_GONE, error)
+        except Refused as error:
+            return _refused(write, Reason.FAILED, error, 10.0)
+        except Unanswered as error:
+            return _refused(write, Reason.UNKNOWN, error, error.retry_after_s)
+        except PortError as error:
+            return _refused(write, Reason.FAILED, error)
+
+    async def _do(self, write: Write) -> Outcome:
+        match write:
+            case Patch():
+                return await self._patch(write)
+            case DeletePod():
+                return await self._delete_pod(write)
+            case Create():
+                return await self._create(write)
+            case DeleteObject():
+                return await self._delete_object(write)
+            case EditTaints():
+                return await self._edit_taints(write)
+            case AddEvictLeader(cluster=cluster, store_id=store_id):
+                return await self._pd(write, cluster, lambda pd: pd.add_evict_leader(store_id))
+            case RemoveEvictLeader(cluster=cluster, store_id=store_id):
+                return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id))
+            case TransferPdLeader(cluster=cluster, to=to):
+                return await self._pd(write, cluster, lambda pd: pd.transfer_pd_leader(to))
+            case PausePdScheduler(cluster=cluster, name=name, seconds=seconds):
+                return await self._pd(write, cluster, lambda pd: pd.pause_scheduler(name, seconds))
+            case CancelPdOperator(cluster=cluster):
+                return await self._cancel(write, self._pds.pd(cluster))
+            case AddPdOperator():
+                return await self._add_operator(write)
+
+    # ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _patch(self, write: Patch) -> Outcome:
+        body = _guarded(write)
+        try:
+            obj = await self._api.patch(write.kind, write.key.namespace, write.key.name, body)
+        except (Unanswered, Conflict):
+            # Unanswered: it may have happened. Conflict: it may be the second try of one that did.
+            obj = await self._api.get(write.kind, write.key.namespace, write.key.name)
+            if obj["metadata"]["uid"] == write.uid and _holds(obj, write.patch):
+                return _done(write, write.kind, obj, "seen to be written")
+            seen = _done(write, write.kind, obj, "the object has changed meanwhile")
+            return msgspec.structs.replace(seen, reason=Reason.CONFLICT)
+        return _done(write, write.kind, obj, write.why)
+
+    async def _delete_pod(self, write: DeletePod) -> Outcome:
+        key = write.key
+        try:
+            if write.evict:
+                await self._api.evict(key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
+            else:
+                await self._api.delete(Kind.POD, key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
+        except (Unanswered, NotFound, Conflict):
+            return await self._look_at_deletion(write, Kind.POD)
+        return await self._look_at_deletion(write, Kind.POD, sure=True)
+
+    async def _delete_object(self, write: DeleteObject) -> Outcome:
+        try:
+            await self._api.delete(write.kind, write.key.namespace, write.key.name, uid=write.uid)
+        except (Unanswered, NotFound, Conflict):
+            return await self._look_at_deletion(write, write.kind)
+        return await self._look_at_deletion(write, write.kind, sure=True)
+
+    async def _look_at_deletion(self, write: DeletePod | DeleteObject, kind: Kind, *, sure: bool = False) -> Outcome:
+        """Gone, leaving or another one under its name: done. Still there: nothing happened."""
+        try:
+            obj = await self._api.get(kind, write.key.namespace, write.key.name)
+        except NotFound:
+            return Outcome(instruction=write.id, detail=write.why, gone=Gone(kind, write.key, write.uid))
+        except PortError:
+            if sure:
+                return Outcome(instruction=write.id, detail=write.why)
+            raise
+        metadata = obj["metadata"]
+        if metadata["uid"] != write.uid or "deletionTimestamp" in metadata or sure:
+            return _done(write, kind, obj, write.why)
+        return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not deleted; will be asked again")
+
+    async def _edit_taints(self, write: EditTaints) -> Outcome:
+        obj = await self._api.get(Kind.NODE, "", write.node)
+        if not self._fence.may_write():
+            return _not_leader(write)  # a read may take longer than the lease allows
+        if obj["metadata"]["uid"] != write.uid:
+            return msgspec.structs.replace(
+                _done(write, Kind.NODE, obj, "another node has this name"), reason=Reason.CONFLICT
+            )
+        before: list[Json] = obj.get("spec", {}).get("taints") or []
+        ours = {(t.key, t.effect) for t in (*write.add, *write.remove)}
+        taints = [one for one in before if (one["key"], one["effect"]) not in ours]
+        taints += [{"key": t.key, "effect": t.effect, **({"value": t.value} if t.value else {})} for t in write.add]
+        patch: Json = {"metadata": {"annotations": dict(write.annotations)}}
+        if taints != before:
+            patch["spec"] = {"taints": taints or None}
+        if _holds(obj, patch):
+            return _done(write, Kind.NODE, obj, "seen to be written")
+        guarded = Patch(
+            id=write.id,
+            kind=Kind.NODE,
+            key=Key("", write.node),
+            uid=write.uid,
+            resource_version=obj["metadata"]["resourceVersion"],
+            patch=patch,
+            why=write.why,
+        )
+        return await self._patch(guarded)
+
+    async def _create(self, write: Create) -> Outcome:
+        metadata = write.object["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        try:
+            obj = await self._api.create(write.kind, dict(write.object))
+        except AlreadyExists:
+            obj = await self._api.get(write.kind, namespace, name)
+        except Unanswered:
+            try:
+                obj = await self._api.get(write.kind, namespace, name)
+            except NotFound:
+                return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not created; will be asked again")
+        return _done(write, write.kind, obj, write.why)
+
+    # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pd(self, write: Write, cluster: Key, call: Callable[[PlacementDriver], Awaitable[None]]) -> Outcome:
+        """Idempotent calls: the client itself repeats them and looks afterwards."""
+        try:
+            await call(self._pds.pd(cluster))
+        except Unanswered as error:
+            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        except NotFound as error:
+            return _refused(write, Reason.STORE_UNKNOWN, error)
+        return Outcome(instruction=write.id, detail=write.why)
+
+    async def _cancel(self, write: CancelPdOperator, pd: PlacementDriver) -> Outcome:
+        """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
+        try:
+            found = await pd.operator(write.region_id)
+        except Unanswered as error:
+            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        if found is None or (found.status, found.desc, found.brief) != ("RUNNING", write.desc, write.brief):
+            return Outcome(instruction=write.id, detail=write.why)
+        if not self._fence.may_write():
+            return _not_leader(write)
+        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id))
+
+    async def _add_operator(self, write: AddPdOperator) -> Outcome:
+        pd = self._pds.pd(write.cluster)
+        try:
+            await pd.add_operator(dict(write.body))
+        except Unanswered as error:
+            found = await pd.operator(write.region_id)
+            if found is None:
+                return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        except Conflict as error:
+            return _refused(write, Reason.REGION_BUSY, error)
+        return Outcome(instruction=write.id, detail=write.why)
+
+
+def _not_leader(write: Write) -> Outcome:
+    return Outcome(instruction=write.id, reason=Reason.NOT_LEADER, detail="the lease is no longer surely ours")
+
+
+def _guarded(write: Patch) -> Json:
+    """The patch with its precondition inside: the server compares uid and resourceVersion and refuses with 409."""
+    guard = {"uid": write.uid}
+    if write.resource_version:
+        guard["resourceVersion"] = write.resource_version
+    body: Json = dict(write.patch)
+    body["metadata"] = {**body.get("metadata", {}), **guard}
+    return body
+
+
+def _holds(have: Any, patch: Any) -> bool:
+    """Whether a merge patch would change nothing any more."""
+    if not isinstance(patch, Mapping):
+        return bool(have == patch)
+    if not isinstance(have, Mapping):
+        return not _wants_something(patch)
+    return all((key not in have if value is None else _holds(have.get(key), value)) for key, value in patch.items())
+
+
+def _wants_something(patch: Mapping[str, Any]) -> bool:
+    """Does a merge patch onto nothing create anything?"""
+    return any(_wants_something(v) if isinstance(v, Mapping) else v is not None for v in patch.values())
+
+
+def _done(write: Write, kind: Kind, obj: Json, detail: str) -> Outcome:
+    if kind not in KINDS:
+        return Outcome(instruction=write.id, detail=detail)
+    row = project(kind, obj)
+    if not row.uid:
+        said = f"the answer is no {kind}: nobody knows whether it was written"
+        return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail=said)
+    return Outcome(instruction=write.id, detail=detail, kind=kind, object=row)
+
+
+def _refused(write: Write, reason: Reason, error: PortError, retry_after_s: float = 0.0) -> Outcome:
+    return Outcome(instruction=write.id, reason=reason, detail=str(error), retry_after_s=retry_after_s)

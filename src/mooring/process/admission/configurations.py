@@ -1,0 +1,189 @@
+"""The webhook configurations: what the API server asks us about, and how it finds us.
+
+Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer mends
+what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so that the
+API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes them away
+when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL. They belong to our
+namespace: whoever deletes that and forgets about them has them collected.
+"""
+
+import base64
+import contextlib
+from typing import Any, Final
+
+import msgspec
+
+from mooring.clients.ports import AlreadyExists, Conflict, Json, KubeApi, NotFound
+from mooring.core.model.kinds import RESOURCES, Kind
+
+NAME: Final = "mooring-mix"
+LABELS: Final = {"app.kubernetes.io/name": "mooring", "app.kubernetes.io/managed-by": "mooring"}
+TIMEOUT_S: Final = 2
+#: Looks at a configuration that others write too, before the next round has its turn.
+TRIES: Final = 3
+#: Pods of a ReplicaSet of a Deployment, or of a StatefulSet. By labels: of metadata, CEL promises little more.
+OWNED_PODS: Final = (
+    "has(object.metadata.labels) && ('pod-template-hash' in object.metadata.labels || "
+    "'statefulset.kubernetes.io/pod-name' in object.metadata.labels)"
+)
+#: Workloads that speak to Mix, or spoke to it before this change.
+SPEAKING_WORKLOADS: Final = " || ".join(
+    f"({side} != null && has({side}.metadata.{part}) && {side}.metadata.{part}.exists(k, k.startsWith('vacant.io/')))"
+    for side in ("object", "oldObject")
+    for part in ("labels", "annotations")
+)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """How the API server reaches us: a URL (outside a cluster), or a Service of our namespace."""
+
+    namespace: str
+    url: str = ""
+    service: str = "mooring-webhook"
+
+    def client_config(self, path: str, ca_bundle: bytes) -> Json:
+        config: Json = {}
+        if self.url:
+            config["url"] = self.url.rstrip("/") + path
+        else:
+            config["service"] = {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}
+        if ca_bundle:
+            config["caBundle"] = base64.b64encode(ca_bundle).decode()
+        return config
+
+    def names(self) -> list[str]:
+        """The names a certificate must carry."""
+        if self.url:
+            host = self.url.partition("://")[2].partition("/")[0]
+            return [host.rpartition(":")[0].strip("[]") if ":" in host else host]
+        return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
+
+
+def configurations(address: Address, ca_bundle: bytes, namespace_uid: str = "") -> dict[Kind, Json]:
+    """Both of them, complete. `namespace_uid`: of our own namespace; "" where it is not known."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "name": address.namespace, "uid": namespace_uid}
+    elsewhere = {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [address.namespace, "kube-system"]}
+        ]
+    }
+    shared: Json = {
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": TIMEOUT_S,
+        "namespaceSelector": elsewhere,
+        "objectSelector": {},
+    }
+    pods = shared | {
+        "name": "pods.mooring.dev",
+        "clientConfig": address.client_config("/admit/pods", ca_bundle),
+        "rules": [_rule("", ["pods"], ["CREATE"])],
+        "matchConditions": [{"name": "owned", "expression": OWNED_PODS}],
+        "sideEffects": "NoneOnDryRun",
+        "reinvocationPolicy": "IfNeeded",
+    }
+    workloads = shared | {
+        "name": "workloads.mooring.dev",
+        "clientConfig": address.client_config("/admit/workloads", ca_bundle),
+        "rules": [_rule("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"])],
+        "matchConditions": [{"name": "speaks-to-mix", "expression": SPEAKING_WORKLOADS}],
+        "sideEffects": "None",
+    }
+    return {
+        kind: {
+            "apiVersion": RESOURCES[kind].api_version,
+            "kind": kind.value,
+            "metadata": {"name": NAME, "labels": dict(LABELS)}
+            | ({"ownerReferences": [namespace]} if namespace_uid else {}),
+            "webhooks": [webhook],
+        }
+        for kind, webhook in ((Kind.MUTATING_WEBHOOK, pods), (Kind.VALIDATING_WEBHOOK, workloads))
+    }
+
+
+def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+        "scope": "Namespaced",
+    }
+
+
+async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
+    """Are they there, just so?"""
+    for kind, configuration in wanted.items():
+        try:
+            current = await api.get(kind, "", NAME)
+        except NotFound:
+            return False
+        if current != _as_it_should_be(configuration, current):
+            return False
+    return True
+
+
+async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:
+    """Make them so; returns what was written. Written only when different: this is called over and over."""
+    return [what for kind, configuration in wanted.items() if (what := await _install(api, kind, configuration))]
+
+
+async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
+    """Somebody who writes at the same time (one who stops takes his away) costs another look, not another round."""
+    for _ in range(TRIES):
+        try:
+            current = await api.get(kind, "", NAME)
+        except NotFound:
+            with contextlib.suppress(AlreadyExists):
+                await api.create(kind, configuration)
+                return f"create {kind}"
+            continue
+        following = _as_it_should_be(configuration, current)
+        if current == following:
+            return ""
+        with contextlib.suppress(Conflict, NotFound):
+            await api.replace(kind, following)
+            return f"replace {kind}"
+    return ""
+
+
+async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
+    """Take them away; returns what was removed. Only ours: by name and by the label we put on them, and where an
+    address is given only while they still lead there: another process may have come after us."""
+    removed = []
+    for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
+        try:
+            current = await api.get(kind, "", NAME)
+            metadata: dict[str, Any] = current["metadata"]
+            if (metadata.get("labels") or {}).get("app.kubernetes.io/managed-by") != "mooring":
+                continue
+            if address is not None and not _leads_to(current, address):
+                continue
+            await api.delete(kind, "", NAME, uid=metadata.get("uid", ""))
+        except (NotFound, Conflict):
+            continue
+        removed.append(f"delete {kind}")
+    return removed
+
+
+def _leads_to(configuration: Json, address: Address) -> bool:
+    base = address.url.rstrip("/") + "/"
+    return any(w.get("clientConfig", {}).get("url", "").startswith(base) for w in configuration.get("webhooks") or ())
+
+
+def _as_it_should_be(configuration: Json, current: Json) -> Json:
+    """What is there, with our webhooks in it, and ours."""
+    owners = configuration["metadata"].get("ownerReferences") or current["metadata"].get("ownerReferences")
+    metadata = current["metadata"] | ({"ownerReferences": owners} if owners else {})
+    return current | {"metadata": metadata, "webhooks": [_keep_bundle(w, current) for w in configuration["webhooks"]]}
+
+
+def _keep_bundle(webhook: Json, current: Json) -> Json:
+    """Where we know no authority (cert-manager's injector writes the caBundle), the one that stands there stays."""
+    if "caBundle" in webhook["clientConfig"]:
+        return webhook
+    for other in current.get("webhooks") or ():
+        if other.get("name") == webhook["name"] and (bundle := other.get("clientConfig", {}).get("caBundle")):
+            return webhook | {"clientConfig": webhook["clientConfig"] | {"caBundle": bundle}}
+    return webhook

@@ -1,0 +1,64 @@
+"""One listening socket whose certificate can be changed while it serves.
+
+Loading new files into the context in use is a trap: half-written files raise an error *and* leave the context broken,
+so that every later handshake fails. So each set of certificates gets a context of its own, checked by building it; only
+then do new handshakes use it. Connections that stand go on with what they began with.
+"""
+
+import ssl
+import tempfile
+from pathlib import Path
+
+from mooring.process.admission.certificates import BadCertificates, Material
+
+
+class Front:
+    """The context to listen with. Before the first `swap` every handshake fails, in an orderly way."""
+
+    def __init__(self) -> None:
+        self.context = _server()
+        self.context.sni_callback = self._choose
+        self._current: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self.material: Material | None = None
+
+    @property
+    def loaded(self) -> bool:
+        return self._current is not None
+
+    @property
+    def client(self) -> ssl.SSLContext | None:
+        """What we show, and whom we trust, when we are the one who calls another replica."""
+        return self._client
+
+    def swap(self, material: Material) -> None:
+        """Use these from the next handshake on. BadCertificates: nothing has changed."""
+        server, client = _server(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.TemporaryDirectory(prefix="mooring-tls-") as directory:
+            certificate, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
+            certificate.write_bytes(material.certificate)
+            key.touch(mode=0o600)
+            key.write_bytes(material.key)
+            try:
+                for context in (server, client):
+                    context.load_cert_chain(certificate, key)
+                    if material.authorities:
+                        context.load_verify_locations(cadata=material.bundle.decode())
+            except (ssl.SSLError, ValueError) as error:
+                raise BadCertificates(f"certificate and key cannot be used together: {error}") from None
+        self._current, self._client, self.material = server, client, material
+
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> int | None:
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current
+        return None
+
+
+def _server() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The API server shows no certificate, another replica does: asked for, checked if shown, never demanded here.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

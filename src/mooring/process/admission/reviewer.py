@@ -1,0 +1,185 @@
+"""One replica's answers to AdmissionReviews: bytes in, bytes out, over whatever transport.
+
+Pods are counted exactly, so only the lease holder answers for them; a follower passes the request on to it. Where the
+world is behind (an owner that the watch has not shown yet) the request waits for the watch, 300 ms at most.
+
+Fails open: whatever cannot be known in time, and whatever goes wrong in here, admits the pod as it came. The
+rebalancer mends it later. Workloads are judged by every replica, from the request alone; that fails open too: an error
+of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReview`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from mooring.capabilities.mix.admission.affinity import PodRules
+from mooring.capabilities.mix.admission.decide import Admission, Decision, Wait
+from mooring.capabilities.mix.admission.reviews import (
+    PodRequest,
+    WorkloadObject,
+    allowed,
+    denied,
+    pod_request,
+    workload_request,
+)
+from mooring.capabilities.mix.admission.validation import Draft, judge
+from mooring.clients.ports import Chance, Recorder
+from mooring.core.model.cluster import NO_LABELS, Key
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
+from mooring.core.world.read import WorldRead
+from mooring.process.admission.load import Rush
+
+log = structlog.get_logger()
+
+#: How long a request may wait for the watch, or for the leader's answer.
+PATIENCE_S: Final = 0.3
+
+#: Body in; the leader's answer, or None: it could not be had in time.
+PassOn = Callable[[bytes], Awaitable[bytes | None]]
+
+
+class Reviewer:
+    def __init__(
+        self,
+        admission: Admission,
+        world: WorldRead,
+        now: Callable[[], float],
+        chance: Chance,
+        recorder: Recorder,
+        *,
+        leads: Callable[[], bool],
+        ready: Callable[[], bool],
+        pass_on: PassOn | None = None,
+        sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+    ) -> None:
+        """`ready`: every first list has been taken in, so that absence means something. `now` and `sleep` are of one
+        clock, which may run faster than the loop's."""
+        self.admission = admission
+        self.pass_on = pass_on
+        self._world = world
+        self._now = now
+        self._chance = chance
+        self._recorder = recorder
+        self._leads = leads
+        self._ready = ready
+        self._sleep = sleep
+        self.rush = Rush(now)
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def pods(self, body: bytes, *, passed_on: bool = False) -> bytes:
+        """Answer for a pod. Fails open. BadReview: not something that could be answered."""
+        request = pod_request(body)
+        self.rush.asked()
+        try:
+            if not self._leads():
+                answer = None if passed_on or self.pass_on is None else await self.pass_on(body)
+                self._count("passed-on" if answer is not None else Reason.NOT_LEADER)
+                return answer if answer is not None else allowed(request.uid)
+            decision = await self._decide(request)
+        except Exception:
+            # A defect of ours must not keep a pod from being created.
+            log.exception("admission.failed", uid=request.uid)
+            self._count(Reason.FAILED)
+            return allowed(request.uid)
+        self._count(decision.node_class or decision.reason)
+        if decision.reason is Reason.CONFLICT:
+            self._tell(decision)
+        return allowed(request.uid, decision.operations, decision.warnings)
+
+    async def _decide(self, request: PodRequest) -> Decision:
+        if not self._ready():
+            return Decision(Reason.NOT_SYNCED)
+        token = self._chance.token(16)
+        decision = self.admission.decide(request, self._world, self._now(), token)
+        if isinstance(decision, Decision):
+            return decision
+        end = self._now() + PATIENCE_S
+        while isinstance(decision, Wait):
+            await self._world_moves(end - self._now())
+            patient = self._now() < end
+            decision = self.admission.decide(request, self._world, self._now(), token, patient=patient)
+        return decision
+
+    async def _world_moves(self, at_most_s: float) -> None:
+        moved = asyncio.get_running_loop().create_future()
+        self._waiting.add(moved)
+        try:
+            await first_of(moved, self._sleep(max(0.0, at_most_s)))
+        finally:
+            self._waiting.discard(moved)
+
+    def world_moved(self) -> None:
+        """The world has taken something in: whoever waits for the watch looks again."""
+        for moved in self._waiting:
+            if not moved.done():
+                moved.set_result(None)
+
+    def _tell(self, decision: Decision) -> None:
+        workload = decision.workload
+        if workload is not None:
+            self._recorder.event(
+                Kind(workload.kind),
+                workload.namespace,
+                workload.name,
+                uid=workload.uid,
+                reason=Reason.CONFLICT,
+                message=f"A new pod was admitted without a place: {decision.detail}. Change its rules or the mode.",
+                warning=True,
+            )
+
+    # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def workloads(self, body: bytes) -> bytes:
+        """Judge a Deployment or StatefulSet. Fails open. BadReview: not something that could be answered."""
+        request = workload_request(body)
+        try:
+            if request.object is None or request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
+                return allowed(request.uid)
+            kind = request.kind.kind
+            before = None if request.old_object is None else _draft(kind, request.old_object)
+            policy = self.admission.policy
+            judged = judge(_draft(kind, request.object), before, policy.deployment_target, policy.capacity)
+        except Exception:
+            log.exception("validation.failed", uid=request.uid)
+            return allowed(request.uid, warnings=("mooring could not check the vacant.io labels; see its log",))
+        if judged.problems:
+            self._count("refused")
+            where = Key(request.namespace, request.name)
+            return denied(request.uid, f"{kind} {where}: " + "; ".join(judged.problems))
+        return allowed(request.uid, warnings=judged.warnings)
+
+    def took(self, path: str, seconds: float) -> None:
+        self._recorder.observe("mooring_admission_seconds", {"path": path}, seconds)
+
+    def _count(self, outcome: str) -> None:
+        self._recorder.count("mooring_admissions_total", {"outcome": str(outcome)})
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any] | None) -> None:
+    """Until one of these is done; the others are given up."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _draft(kind: str, found: WorkloadObject) -> Draft:
+    spec = found.spec
+    template = spec.template if spec is not None else None
+    labels = template.metadata.labels if template is not None and template.metadata is not None else None
+    return Draft(
+        kind,
+        found.metadata.labels or NO_LABELS,
+        found.metadata.annotations or NO_LABELS,
+        1 if spec is None or spec.replicas is None else spec.replicas,
+        labels or NO_LABELS,
+        (template.spec if template is not None else None) or PodRules(),
+        spec.strategy.type if spec is not None and spec.strategy is not None else "",
+    )

@@ -1,0 +1,161 @@
+"""The admission webhooks over HTTPS, and the way from one replica to the one that leads.
+
+    POST /admit/pods        mutating; fails open. The lease holder decides; a follower passes the request on to it.
+    POST /admit/workloads   validating; every replica, from the request alone; fails open.
+    POST /pass-on/pods      between replicas: as /admit/pods, for callers that show a certificate of our authority.
+
+A body that is no AdmissionReview gets a 400 that says what is wrong: to the API server that is a call that failed, and
+the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from mooring.capabilities.mix.admission.reviews import BadReview
+from mooring.process.admission.certificates import PEER_NAME
+from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
+
+log = structlog.get_logger()
+
+#: The largest object Kubernetes stores is 1.5 MiB; old and new together, and some air.
+LARGEST: Final = 8 * 2**20
+#: Longer than any wait of ours: said in the log.
+SLOW_S: Final = 0.5
+#: How often, and how many times, a server that stops looks whether its connections have ended.
+LEAVE_S: Final = 0.1
+LEAVES_WITHIN: Final = 10
+
+
+def webhook_app(reviewer: Reviewer) -> web.Application:
+    pages = WebhookPages(reviewer)
+    app = web.Application(client_max_size=LARGEST)
+    app.add_routes(
+        [
+            web.post("/admit/pods", pages.pods),
+            web.post("/admit/workloads", pages.workloads),
+            web.post("/pass-on/pods", pages.passed_on),
+        ]
+    )
+    return app
+
+
+class WebhookPages:
+    def __init__(self, reviewer: Reviewer) -> None:
+        self._reviewer = reviewer
+
+    async def pods(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return await self._answered(self._reviewer.pods, request)
+
+    async def workloads(self, request: web.Request) -> web.Response:
+        """Fails open."""
+        return await self._answered(self._reviewer.workloads, request)
+
+    async def passed_on(self, request: web.Request) -> web.Response:
+        """Fails closed for strangers, open for replicas. Never passed on a second time."""
+        tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+        # Only a certificate that our own authorities vouch for is ever reported here.
+        if tls is None or not tls.getpeercert():
+            return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
+        return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+
+    async def _answered(self, review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
+        began = time.perf_counter()
+        try:
+            answer = await review(await request.read())
+        except BadReview as error:
+            return web.Response(status=400, text=f"{error}\n")
+        except web.RequestPayloadError as error:
+            return web.Response(status=400, text=f"the body cannot be read: {' '.join(str(error).split())}\n")
+        except RecursionError:
+            return web.Response(status=400, text="not an AdmissionReview: it is nested too deep\n")
+        took_s = time.perf_counter() - began
+        self._reviewer.took(request.path, took_s)
+        if took_s > SLOW_S:
+            log.warning("webhook.slow", path=request.path, seconds=round(took_s, 3))
+        return web.Response(body=answer, content_type="application/json")
+
+
+class Courier:
+    """Carries a follower's requests to the lease holder. `holder()` is the address it published, or ""."""
+
+    def __init__(self, front: Front, holder: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
+        self._front = front
+        self._holder = holder
+        self._patience_s = patience_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, body: bytes) -> bytes | None:
+        """The leader's answer within our patience (300 ms), or None."""
+        address, context = self._holder(), self._front.client
+        if not address or context is None:
+            return None
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._patience_s)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        try:
+            async with self._session.post(
+                f"https://{address}/pass-on/pods",
+                data=body,
+                headers={"Content-Type": "application/json"},
+                ssl=context,
+                server_hostname=PEER_NAME,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == 200:
+                    return await answer.read()
+                log.warning("admission.not-passed-on", leader=address, status=answer.status)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("admission.not-passed-on", leader=address, error=f"{type(error).__name__}: {error}")
+        return None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class WebhookServer:
+    """The listening side; the address it got is `port`."""
+
+    def __init__(self, reviewer: Reviewer, front: Front, host: str, port: int) -> None:
+        self._front = front
+        self._host, self.port = host, port
+        self._leaving = False
+        app = webhook_app(reviewer)
+        app.on_response_prepare.append(self._part)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+
+    @property
+    def listens(self) -> bool:
+        return bool(self._runner.sites)
+
+    async def start(self) -> None:
+        """OSError: the address is taken."""
+        await self._runner.setup()
+        # API servers open hundreds of connections in a burst; a short backlog would cost seconds.
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._front.context, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Every connection is closed, so that API servers look elsewhere: one in use with its next answer, for a
+        request that meets a closing connection is a call that failed; the idle ones a moment later."""
+        self._leaving = True
+        for _ in range(LEAVES_WITHIN):
+            if self._runner.server is None or not self._runner.server.connections:
+                break
+            await asyncio.sleep(LEAVE_S)
+        await self._runner.cleanup()
+
+    async def _part(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self._leaving:
+            response.force_close()
+            response.headers["Connection"] = "close"  # its headers are made by now

@@ -1,0 +1,92 @@
+"""The queue as rows, as the page orders them: what needs a person, then what runs, then what waits, in its order.
+
+Ten thousand may stand in line when a whole zone gets notice, and that is when deciding must not wait for a picture: the
+order is made of ids alone, and only rows that are shown are built.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from mooring.core.engine.engine import Engine
+from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import State
+from mooring.core.queue.why import Why, why_all
+from mooring.process.http.pagerows import QueueRow, running_row, verdict_row, waiting_row
+
+_ORDER: Final = {"held": 0, "refused": 1, "runs": 2}
+#: So many are asked about one by one; for more, one walk over the whole line is cheaper.
+FEW: Final = 200
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """One line of the queue before it is a row."""
+
+    id: str
+    state: str
+    of: Verdict | Running | Operator
+    capability: str = ""
+
+    def matches(self, words: str) -> bool:
+        match self.of:
+            case Verdict() as verdict:
+                text = f"{self.id} {verdict.subject} {verdict.detail}"
+            case Running(operator=operator) | (Operator() as operator):
+                text = f"op {operator.id} {operator.source} {operator.kind} {operator.subject} {operator.detail}"
+        return words in f"{self.state} {text}".lower()
+
+
+def standings(engine: Engine) -> list[Standing]:
+    found = [
+        Standing(f"{capability}:{key}", str(verdict.state), verdict, capability)
+        for (capability, key), verdict in sorted(engine.verdicts.items())
+        if verdict.state in {"held", "refused"}
+    ]
+    for running in engine.running.values():
+        held = running.waits is not None and running.waits.state == State.HELD
+        found.append(Standing(running.operator.id, "held" if held else "runs", running))
+    waiting = engine.waiting
+    found += [Standing(i, "waits", waiting[i]) for i in engine.queue.waiting if i in waiting]
+    found.sort(key=lambda one: _ORDER.get(one.state, 3))
+    return found
+
+
+def counts(found: Iterable[Standing]) -> dict[str, int]:
+    return dict(Counter(one.state for one in found))
+
+
+def rows_of(engine: Engine, shown: Sequence[Standing], *, first: bool = True) -> Iterable[tuple[str, QueueRow]]:
+    """`first`: these stand at the head of the line, where asking about each one by itself is cheap."""
+    every: dict[str, Why] = {} if first and len(shown) <= FEW else why_all(engine.queue)
+    for one in shown:
+        yield one.id, row(engine, one, every.get(one.id) or engine.queue.why(one.id))
+
+
+def row(engine: Engine, one: Standing, why: Why | None) -> QueueRow:
+    match one.of:
+        case Verdict() as verdict:
+            return verdict_row(one.capability, one.id.partition(":")[2], verdict)
+        case Running() as running:
+            return running_row(running)
+        case Operator() as operator:
+            told = engine.story.of(f"operator/{operator.id}")
+            return waiting_row(operator, why, next((e.at for e in told if e.verb == "queued"), None))
+
+
+def queue_rows(engine: Engine) -> list[QueueRow]:
+    """All of them: for `mooring queue`."""
+    return [made for _, made in rows_of(engine, standings(engine), first=False)]
+
+
+def standing_words(engine: Engine, subject: str) -> str:
+    """A verdict about something that is no object ("the fleet's plan"): what is said of it, and what ends it; or ""."""
+    for one in standings(engine):
+        if isinstance(one.of, Verdict):
+            made = row(engine, one, None)
+            if made.subject == subject:
+                lines = [f"{made.what} is {made.state}: {made.waits}", "", f"reason      {one.of.reason}"]
+                return "\n".join([*lines, *([f"to change   {made.detail}"] if made.detail else [])]) + "\n"
+    return ""

@@ -1,0 +1,171 @@
+"""Health, readiness, metrics and the read-only API. Read only, loopback by default, a token when it is not.
+
+`/readyz` fails closed: ready means synced and able to serve what is switched on. Everything else answers with what is
+known, and says how old it is.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from mooring.core.queue import why_all
+from mooring.process.http import mix
+from mooring.process.http.handoff import handoff_status
+from mooring.process.http.home import home_status
+from mooring.process.http.page import Page
+from mooring.process.http.queuerows import queue_rows
+from mooring.process.http.served_replica import Find, replica_behind
+from mooring.process.http.why import full_answer, unknown
+from mooring.process.replica import Replica
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Answered without a token: an orchestrator's probes carry none, and the page's own files hold no data.
+OPEN = frozenset({"/", "/healthz", "/readyz"})
+FILES = "/static/"
+#: What a browser calls this machine. Any other name on loopback is a foreign page reaching in by DNS.
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def status_app(replica: Find, *, token: str = "", on_loopback: bool = True) -> web.Application:
+    """`replica` names the one to ask: in the demo replicas come and go."""
+    pages = StatusPages(replica)
+    app = web.Application(middlewares=[_guard(token, on_loopback=on_loopback)])
+    app.add_routes(
+        [
+            web.get("/healthz", pages.healthz),
+            web.get("/readyz", pages.readyz),
+            web.get("/metrics", pages.metrics),
+            web.get("/api/v1/status", pages.status),
+            web.get("/api/v1/queue", pages.queue),
+            web.get("/api/v1/why/{subject:.+}", pages.why),
+            web.get("/api/v1/story", pages.story),
+            web.get("/api/v1/handoff", handoff_status(replica)),
+            web.get("/api/v1/home", home_status(replica)),
+        ]
+    )
+    mix.add_to(app, replica)
+    Page(replica).add_to(app)
+    return app
+
+
+class StatusPages:
+    def __init__(self, replica: Find) -> None:
+        self._find = replica
+
+    @property
+    def _replica(self) -> Replica:
+        return replica_behind(self._find)
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        missing = self._replica.not_ready()
+        if missing:
+            return web.Response(status=503, text="not ready: " + "; ".join(missing) + "\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        replica = self._replica
+        replica.metrics.look_at(replica.engine, replica.shell.backlog)
+        return web.Response(body=replica.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def status(self, _: web.Request) -> web.Response:
+        engine = self._replica.engine
+        return _json(
+            {
+                "identity": self._replica.identity,
+                "leader": self._replica.elector.holder,
+                "leading": engine.leading,
+                "deciding": engine.deciding,
+                "synced": engine.synced,
+                "features": sorted(engine.on),
+                "running": len(engine.running),
+                "waiting": len(engine.waiting),
+            }
+        )
+
+    async def queue(self, _: web.Request) -> web.Response:
+        engine = self._replica.engine
+        running = [
+            {
+                "id": r.operator.id,
+                "source": r.operator.source,
+                "kind": r.operator.kind,
+                "subject": r.operator.subject,
+                "detail": r.operator.detail,
+                "state": r.waits.state if r.waits is not None and r.waits.state == "held" else "runs",
+                "step": r.step + 1,
+                "steps": [s.kind for s in r.operator.steps],
+                "progress": r.progress,
+                "waits": r.waits,
+                "since": r.promoted_at,
+                "cost": dict(r.operator.phases[r.phase]),
+            }
+            for r in engine.running.values()
+        ]
+        why = why_all(engine.queue)
+        waiting = [
+            {
+                "id": operator_id,
+                "source": engine.waiting[operator_id].source,
+                "kind": engine.waiting[operator_id].kind,
+                "subject": engine.waiting[operator_id].subject,
+                "detail": engine.waiting[operator_id].detail,
+                "state": "waits",
+                "why": why.get(operator_id),
+            }
+            for operator_id in engine.queue.waiting
+            if operator_id in engine.waiting
+        ]
+        now = self._replica.shell.now()
+        return _json({"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now})
+
+    async def why(self, request: web.Request) -> web.Response:
+        subject = request.match_info["subject"]
+        found = await full_answer(self._replica, subject)
+        if found is None:
+            return _json({"error": unknown(self._replica.engine, subject)}, status=404)
+        return _json(found)
+
+    async def story(self, request: web.Request) -> web.Response:
+        limit = request.query.get("limit", "200")
+        count = min(2000, int(limit)) if limit.isdecimal() and len(limit) < 6 else 200
+        return _json(list(self._replica.engine.story.timeline)[-count:])
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
+def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.StreamResponse]]:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if on_loopback and not _is_local(request.host):
+            return web.Response(status=421, text=f"this is not {request.host!r}; ask for localhost or 127.0.0.1\n")
+        if on_loopback or request.path in OPEN or request.path.startswith(FILES):
+            return await handler(request)
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if not token or not hmac.compare_digest(given.encode(), token.encode()):
+            return web.Response(status=401, text="a bearer token is wanted here (http-token)\n")
+        return await handler(request)
+
+    return guard
+
+
+def _is_local(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name in LOCAL_NAMES or is_loopback(name)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

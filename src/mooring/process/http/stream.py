@@ -1,0 +1,190 @@
+"""The stream behind the page: one frame per tick for all viewers, sent as a snapshot and then as deltas.
+
+    tick ──► Framer.build ──► Frame ──► delta to the last one ──► encoded once ──► every viewer
+
+A viewer is a cursor, not a queue: whoever has fallen behind gets the newest snapshot instead of what it missed, so a
+slow reader costs nothing. The tick comes from wall time: in the demo the loop's own clock is virtual. Fails open: with
+no replica to look at, viewers get beats and keep what they have, looking older and older.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from mooring.process.http.frames import Frame, Framer, Table
+
+log = structlog.get_logger()
+
+TICK_S: Final = 0.5
+#: Nobody needs more open streams than this; the next one is told so.
+MOST_VIEWERS: Final = 200
+
+
+class Hub:
+    def __init__(self, framer: Framer, *, tick_s: float = TICK_S) -> None:
+        self.framer = framer
+        self._tick_s = tick_s
+        self.seq = 0
+        self.viewers = 0
+        #: Frames built so far: shows that viewers share them.
+        self.built = 0
+        self._frame: Frame | None = None
+        self._snapshot: tuple[int, bytes] = (-1, b"")
+        self._delta = b""
+        self._news = asyncio.Condition()
+        self._pulse: _Pulse | None = None
+        self._building: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def run(self, _: web.Application) -> Any:
+        """As aiohttp's cleanup context: the pulse beats while the application lives."""
+        self._pulse = _Pulse(asyncio.get_running_loop(), self._beat, self._tick_s)
+        self._pulse.start()
+        yield
+        self._closing = True
+        self._pulse.stop()
+        if self._building is not None:
+            self._building.cancel()
+            await asyncio.gather(self._building, return_exceptions=True)
+
+    async def hang_up(self, _: web.Application) -> None:
+        """On shutdown: let every open stream end by itself."""
+        self._closing = True
+        async with self._news:
+            self._news.notify_all()
+
+    def _beat(self) -> None:
+        if self._closing or (self._building is not None and not self._building.done()):
+            return
+        if not self.viewers:
+            self.framer.listen()
+            return
+        self._begin()
+
+    def _begin(self) -> asyncio.Task[None]:
+        """The frame that is being built, for everybody who waits for one."""
+        if self._building is None or self._building.done():
+            self._building = asyncio.get_running_loop().create_task(self.tick(), name="page frame")
+        return self._building
+
+    async def tick(self) -> None:
+        """Build one frame and tell everybody."""
+        try:
+            frame = await self.framer.build()
+        except Exception:
+            # A defect in a picture must not end the stream; viewers see their data grow old, and the log says why.
+            log.exception("page.no-frame")
+            return
+        if frame is None:
+            return
+        self.built += 1
+        before, self._frame = self._frame, frame
+        self.seq += 1
+        self._delta = event("delta", self.seq, difference(before, frame)) if before is not None else b""
+        async with self._news:
+            self._news.notify_all()
+
+    async def now(self) -> Frame | None:
+        """The frame that viewers share, or one made for the asking while nobody watches."""
+        return self._frame if self.viewers and self._frame is not None else await self.framer.build()
+
+    def snapshot(self) -> bytes:
+        """The newest frame whole; encoded once, however many ask."""
+        if self._snapshot[0] != self.seq:
+            assert self._frame is not None
+            self._snapshot = (self.seq, event("snapshot", self.seq, picture(self._frame)))
+        return self._snapshot[1]
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """`GET /api/v1/stream`: server-sent events. The same bytes saved in a file are a recording of the page."""
+        if self.viewers >= MOST_VIEWERS:
+            return web.Response(status=503, text=f"{MOST_VIEWERS} viewers are open already\n")
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
+        )
+        await response.prepare(request)
+        self.viewers += 1
+        try:
+            if self._frame is None:
+                await asyncio.shield(self._begin())
+            seen = -1
+            while not self._closing:
+                if self._frame is not None and seen != self.seq:
+                    data = self._delta if seen == self.seq - 1 and seen > 0 else self.snapshot()
+                    seen = self.seq
+                    await response.write(data)
+                async with self._news:
+                    await self._news.wait_for(lambda seen=seen: self.seq != seen or self._closing)  # type: ignore[misc]
+        except ConnectionError:
+            pass  # the viewer has left
+        finally:
+            self.viewers -= 1
+            if not self.viewers:
+                self._frame = None  # whoever comes next shall not begin with an old one
+        return response
+
+
+class _Pulse(threading.Thread):
+    """Calls back on the loop every `every_s` seconds of wall time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, beat: Callable[[], None], every_s: float) -> None:
+        super().__init__(name="page pulse", daemon=True)
+        self._loop = loop
+        self._beat = beat
+        self._every_s = every_s
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(self._every_s):
+            try:
+                self._loop.call_soon_threadsafe(self._beat)
+            except RuntimeError:  # the loop has closed
+                return
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join(timeout=2.0)
+
+
+def event(name: str, seq: int, value: Any) -> bytes:
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), seq, msgspec.json.encode(value))
+
+
+def picture(frame: Frame) -> dict[str, Any]:
+    tables = {
+        name: {"rows": table.rows, "order": list(table.rows), "total": table.total, "sums": table.sums}
+        for name, table in frame.tables.items()
+    }
+    return {"as_of": frame.as_of, "head": frame.head, "tables": tables}
+
+
+def difference(old: Frame, new: Frame) -> dict[str, Any]:
+    """What a viewer of `old` must change to see `new`; only `as_of` when nothing happened."""
+    delta: dict[str, Any] = {"as_of": new.as_of}
+    if old.head != new.head:
+        delta["head"] = new.head
+    tables = {name: found for name, table in new.tables.items() if (found := _changes(old.tables[name], table))}
+    if tables:
+        delta["tables"] = tables
+    return delta
+
+
+def _changes(old: Table, new: Table) -> dict[str, Any]:
+    if old is new:
+        return {}
+    found: dict[str, Any] = {}
+    changed = {row_id: row for row_id, row in new.rows.items() if old.rows.get(row_id) != row}
+    if changed:
+        found["set"] = changed
+    if list(old.rows) != list(new.rows):
+        found["order"] = list(new.rows)
+    if old.total != new.total:
+        found["total"] = new.total
+    if old.sums != new.sums:
+        found["sums"] = new.sums
+    return found

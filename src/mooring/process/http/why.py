@@ -1,0 +1,49 @@
+"""`why`, asked of a running replica: one answer for the command and the page, with the age of what it stands on.
+
+Everything comes from the world, but for one name: who wrote the annotation that asks. That one object is looked up, for
+at most a second; without it the answer is the same, less a name.
+"""
+
+import asyncio
+from typing import Final
+
+from mooring.clients.ports import PortError
+from mooring.core.engine.why import Explanation, explain, render, unknown
+from mooring.core.engine.why.asker import manager_of, wish_of, with_asker
+from mooring.core.engine.why.phrases import clock
+from mooring.core.engine.why.text import SHOWN
+from mooring.core.model.kinds import Kind
+from mooring.process.replica import Replica
+
+LOOK_S: Final = 1.0
+_KINDS: Final = {"pod": Kind.POD, "node": Kind.NODE}
+
+
+def answer(replica: Replica, subject: str) -> Explanation | None:
+    """None: nothing is known of it (`unknown` says what is)."""
+    heard = max((i.stats.heard_at for i in replica.informers.informers), default=0.0)
+    return explain(
+        replica.engine,
+        subject,
+        now=replica.shell.now(),
+        leader=replica.elector.holder or "",
+        data_age_s=max(0.0, replica.clock.monotonic() - heard) if heard else None,
+    )
+
+
+async def full_answer(replica: Replica, subject: str) -> Explanation | None:
+    """The same, with the asker's name where the API server knows it."""
+    found = answer(replica, subject)
+    wish = wish_of(found) if found is not None else None
+    if found is None or wish is None:
+        return found
+    try:
+        async with asyncio.timeout(LOOK_S):
+            obj = await replica.api.get(_KINDS[wish.kind], wish.namespace, wish.name)
+    except (PortError, TimeoutError):
+        return found
+    manager, at = manager_of(obj["metadata"].get("managedFields") or (), wish.key)
+    return with_asker(found, manager, at) if manager else found
+
+
+__all__: Final = ["SHOWN", "answer", "clock", "full_answer", "render", "unknown"]

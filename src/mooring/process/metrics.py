@@ -1,0 +1,170 @@
+"""Prometheus metrics. Every name and its labels stand in one table; no pod, node or id is ever a label.
+
+A reader that asks for a series before anything happened finds it at 0: those with a fixed set of values are created
+at the start.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Protocol, runtime_checkable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+from mooring.core.engine.engine import Engine
+from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.core.queue.why import why_all
+
+#: name → (help, label names)
+COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "mooring_writes_total": ("Writes to the outside, by verb and outcome", ("verb", "outcome")),
+    "mooring_operators_total": ("Operators that ended, by source, how and reason", ("source", "how", "reason")),
+    "mooring_admissions_total": ("Answers to AdmissionReviews, by class given or reason", ("outcome",)),
+    "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
+    "mooring_extender_requests_total": ("What schedulers asked, by verb and answer", ("verb", "reason")),
+    "mooring_story_entries_total": ("What happened, by verb", ("verb",)),
+    "mooring_defects_total": ("Objects about which nothing could be decided, for a defect of ours", ()),
+}
+GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "mooring_operators_waiting": (
+        "What waits in the queue, or is held until a person acts, by the one reason that counts",
+        ("source", "state", "reason"),
+    ),
+    "mooring_needs_you": ("Operators and objects that are held until a person acts", ()),
+    "mooring_deadlines_at_risk": ("Operators that still wait with less than a minute to their deadline", ()),
+    "mooring_operators_running": ("Operators that run", ("source",)),
+    "cke_sabakan_integration_successful": ("1 when the last pass over the machines succeeded (CKE's name)", ()),
+    "cke_sabakan_integration_timestamp_seconds": ("When the last pass over the machines was made (CKE's name)", ()),
+    "cke_sabakan_workers": ("Workers in the cluster, by role (CKE's name)", ("role",)),
+    "cke_sabakan_unused_machines": ("Healthy machines that are in no cluster (CKE's name)", ()),
+    "mooring_fleet_role_target": ("Workers of a role that the weights ask for", ("role",)),
+    "mooring_fleet_unmet": ("By how much a constraint is missed", ("constraint",)),
+    "mooring_leading": ("1 while this replica holds the lease", ()),
+    "mooring_deciding": ("1 while it proposes and promotes", ()),
+    "mooring_synced": ("1 once every kind has been listed", ()),
+    "mooring_world_objects": ("Objects in the world", ("kind",)),
+    "mooring_inbox_events": ("Events that wait to be taken in", ()),
+}
+HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
+    "mooring_operator_wait_seconds": ("From queued to promoted", ("source",), (0.1, 1, 5, 15, 60, 300, 1800, 7200)),
+    "mooring_admission_seconds": (
+        "From a request's arrival to its answer",
+        ("path",),
+        (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.3, 1, 2),
+    ),
+    "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
+}
+#: Why something in the queue waits; created at 0 for every source, as are the reasons why one is held.
+WAITING_REASONS: Final = (Reason.TARGET_FULL, Reason.BEHIND, Reason.FACT, Reason.NOT_SYNCED)
+AT_RISK_S: Final = 60.0
+SOURCES: Final = (
+    "balance-leader",
+    "balance-region",
+    "replica",
+    "merge",
+    "split",
+    "hot",
+    "handoff",
+    "home",
+    "mix",
+    "spot",
+    "fleet",
+)
+
+# A scrape holds the names of the tables above and no others: not when each series was created, a series more for each.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+@runtime_checkable
+class Gauges(Protocol):
+    """What a capability may have besides: figures of its own."""
+
+    def gauges(self) -> Iterable[tuple[str, dict[str, str], float]]: ...
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(name.removesuffix("_total"), text, labels, registry=self.registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, text, labels, registry=self.registry) for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+            for name, (text, labels, buckets) in HISTOGRAMS.items()
+        }
+        self._waiting_series: set[tuple[str, str, str]] = {
+            (source, str(state), str(reason))
+            for source in SOURCES
+            for state, reasons in ((State.WAITS, WAITING_REASONS), (State.HELD, HELD_REASONS))
+            for reason in reasons
+        }
+        for series in self._waiting_series:
+            self._gauges["mooring_operators_waiting"].labels(*series)
+        for source in SOURCES:
+            self._gauges["mooring_operators_running"].labels(source)
+
+    def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(by)
+
+    def gauge(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def observe(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        histogram = self._histograms[name]
+        (histogram.labels(**labels) if labels else histogram).observe(value)
+
+    def look_at(self, engine: Engine, inbox: int) -> None:
+        """Refresh the gauges; called when somebody asks, not on every event."""
+        waiting = dict.fromkeys(self._waiting_series, 0)
+        running = dict.fromkeys(SOURCES, 0)
+        for operator_id, why in why_all(engine.queue).items():
+            found = engine.queue.get(operator_id)
+            series = (found.source if found is not None else "", str(State.WAITS), str(why.reason))
+            waiting[series] = waiting.get(series, 0) + 1
+        for one in engine.running.values():
+            running[one.operator.source] = running.get(one.operator.source, 0) + 1
+        for series in _held(engine):
+            waiting[series] = waiting.get(series, 0) + 1
+        # A series once told is told at 0 afterwards, never dropped: an alert must be able to end.
+        self._waiting_series.update(waiting)
+        for (source, state, reason), count in waiting.items():
+            self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
+        for source, count in running.items():
+            self.gauge("mooring_operators_running", {"source": source}, count)
+        self.gauge("mooring_needs_you", {}, sum(1 for _ in _held(engine)))
+        late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
+        self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
+        self._look_at_fleet(engine)
+        self.gauge("mooring_leading", {}, engine.leading)
+        self.gauge("mooring_deciding", {}, engine.deciding)
+        self.gauge("mooring_synced", {}, engine.synced)
+        self.gauge("mooring_inbox_events", {}, inbox)
+        self.gauge("mooring_world_objects", {"kind": "Node"}, sum(1 for _ in engine.world.nodes()))
+        self.gauge("mooring_world_objects", {"kind": "Pod"}, sum(1 for _ in engine.world.pods()))
+
+    def _look_at_fleet(self, engine: Engine) -> None:
+        """Whatever a capability says of itself; a role or constraint that is gone is no longer told."""
+        for name, (_, labels) in GAUGES.items():
+            if labels and name.startswith(("cke_", "mooring_fleet_")):
+                self._gauges[name].clear()
+        fleet = engine.capabilities.get("fleet")
+        if isinstance(fleet, Gauges) and engine.leading:
+            for name, named, value in fleet.gauges():
+                self.gauge(name, named, value)
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+def _held(engine: Engine) -> Iterator[tuple[str, str, str]]:
+    """Source, state and reason of whatever a person must act on: operators on their way, and what was not begun."""
+    for running in engine.running.values():
+        if running.waits is not None and running.waits.state == State.HELD:
+            yield running.operator.source, str(State.HELD), str(running.waits.reason)
+    for (capability, _), verdict in engine.verdicts.items():
+        if verdict.state == State.HELD:
+            yield capability, str(State.HELD), str(verdict.reason)

@@ -1,0 +1,253 @@
+"""One replica of Mooring on given ports: informers in, engine in the middle, act out, a lease around it.
+
+The same replica runs in a pod (real ports, wall time) and on the sandbox (its ports, virtual time); `cli/run.py` and
+`sim/rig.py` only differ in the ports they hand over. Followers keep their world synced, so that taking over costs
+one look and not one list.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from mooring.capabilities.mix.admission.decide import Admission
+from mooring.clients.kube.fence import Fenced
+from mooring.clients.kube.informer import Informer
+from mooring.clients.kube.informers import InformerSet, QuietCollector
+from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
+from mooring.core.engine.capability import Capability
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.events import Retuned, Synced
+from mooring.core.model.events import KubeEvent, Listed
+from mooring.core.model.kinds import Kind
+from mooring.core.queue import Queue, live_settings
+from mooring.core.queue.config import parse
+from mooring.core.world.world import World
+from mooring.process.act import Act
+from mooring.process.admission.configurations import Address
+from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reviewer import Reviewer
+from mooring.process.admission.webhook_reconciler import Keeper
+from mooring.process.config import Config
+from mooring.process.election import Timing
+from mooring.process.elector import Elector
+from mooring.process.machine_registry import Make as MakeRegistry
+from mooring.process.machine_registry import SettingsRegistry
+from mooring.process.metrics import Metrics
+from mooring.process.operator_times import Lifetimes
+from mooring.process.pd_directory import Make, PdDirectory
+from mooring.process.recorder import KubeRecorder
+from mooring.process.shell import Shell
+
+log = structlog.get_logger()
+
+#: What the world is made of.
+KINDS: Final = (
+    Kind.NODE,
+    Kind.DEPLOYMENT,
+    Kind.STATEFUL_SET,
+    Kind.REPLICA_SET,
+    Kind.PDB,
+    Kind.PV,
+    Kind.PVC,
+    Kind.TIDB_CLUSTER,
+    Kind.CONFIG_MAP,
+    Kind.POD,
+)
+#: After a stop: how long writes under way may take to end.
+PATIENCE_S: Final = 5.0
+
+
+class Replica:
+    def __init__(
+        self,
+        config: Config,
+        api: KubeApi,
+        make_pd: Make,
+        clock: Clock,
+        chance: Chance,
+        *,
+        identity: str,
+        capabilities: Sequence[Capability],
+        registry: MachineRegistry | None = None,
+        make_registry: MakeRegistry | None = None,
+        quiet: bool = True,
+        forgiving: bool = False,
+    ) -> None:
+        """`forgiving`: a defect of ours costs one object its decisions, not the process its life."""
+        self.config = config
+        self.identity = identity
+        self.clock = clock
+        self.api = api
+        self.metrics = Metrics()
+        self._lifetimes = Lifetimes(self.metrics)
+        self.world = World(config.mix.capacity)
+        settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
+        self.engine = Engine(self.world, Queue(settings), capabilities)
+        self.engine.defects.listener = self._stumbled if forgiving else None
+        self.pds = PdDirectory(self.world, make_pd, config.pd)
+        self.elector = Elector(
+            api,
+            clock,
+            chance,
+            namespace=config.namespace,
+            name=config.lease_name,
+            identity=identity,
+            # A request must have ended before somebody else can lead.
+            timing=Timing(
+                config.lease_s,
+                config.renew_s,
+                config.retry_s,
+                request_s=min(2.0, 0.8 * (config.lease_s - config.renew_s)),
+            ),
+            on_started=self._started,
+            on_stopped=self._stopped,
+        )
+        self.registry = SettingsRegistry(
+            self.world, config.namespace, make=make_registry, fixed=registry, url=config.sabakan_url
+        )
+        self.recorder = KubeRecorder(api, clock, chance, self.metrics, identity=identity)
+        self.shell = Shell(
+            self.engine,
+            Act(api, self.pds, self.elector),
+            self.pds,
+            clock,
+            self.recorder,
+            registry=self.registry,
+            on_turn=self._account,
+        )
+        self._serve_admission(capabilities, chance)
+        around = QuietCollector() if quiet else None
+        informers = [
+            Informer(
+                api,
+                kind,
+                self._sink,
+                clock,
+                chance,
+                around_sync=around or contextlib.nullcontext,
+                known=self.world.known,
+            )
+            for kind in KINDS
+        ]
+        self.informers = InformerSet(informers, clock)
+        self._listed: set[Kind] = set()
+        self.shell.switch(config.on())
+
+    # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Until canceled: then nothing new is begun, writes under way end, and the lease is given back."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.shell.run(), name="pump"),
+                group.create_task(self.informers.run(), name="informers"),
+                group.create_task(self.recorder.run(), name="events"),
+                group.create_task(self.keeper.run(), name="webhook"),
+            ]
+            elector = group.create_task(self.elector.run(), name="election")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # The lease last: nobody else may begin while a write of ours is under way.
+                await self.shell.drain(PATIENCE_S)
+                await self.keeper.leave()
+                elector.cancel()
+                await asyncio.gather(elector, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self.pds.close()
+                await self.registry.close()
+
+    def _stumbled(self, where: str, error: Exception) -> None:
+        log.error("engine.defect", where=where, exc_info=error)
+        self.metrics.count("mooring_defects_total", {})
+
+    def apply(self, config: Config) -> list[str]:
+        """Take over what may change while running; answers with the keys that need a restart."""
+        settings = parse(config.traffic, live_settings())  # first: should it be wrong, nothing has changed
+        old, self.config = self.config, config
+        if config.on() != old.on():
+            self.shell.switch(config.on())
+            self.keeper.serve(on="mix" in config.on())
+        if config.traffic != old.traffic:
+            self.shell.tell(Retuned(settings))
+        changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
+        return [name.replace("_", "-") for name in changed if name not in {"features", "traffic"}]
+
+    def not_ready(self) -> list[str]:
+        """What is still missing before this replica can serve; empty: ready."""
+        if not self.informers.synced:
+            return [f"not synced: {what}" for what in self.informers.missing]
+        if not self.engine.synced:
+            return ["not synced: taking in the first lists"]
+        return self.keeper.missing
+
+    def _sink(self, event: KubeEvent) -> None:
+        self.shell.tell(event)
+        if isinstance(event, Listed):
+            self._listed.add(event.kind)
+            if len(self._listed) == len(KINDS):
+                self.shell.tell(Synced())
+
+    def _serve_admission(self, capabilities: Sequence[Capability], chance: Chance) -> None:
+        """What the webhook needs; `process/admission/server.py` puts it on the network, the sandbox calls it directly."""
+        mix = next((c for c in capabilities if c.name == "mix"), None)
+        # The rebalancer asks about reservations and relaxes what finds no room: both halves share one book.
+        admission: Admission = getattr(mix, "admission", None) or Admission(self.config.mix)
+        self.engine.observers.append(lambda change: admission.observe(change, self.world))
+        self.reviewer = Reviewer(
+            admission,
+            self.world,
+            self.shell.now,
+            chance,
+            self.recorder,
+            leads=self.elector.may_write,
+            ready=lambda: self.engine.synced,
+            sleep=self.clock.sleep,
+        )
+        self.shell.in_a_rush = self.reviewer.rush.is_on
+        self.front = Front()
+        config = self.config
+        self.keeper = Keeper(
+            Fenced(self.api, self.elector.may_write),
+            self.clock,
+            self.front,
+            Address(config.namespace, config.webhook_url, config.webhook_service),
+            leads=self.elector.may_write,
+            serves="mix" in config.on(),
+            directory=config.webhook_certificates,
+        )
+
+    def _started(self) -> None:
+        self.shell.lead(leading=True)
+        self.keeper.look_again()
+
+    async def _stopped(self) -> None:
+        await self.shell.drain_for_now(PATIENCE_S)
+        self.shell.lead(leading=False)
+        self.reviewer.admission.forget_all()
+
+    def _account(self) -> None:
+        """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""
+        self.reviewer.world_moved()
+        for entry in self.engine.story.take_fresh():
+            self._lifetimes.take(entry)
+            self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
+            if entry.verb in {"finished", "failed", "canceled", "timeout"}:
+                labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
+                self.metrics.count("mooring_operators_total", labels)
+            log.info(
+                "story",
+                verb=entry.verb,
+                id=entry.id,
+                cause=entry.cause,
+                source=entry.source,
+                reason=entry.reason,
+                text=entry.text,
+                about=entry.subjects[1] if len(entry.subjects) > 1 else "",
+            )

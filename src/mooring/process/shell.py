@@ -1,0 +1,286 @@
+"""The shell around the engine: asyncio on the outside, one plain loop inside.
+
+Everything that happens arrives in one inbox; the pump hands it to the engine event by event and starts what the engine
+asks for. Each write is a task of its own whose outcome is the next event. The engine decides at most a slice per turn,
+and the pump yields between turns, so that admission and the extender, on the same loop, stay quick.
+
+The same shell runs on a real cluster and on the sandbox, on wall time and on virtual time: it knows only the ports.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from mooring.clients.ports import Clock, MachineRegistry, PortError, Recorder
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.events import Event, Features, Led, Tick
+from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.instructions import Instruction, LookAtMachines, LookAtPd, LookAtRegions, Outcome, Tell
+from mooring.core.model.reasons import Reason
+from mooring.process.act import Act, PdDirectory
+
+log = structlog.get_logger()
+
+#: Events per turn of the pump before others on the loop get theirs.
+TURN = 16
+#: And how long it may decide in one turn, unless a single look takes longer.
+SLICE_S = 0.001
+#: What a look takes beyond that is paid back: nothing is decided for so many times as long (and at most so many
+#: seconds). A workload of thousands of pods that is being created is then looked at a few times a second, not once per
+#: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
+REST = 8.0
+LONGEST_REST_S = 0.3
+#: While many pods are being admitted, all deciding is paid back, and more of it: a slice, then the loop is admission's.
+RUSH_REST = 15.0
+#: The wall clock was set, if it is off by so much: our time then runs by so much faster or slower until it agrees.
+SET_BY_S = 0.25
+SLEW = 0.5
+
+
+class Pace:
+    """How much may be decided in one turn: nothing while resting, else a slice, and how long to rest after it."""
+
+    def __init__(self, clock: Clock, rest_until: float, *, rush: bool = False) -> None:
+        self._clock = clock
+        self._rest_until = rest_until
+        self._rush = rush
+        self._began: float | None = None
+
+    def enough(self) -> bool:
+        at = self._clock.monotonic()
+        if self._began is None:
+            if at < self._rest_until:
+                return True
+            self._began = at
+            return False
+        return at - self._began >= SLICE_S
+
+    def rest_until(self) -> float:
+        """On the monotonic clock."""
+        if self._began is None:
+            return self._rest_until
+        at = self._clock.monotonic()
+        spent_s = at - self._began
+        owed_s = RUSH_REST * spent_s if self._rush else REST * max(0.0, spent_s - SLICE_S)
+        return at + min(owed_s, LONGEST_REST_S)
+
+
+class Shell:
+    def __init__(
+        self,
+        engine: Engine,
+        act: Act,
+        pds: PdDirectory,
+        clock: Clock,
+        recorder: Recorder,
+        *,
+        registry: MachineRegistry | None = None,
+        on_turn: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self._act = act
+        self._pds = pds
+        self._registry = registry
+        self._clock = clock
+        self._recorder = recorder
+        self._on_turn = on_turn
+        self._inbox: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Wall time that never jumps: where the clock stood at the start, plus what has passed since (see `now`).
+        self._anchor = clock.now() - clock.monotonic()
+        self._anchored_at = clock.monotonic()
+        #: On the monotonic clock: nothing is decided before this. Events are taken in all the same.
+        self._rest_until = 0.0
+        #: Whether others on the loop should come first just now.
+        self.in_a_rush: Callable[[], bool] = lambda: False
+        #: Set while stopping: outcomes are still taken in, nothing new is begun.
+        self._stopping = False
+
+    # ── In ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the inbox. Safe to call from any callback of the loop."""
+        self._inbox.append(event)
+        self._news.set()
+
+    def lead(self, *, leading: bool) -> None:
+        self.tell(Led(leading))
+
+    def switch(self, features: frozenset[str]) -> None:
+        self.tell(Features(features))
+
+    def now(self) -> float:
+        """Wall time as the engine knows it: it neither jumps nor goes back. A clock that was set is followed slowly."""
+        real = self._clock.monotonic()
+        drift = self._clock.now() - real - self._anchor
+        if abs(drift) > SET_BY_S:
+            most = SLEW * (real - self._anchored_at)
+            self._anchor += max(-most, min(drift, most))
+        self._anchored_at = real
+        return self._anchor + real
+
+    @property
+    def backlog(self) -> int:
+        return len(self._inbox)
+
+    # ── The pump ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Pump until canceled. Writes under way are given up on then; their marks say what had begun."""
+        try:
+            while True:
+                self._turn()
+                await self._pause()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def drain(self, patience_s: float) -> None:
+        """Stop beginning anything, for good, and let the writes under way end; what has not by then is given up."""
+        self._stopping = True
+        await self.drain_for_now(patience_s)
+        # A request has a shorter time-out: what is left only looks, and would be waited for once more.
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def drain_for_now(self, patience_s: float) -> None:
+        """Let the writes under way end: the lease is lost, and whoever has it next must not overlap with them."""
+        waiting = [t for t in self._tasks if not t.done()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=patience_s)
+
+    def _turn(self) -> None:
+        self._news.clear()
+        events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
+        due = self.engine.next_wakeup()
+        if events or (due is not None and due <= self.now()):
+            pace = Pace(self._clock, self._rest_until, rush=self.in_a_rush())
+            self._start(self.engine.handle_all(events or (Tick(),), self.now(), pace.enough))
+            self._rest_until = pace.rest_until()
+        if self._on_turn is not None:
+            self._on_turn()
+
+    async def _pause(self) -> None:
+        due = self.engine.next_wakeup()
+        if due is not None:
+            due = max(due, self.now() + self._rest_until - self._clock.monotonic())
+        if self._inbox or (due is not None and due <= self.now()):
+            await asyncio.sleep(0)
+            return
+        if self.in_a_rush():
+            await asyncio.sleep(SLICE_S)  # something comes at once: two sleepers a turn would cost more than the turn
+            return
+        if due is None:
+            await self._news.wait()
+            return
+        # By the clock we were given: it may run faster than the loop's.
+        either = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.sleep(due - self.now()))]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in either:
+                waiting.cancel()
+
+    # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, instructions: list[Instruction]) -> None:
+        if self._stopping:
+            return
+        for instruction in instructions:
+            match instruction:
+                case Tell():
+                    self._recorder.event(
+                        instruction.kind,
+                        instruction.key.namespace,
+                        instruction.key.name,
+                        uid=instruction.uid,
+                        reason=instruction.reason,
+                        message=instruction.message,
+                        warning=instruction.warning,
+                    )
+                case LookAtPd():
+                    self._spawn(self._look_at_pd(instruction), f"look at PD {instruction.cluster}")
+                case LookAtRegions():
+                    self._spawn(self._look_at_regions(instruction), f"look at regions {instruction.cluster}")
+                case LookAtMachines():
+                    self._spawn(self._look_at_machines(), "look at machines")
+                case _:
+                    self._spawn(self._write(instruction), f"{type(instruction).__name__} {instruction.id}")
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, write: Any) -> None:
+        verb = type(write).__name__
+        try:
+            outcome = await self._act.carry_out(write)
+        except Exception as error:
+            # A defect of ours must not take the loop down, nor leave the operator waiting for ever.
+            log.exception("act.failed", instruction=write.id, verb=verb)
+            outcome = Outcome(instruction=write.id, reason=Reason.FAILED, detail=f"{type(error).__name__}: {error}")
+        self._recorder.count("mooring_writes_total", {"verb": verb, "outcome": outcome.reason or "done"})
+        log.info(
+            "act.wrote" if outcome.reason is None else "act.refused",
+            verb=verb,
+            instruction=write.id,
+            cause=write.cause,
+            why=write.why,
+            reason=outcome.reason,
+            detail=outcome.detail,
+        )
+        self.tell(outcome)
+
+    async def _look_at_pd(self, instruction: LookAtPd) -> None:
+        cluster, began = instruction.cluster, self.now()
+        try:
+            view = await self._pds.pd(cluster).observe()
+        except PortError as error:
+            self.tell(PdLost(cluster, str(error), began))
+        except Exception as error:
+            log.exception("pd.look-failed", cluster=str(cluster))
+            self.tell(PdLost(cluster, f"{type(error).__name__}: {error}", began))
+        else:
+            self.tell(PdSeen(cluster, view, began))
+
+    async def _look_at_regions(self, look: LookAtRegions) -> None:
+        began, reason, detail = self.now(), None, ""
+        try:
+            pd = self._pds.pd(look.cluster)
+            if look.region_ids:
+                asked = [await pd.region(region_id) for region_id in look.region_ids]
+                regions = tuple(region for region in asked if region is not None)
+            else:
+                regions = tuple(await pd.regions())
+        except PortError as error:
+            reason, detail = Reason.PD_UNREACHABLE, str(error)
+        except Exception as error:
+            log.exception("pd.regions-failed", cluster=str(look.cluster))
+            reason, detail = Reason.FAILED, f"{type(error).__name__}: {error}"
+        else:
+            self.tell(RegionsSeen(look.cluster, regions, began, look.region_ids))
+        self.tell(Outcome(instruction=look.id, reason=reason, detail=detail, looked=True))
+
+    async def _look_at_machines(self) -> None:
+        began = self.now()
+        if self._registry is None:
+            self.tell(MachinesLost("no machine registry is configured (--sabakan-url)", began))
+            return
+        try:
+            machines = await self._registry.machines()
+        except PortError as error:
+            self.tell(MachinesLost(str(error), began))
+        except Exception as error:
+            # A defect of ours costs this look; without an answer nobody would ever ask again.
+            log.exception("machines.look-failed")
+            self.tell(MachinesLost(f"{type(error).__name__}: {error}", began))
+        else:
+            self.tell(MachinesSeen(tuple(machines), began))

@@ -1,0 +1,244 @@
+"""What can befall a cluster: a few words on the command line, checked against the snapshot before anything is played.
+
+    rack-lost 2        node-lost n7        spot-gone        retire M004 M005        restart tidb/demo
+
+Several are joined by `then`; `@90s` behind an event's name says when it begins, counted from the first moment:
+`rack-lost 2 then spot-gone@90s`. What the snapshot does not have is an error that lists what it has.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.fleet.live import settings
+from mooring.clients.ports import Json
+from mooring.core.model.capacity import CapacityRules, NodeClass
+from mooring.core.model.cluster import Key
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
+from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.stores import tikv_pods
+from mooring.sandbox.controllers.podstate import labels_of
+
+#: Where a node says which rack it is in; the first of these that any node has.
+RACK_LABELS: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+NOTICE_S: Final = 120.0
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
+#: How many names an error lists.
+SHOWN: Final = 12
+_RETIRABLE: Final = frozenset(
+    {MachineState.HEALTHY, MachineState.UNHEALTHY, MachineState.UNREACHABLE, MachineState.UNINITIALIZED}
+)
+
+
+class BadEvent(ValueError):  # noqa: N818
+    """What is wrong with it, and what would be right."""
+
+
+class Name(StrEnum):
+    RACK_LOST = "rack-lost"
+    NODE_LOST = "node-lost"
+    SPOT_GONE = "spot-gone"
+    RETIRE = "retire"
+    RESTART = "restart"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What flags say about events."""
+
+    notice_s: float = NOTICE_S
+    unannounced: bool = False
+    #: Of `retire`: so many machines, of the registry's choice.
+    count: int = 0
+    rack_label: str = ""
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One event on this snapshot: who it befalls."""
+
+    name: Name
+    #: Seconds after the first moment.
+    after_s: float
+    #: "rack 2 is lost: n5 n6 n7 n8"
+    title: str
+    nodes: tuple[str, ...] = ()
+    #: None: no notice is given.
+    notice_s: float | None = None
+    machines: tuple[str, ...] = ()
+    #: Namespace and names of pods.
+    pods: tuple[tuple[str, str], ...] = ()
+
+
+def span(text: str) -> float:
+    """Seconds of "90s", "2m", "1h" or "90"."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise BadEvent(f"{text!r} is no span of time: write 90s, 2m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def acts(words: Sequence[str], snapshot: Snapshot, rules: CapacityRules, options: Options) -> list[Act]:
+    """Every event that the words name, in order of time."""
+    groups: list[list[str]] = [[]]
+    for word in words:
+        if word == "then":
+            groups.append([])
+        else:
+            groups[-1].append(word)
+    if any(not group for group in groups):
+        raise BadEvent(f"an event is wanted: one of {_names()}, several joined by `then`")
+    found = [_act(group, snapshot, rules, options) for group in groups]
+    return sorted(found, key=lambda act: act.after_s)
+
+
+def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Options) -> Act:
+    name, at, after = words[0].partition("@")
+    after_s = span(after) if at else 0.0
+    arguments = words[1:]
+    match name:
+        case Name.RACK_LOST:
+            return _rack_lost(_one(name, arguments, "a rack"), snapshot, options.rack_label, after_s)
+        case Name.NODE_LOST:
+            return _node_lost(_one(name, arguments, "a node"), snapshot, after_s)
+        case Name.SPOT_GONE:
+            if arguments:
+                raise BadEvent(f"spot-gone takes nothing behind it (here: {' '.join(arguments)}); all spot nodes go")
+            return _spot_gone(snapshot, rules, options, after_s)
+        case Name.RETIRE:
+            return _retire(arguments, snapshot, options.count, after_s)
+        case Name.RESTART:
+            return _restart(_one(name, arguments, "NAMESPACE/CLUSTER"), snapshot, after_s)
+        case _:
+            raise BadEvent(f"no event {name!r}; there are {_names()}")
+
+
+def _one(name: str, arguments: list[str], what: str) -> str:
+    if len(arguments) != 1:
+        raise BadEvent(f"{name} wants {what} behind it, and nothing else")
+    return arguments[0]
+
+
+# ── One by one ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act:
+    nodes = snapshot.of(Kind.NODE)
+    labels = (label,) if label else RACK_LABELS
+    key = next((key for key in labels if any(key in labels_of(node) for node in nodes)), "")
+    if not key:
+        raise BadEvent(f"no node says which rack it is in (label {' or '.join(labels)}); name a label by --rack-label")
+    found = [_name(node) for node in nodes if labels_of(node).get(key) == rack]
+    if not found:
+        known = {labels_of(node)[key] for node in nodes if key in labels_of(node)}
+        raise BadEvent(f"no rack {rack!r} by label {key}; there are {listed(known)}")
+    where = "rack" if key != RACK_LABELS[-1] else "zone"
+    title = f"{where} {rack} is lost: {listed(found)}"
+    return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found))
+
+
+def _node_lost(node: str, snapshot: Snapshot, after_s: float) -> Act:
+    known = [_name(one) for one in snapshot.of(Kind.NODE)]
+    if node not in known:
+        raise BadEvent(f"no node {node!r} in the snapshot; there are {listed(known)}")
+    return Act(name=Name.NODE_LOST, after_s=after_s, title=f"node {node} is lost", nodes=(node,))
+
+
+def _spot_gone(snapshot: Snapshot, rules: CapacityRules, options: Options, after_s: float) -> Act:
+    nodes = snapshot.of(Kind.NODE)
+    found = [_name(node) for node in nodes if rules.class_of(labels_of(node)) is NodeClass.SPOT]
+    if not found:
+        keys = " or ".join(label.key for label in rules.labels)
+        raise BadEvent(f"none of the {len(nodes)} nodes in the snapshot is a spot node (by label {keys})")
+    notice = None if options.unannounced else options.notice_s
+    how = "without notice" if notice is None else f"in {notice:g} s"
+    return Act(
+        name=Name.SPOT_GONE,
+        after_s=after_s,
+        title=f"{len(found)} spot nodes go {how}: {listed(found)}",
+        nodes=tuple(found),
+        notice_s=notice,
+    )
+
+
+def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) -> Act:
+    if not snapshot.machines:
+        raise BadEvent(
+            "the snapshot has no machines: take it with --sabakan-url URL, or set the fleet's registry first"
+        )
+    if _fleet_settings(snapshot).get(settings.ENABLED) != "true":
+        raise BadEvent("the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable")
+    if bool(serials) == bool(count):
+        raise BadEvent("retire wants serials of machines, or --count N, and not both")
+    addresses = {
+        a["address"] for node in snapshot.of(Kind.NODE) for a in (node.get("status") or {}).get("addresses", ())
+    }
+    addresses |= {_name(node) for node in snapshot.of(Kind.NODE)}
+    known = {one.serial: one for one in snapshot.machines}
+    seated = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in _RETIRABLE]
+    chosen = serials or seated[:count]
+    for serial in chosen:
+        if serial not in known:
+            raise BadEvent(f"no machine {serial!r} in the snapshot; those with a node are {listed(seated)}")
+        if known[serial].state not in _RETIRABLE:
+            raise BadEvent(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
+    if len(chosen) < count:
+        raise BadEvent(f"--count {count}: only {len(seated)} machines have a node and can be retired")
+    title = f"{len(chosen)} machine{'s' if len(chosen) > 1 else ''} set to retiring: {listed(chosen)}"
+    return Act(name=Name.RETIRE, after_s=after_s, title=title, machines=tuple(chosen))
+
+
+def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
+    clusters = [Key(_namespace(one), _name(one)) for one in snapshot.of(Kind.TIDB_CLUSTER)]
+    wanted = [key for key in clusters if named in {str(key), key.name}]
+    if len(wanted) != 1:
+        words = "is there more than once" if wanted else "is not in the snapshot"
+        raise BadEvent(f"TidbCluster {named!r} {words}; there are {listed(str(key) for key in clusters)}")
+    key = wanted[0]
+    if not any((shot.namespace, shot.cluster) == (key.namespace, key.name) for shot in snapshot.pds):
+        raise BadEvent(
+            f"the snapshot has no PD of {key}, and nobody restarts TiKV without one: "
+            f"take it with --pd {key}=http://HOST:2379"
+        )
+    pods = [(_namespace(pod), _name(pod)) for pod in tikv_pods(snapshot.of(Kind.POD), key)]
+    if not pods:
+        raise BadEvent(f"TidbCluster {key} has no TiKV pod in the snapshot")
+    title = f"every TiKV pod of {key} is asked to restart: {listed(name for _, name in pods)}"
+    return Act(name=Name.RESTART, after_s=after_s, title=title, pods=tuple(sorted(pods)))
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in order, numbers within them as numbers; the first few when there are many."""
+    ordered = sorted(names, key=_natural)
+    if not ordered:
+        return "none"
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return " ".join(ordered[:SHOWN]) + more
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    parts = (part for part in re.split(r"(\d+)", name) if part)
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _names() -> str:
+    return ", ".join(Name)
+
+
+def _name(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _namespace(obj: Json) -> str:
+    return str(obj["metadata"]["namespace"])
+
+
+def _fleet_settings(snapshot: Snapshot) -> dict[str, str]:
+    maps = snapshot.of(Kind.CONFIG_MAP)
+    return next((one.get("data") or {} for one in maps if _name(one) == settings.NAME), {})

@@ -1,0 +1,315 @@
+"""Who serves and who does not, moment by moment, while an event is played.
+
+Kubernetes believes a node for 50 s after its machine has died; the witness does not. A pod serves when it is Ready, not
+leaving, and its machine runs. So TiKV and PD too end with their machine here, whatever the API server still says of
+their pods: stores stop, and a PD without a majority of its members answers nobody.
+
+Nothing here touches the cluster but for that; it only counts.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from mooring.clients.ports import Json
+from mooring.clients.wire.annotations import MIRROR
+from mooring.core.model.capacity import CapacityRules, NodeClass
+from mooring.core.model.kinds import Kind
+from mooring.rehearse.losses import Meter
+from mooring.rehearse.promises import Promise, Wanted, title
+from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.controllers.ownership import controller_of
+from mooring.sandbox.controllers.podstate import labels_of, node_of
+from mooring.sandbox.labels import selects
+
+#: Pods of these go with their node and need no other place.
+_PER_NODE: Final = frozenset({"DaemonSet", "Node"})
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that ended, or lost its machine, since the event began."""
+
+    at_s: float
+    pod: str
+    workload: str
+    node: str
+    #: "lost": with its machine · "moved": at Mooring's hand · "ended": at somebody else's.
+    how: str
+    #: Its node had been given notice.
+    noticed: bool = False
+
+
+class Come(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that became Ready since the event began."""
+
+    at_s: float
+    pod: str
+    workload: str
+    node: str
+
+
+class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod on a machine that does not run, and whose Node is still there: nobody starts it elsewhere."""
+
+    pod: str
+    workload: str
+    node: str
+
+
+class _Counted(msgspec.Struct):
+    up: bool
+    lines: tuple[int, ...]
+
+
+class Witness:
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: list[Wanted],
+        promises: list[Promise],
+        rules: CapacityRules,
+        *,
+        by_us: Callable[[str], bool],
+        say: Callable[[str, str, str, str], None],
+    ) -> None:
+        """`by_us("shop/web-1")`: did Mooring end it? `say(who, words, verb, about)`: a line of the timeline."""
+        self._cluster = cluster
+        self._rules = rules
+        self._by_us = by_us
+        self._say = say
+        self._began = cluster.timeline.monotonic()
+        self._promises = promises
+        self._titles = {one.uid: one.name for one in wanted}
+        self._rows = {one.uid: at for at, one in enumerate(wanted)}
+        self._lines: dict[str, list[int]] = {}
+        for at, promise in enumerate(promises):
+            self._lines.setdefault(promise.workload or f"budget/{promise.namespace}", []).append(at)
+        #: Pod → the workload it belongs to, kept when it is detached.
+        self._owners: dict[str, str] = {}
+        self._pods: dict[str, _Counted] = {}
+        self.gone: list[Gone] = []
+        self.come: list[Come] = []
+        self.noticed: set[str] = set()
+        self._dead: set[str] = set()
+        self._values = [0] * (len(wanted) + len(promises))
+        self._first_promise = len(wanted)
+        self.meters: list[Meter] = []
+        self._changed_at = self._began
+        self._stopped = False
+        for pod in cluster.store.list(Kind.POD):
+            self._count(pod)
+        for at, one in enumerate(wanted):
+            self.meters.append(Meter(one.replicas, self._values[at]))
+        for at, promise in enumerate(promises):
+            self.meters.append(Meter(promise.least, self._values[self._first_promise + at]))
+        cluster.store.subscribe(Kind.POD, self._on_pod)
+        cluster.store.subscribe(Kind.NODE, self._on_node)
+        cluster.kubelets.on_health(self._on_health)
+
+    @property
+    def now_s(self) -> float:
+        return self._cluster.timeline.monotonic() - self._began
+
+    @property
+    def quiet_s(self) -> float:
+        """Since when no pod and no node has changed."""
+        return self._cluster.timeline.monotonic() - self._changed_at
+
+    def stop(self) -> None:
+        """What happens from now on is not counted any more."""
+        self._stopped = True
+
+    def serves(self, pod: Json) -> bool:
+        return podstate.ready(pod) and podstate.active(pod) and self.runs(node_of(pod))
+
+    def runs(self, node: str) -> bool:
+        return node not in self._dead and self._cluster.store.find(Kind.NODE, "", node) is not None
+
+    def workload_of(self, pod: Json) -> str:
+        return self._titles.get(self._owners.get(pod["metadata"]["uid"], ""), "") or _owner_words(pod)
+
+    def stuck(self) -> list[Stuck]:
+        return [
+            Stuck(pod=_key(pod), workload=self.workload_of(pod), node=node_of(pod))
+            for node in sorted(self._dead)
+            if self._cluster.store.find(Kind.NODE, "", node) is not None
+            for pod in self._cluster.store.pods_on(node)
+            if not _per_node(pod) and not podstate.terminal(pod) and self._is_missed(pod)
+        ]
+
+    def _is_missed(self, pod: Json) -> bool:
+        """Somebody wants it back: its workload is short now, or is none that is counted here."""
+        owner = self._owners.get(pod["metadata"]["uid"], "")
+        return bool(owner) and (owner not in self._rows or self.meters[self._rows[owner]].is_below)
+
+    # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_pod(self, event: str, old: Json | None, new: Json | None) -> None:
+        if self._stopped:
+            return
+        self._changed_at = self._cluster.timeline.monotonic()
+        pod = new or old
+        if pod is None:
+            return
+        if event == "DELETED":
+            self._forget(pod)
+            return
+        before = self._pods.get(pod["metadata"]["uid"])
+        was_up = before is not None and before.up
+        self._count(pod)
+        if not was_up and self._pods[pod["metadata"]["uid"]].up:
+            at, workload = round(self.now_s, 1), self.workload_of(pod)
+            self.come.append(Come(at_s=at, pod=_key(pod), workload=workload, node=node_of(pod)))
+        if old is not None and podstate.active(old) and not podstate.active(pod) and was_up:
+            self._note_gone(pod, "moved" if self._by_us(_key(pod)) else "ended")
+
+    def _on_node(self, _event: str, old: Json | None, new: Json | None) -> None:
+        if self._stopped:
+            return
+        self._changed_at = self._cluster.timeline.monotonic()
+        if new is not None and old is not None and _ready(old) and not _ready(new):
+            name = new["metadata"]["name"]
+            self._say("kubernetes", f"Ready is {_word(new)}: Kubernetes notices", "away", f"node/{name}")
+
+    def _on_health(self, node: str) -> None:
+        if self._stopped:
+            return
+        silent = self._cluster.kubelets.silent_since(node) is not None
+        self._changed_at = self._cluster.timeline.monotonic()
+        pods = self._cluster.store.pods_on(node)
+        if silent:
+            for pod in pods:
+                if self.serves(pod) and not _per_node(pod):
+                    self._note_gone(pod, "lost")
+            self._dead.add(node)
+        else:
+            self._dead.discard(node)
+        for pod in pods:
+            self._count(pod)
+        self._databases(pods, silent=silent)
+
+    def _note_gone(self, pod: Json, how: str) -> None:
+        node = node_of(pod)
+        if _per_node(pod):
+            return
+        self.gone.append(
+            Gone(
+                at_s=round(self.now_s, 1),
+                pod=_key(pod),
+                workload=self.workload_of(pod),
+                node=node,
+                how=how,
+                noticed=node in self.noticed,
+            )
+        )
+
+    # ── Counting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _count(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        lines, up = self._lines_of(pod), self.serves(pod)
+        before = self._pods.get(uid)
+        if before is not None and before.up == up and before.lines == lines:
+            return
+        if before is not None and before.up:
+            self._add(before.lines, -1, but=lines if up else ())
+        if up:
+            self._add(lines, 1, but=before.lines if before is not None and before.up else ())
+        self._pods[uid] = _Counted(up, lines)
+
+    def _forget(self, pod: Json) -> None:
+        before = self._pods.pop(pod["metadata"]["uid"], None)
+        if before is not None and before.up:
+            self._note_gone(pod, "moved" if self._by_us(_key(pod)) else "ended")
+            self._add(before.lines, -1)
+
+    def _add(self, lines: tuple[int, ...], by: int, but: tuple[int, ...] = ()) -> None:
+        for line in lines:
+            if line in but:
+                continue
+            self._values[line] += by
+            if self.meters:
+                crossed = self.meters[line].step(self.now_s, self._values[line])
+                if crossed and line >= self._first_promise:
+                    self._tell(line, crossed)
+
+    def _tell(self, line: int, crossed: str) -> None:
+        promise, meter = self._promises[line - self._first_promise], self.meters[line]
+        if crossed == "fell":
+            words = f"{promise.rule}: {meter.value} where {meter.least} must be"
+        else:
+            words = f"{promise.rule}: {meter.value} again, {meter.least} must be"
+        self._say("promise", words, crossed, promise.subject)
+
+    def _lines_of(self, pod: Json) -> tuple[int, ...]:
+        uid = pod["metadata"]["uid"]
+        owner = self._owner(pod) or self._owners.get(uid, "")
+        self._owners[uid] = owner
+        lines: list[int] = []
+        if owner in self._rows:
+            lines.append(self._rows[owner])
+            for at in self._lines.get(owner, ()):
+                promise = self._promises[at]
+                if promise.node_class is None or self._class_of(node_of(pod)) is promise.node_class:
+                    lines.append(self._first_promise + at)
+        for at in self._lines.get(f"budget/{pod['metadata']['namespace']}", ()):
+            if selects(self._promises[at].selector, labels_of(pod)):
+                lines.append(self._first_promise + at)
+        return tuple(lines)
+
+    def _owner(self, pod: Json) -> str:
+        """The uid of the workload that wants it, through its ReplicaSet."""
+        reference = controller_of(pod)
+        if reference is None:
+            return ""
+        if reference["kind"] == "ReplicaSet":
+            one = self._cluster.store.find(Kind.REPLICA_SET, pod["metadata"]["namespace"], reference["name"])
+            above = None if one is None else controller_of(one)
+            if above is not None:
+                return str(above["uid"])
+        return str(reference["uid"])
+
+    def _class_of(self, node: str) -> NodeClass:
+        obj = self._cluster.store.find(Kind.NODE, "", node)
+        return NodeClass.UNKNOWN if obj is None else self._rules.class_of(labels_of(obj))
+
+    # ── TiKV and PD end with their machine ────────────────────────────────────────────────────────────────────────
+
+    def _databases(self, pods: list[Json], *, silent: bool) -> None:
+        for pod in pods:
+            labels = labels_of(pod)
+            pd = self._cluster.pd.get((pod["metadata"]["namespace"], labels.get("app.kubernetes.io/instance", "")))
+            if pd is None or labels.get("app.kubernetes.io/component") != "tikv":
+                continue
+            if silent:
+                pd.pod_gone(pod["metadata"]["name"])
+            elif self.serves(pod):
+                pd.pod_ready(pod["metadata"]["name"])
+
+
+def _key(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _per_node(pod: Json) -> bool:
+    reference = controller_of(pod)
+    if MIRROR in podstate.annotations_of(pod):
+        return True
+    return reference is not None and reference["kind"] in _PER_NODE
+
+
+def _owner_words(pod: Json) -> str:
+    reference = controller_of(pod)
+    if reference is None:
+        return ""
+    return title({"kind": reference["kind"], "metadata": {**pod["metadata"], "name": reference["name"]}})
+
+
+def _ready(node: Json) -> bool:
+    return _word(node) == "True"
+
+
+def _word(node: Json) -> str:
+    return str((podstate.condition(node, "Ready") or {}).get("status", "Unknown"))

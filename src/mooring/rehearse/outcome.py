@@ -1,0 +1,179 @@
+"""What a rehearsal found: one value, complete and in a fixed order, and the verdict drawn from it. Pure.
+
+The verdict answers one question: would every promise hold? It does not when something that must not happen did: a line
+undershot (`promises`), voters lost, leaders cut off by our own hand, pods cut off though there was notice, a limit of
+the queue broken, or pods that find no room. A machine that is lost takes its leaders along and pinned pods wait for it:
+both are told, neither is a promise that Mooring or Kubernetes could have kept.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from mooring.rehearse.events import Name
+from mooring.rehearse.losses import Breach, clock, some
+from mooring.rehearse.observer import Come, Gone, Stuck
+from mooring.rehearse.room import More, Unplaced
+
+HOLDS: Final = "holds"
+DOES_NOT_HOLD: Final = "does-not-hold"
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that had fewer replicas than before, for a while."""
+
+    workload: str
+    wanted: int
+    before: int
+    worst: int
+    #: Seconds with fewer than before, in all.
+    away_s: float
+    from_s: float
+    #: None: not back by the end.
+    until_s: float | None
+    at_end: int
+
+
+class RegionToll(msgspec.Struct, frozen=True, kw_only=True):
+    """What a TiKV cluster went through. Figures are regions; times are seconds."""
+
+    cluster: str
+    regions: int
+    without_leader: int = 0
+    without_leader_s: float = 0.0
+    #: When the last of them had one again; None: not by the end.
+    leaders_until_s: float | None = 0.0
+    without_quorum: int = 0
+    without_quorum_s: float = 0.0
+    #: At the end.
+    left_without_quorum: int = 0
+    #: The most members away at once while their machines ran.
+    away_at_once: int = 0
+    #: "demo-tikv-1 with 100 leaders": ended while its machine ran.
+    cut_off: tuple[str, ...] = ()
+    #: How many regions one played region stands for.
+    scale: float = 1.0
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the timeline. `who`: event, kubernetes, pd, promise, or a source of the queue."""
+
+    at_s: float
+    who: str
+    verb: str = ""
+    op: str = ""
+    about: str = ""
+    reason: str = ""
+    text: str = ""
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was seen, before it is judged."""
+
+    source: str
+    taken_at: str
+    nodes: int
+    pods: int
+    seed: int
+    features: tuple[str, ...]
+    events: tuple[str, ...]
+    names: tuple[str, ...]
+    #: "quiet": nothing moved any more · "limit": --for was over.
+    ended: str
+    played_s: float
+    interrupted: tuple[Interrupted, ...] = ()
+    #: How many workloads were looked at.
+    workloads: int = 0
+    breaches: tuple[Breach, ...] = ()
+    regions: tuple[RegionToll, ...] = ()
+    gone: tuple[Gone, ...] = ()
+    come: tuple[Come, ...] = ()
+    unplaced: tuple[Unplaced, ...] = ()
+    more: tuple[More, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+    #: Rules of the queue that were broken, in words.
+    broken_limits: tuple[str, ...] = ()
+    #: Operators that ended, by source: finished, failed, canceled, timeout.
+    operators: dict[str, dict[str, int]] = {}
+    #: What still waits or runs at the end, in the queue's own words.
+    open: tuple[str, ...] = ()
+    timeline: tuple[Row, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = "mooring-rehearsal-outcome"
+    version: int = 1
+    verdict: str
+    #: The same in one line.
+    answer: str
+    broken: tuple[str, ...]
+    #: Seconds from the event until nobody was interrupted any more; None: somebody still is.
+    over_s: float | None
+    played: Played
+
+
+def judge(played: Played) -> Outcome:
+    broken = tuple(_broken(played))
+    over = _over(played)
+    verdict = DOES_NOT_HOLD if broken else HOLDS
+    return Outcome(verdict=verdict, answer=_answer(played, broken, over), broken=broken, over_s=over, played=played)
+
+
+def _broken(played: Played) -> Sequence[str]:
+    found = [breach.words for breach in sorted(played.breaches, key=lambda b: (b.until_s is not None, -b.seconds))]
+    planned = all(name in {Name.RETIRE, Name.RESTART} for name in played.names)
+    for toll in played.regions:
+        where = f"TiKV {toll.cluster}"
+        if toll.without_quorum:
+            words = f"{toll.without_quorum} of {toll.regions} regions lose their voters' majority"
+            span = "to the end" if toll.left_without_quorum else f"for {clock(toll.without_quorum_s)}"
+            found.append(f"{where}: {words}, {span}")
+        found.extend(f"{where}: {words} when it went" for words in toll.cut_off)
+        if toll.away_at_once > 1:
+            found.append(f"{where}: {toll.away_at_once} members away at once, 1 may be")
+        if planned and toll.without_leader and not toll.cut_off:
+            found.append(f"{where}: {toll.without_leader} regions without a leader for {clock(toll.without_leader_s)}")
+    cut_off = [one for one in played.gone if one.how == "lost" and one.noticed]
+    if cut_off:
+        whose = ", ".join(sorted({one.workload or one.pod for one in cut_off})[:3])
+        words = f"{some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice"
+        found.append(f"{words}: {whose}")
+    crowd = [one for one in played.unplaced if one.lacks == "room"]
+    if crowd:
+        found.append(f"{some(len(crowd), 'pod')} find no room")
+    found.extend(f"the queue: {words}" for words in played.broken_limits)
+    return found
+
+
+def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        return f"DOES NOT HOLD: {broken[0]}{more}"
+    if not played.interrupted and not any(toll.without_leader for toll in played.regions):
+        return "HOLDS: nobody is interrupted"
+    away = [one for one in played.interrupted if one.until_s is None]
+    who = some(len(played.interrupted), "workload")
+    if away:
+        first = away[0]
+        more = f" and {len(away) - 1} more" if len(away) > 1 else ""
+        return f"HOLDS, but not over: still short at the end: {first.workload} ({first.at_end} of {first.wanted}){more}"
+    end = f"over after {clock(over)}" if over is not None else "over"
+    if not played.interrupted:
+        return f"HOLDS: only leaders are elected anew; {end}"
+    return f"HOLDS: {who} short for a while, none below its line; {end}"
+
+
+def _over(played: Played) -> float | None:
+    ends = [one.until_s for one in played.interrupted]
+    ends += [breach.until_s for breach in played.breaches]
+    ends += [toll.leaders_until_s for toll in played.regions]
+    if any(end is None for end in ends) or any(toll.left_without_quorum for toll in played.regions):
+        return None
+    return max((end for end in ends if end is not None), default=0.0)
+
+
+def _their(gone: Sequence[Gone]) -> str:
+    nodes = sorted({one.node for one in gone})
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"

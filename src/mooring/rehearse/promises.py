@@ -1,0 +1,103 @@
+"""What must not be undershot: one line per workload, budget and mode, read from the cluster as it stands before.
+
+| rule | who | the line |
+|---|---|---|
+| one replica | every Deployment, StatefulSet and ReplicaSet that has a replica Ready | 1 |
+| quorum | a StatefulSet of three or more, other than TiDB's and TiKV's | more than half |
+| budget | a PodDisruptionBudget | what it wants healthy |
+| on-demand floor | a workload that Mix spreads, while Mix is on | its mode's on-demand replicas |
+
+TiKV's quorum is counted by regions (`stores.without_quorum`), since that is what its voters are for; TiDB has none.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from mooring.capabilities.mix.labels import Managed, wish_of
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.clients.ports import Json
+from mooring.clients.wire.kube import project
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Workload
+from mooring.core.model.kinds import Kind
+from mooring.rehearse.losses import majority
+from mooring.sandbox.controllers.ownership import controller_of
+from mooring.sandbox.controllers.podstate import labels_of
+from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY
+from mooring.sandbox.store import ObjectStore
+
+WORKLOADS: Final = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A workload whose replicas are counted."""
+
+    uid: str
+    #: "Deployment shop/web".
+    name: str
+    replicas: int
+
+
+class Promise(msgspec.Struct, frozen=True):
+    rule: str
+    subject: str
+    least: int
+    #: Whose pods count: the workload's uid, or the budget's namespace and selector.
+    workload: str = ""
+    namespace: str = ""
+    selector: Any = None
+    #: Only pods on nodes of this class count.
+    node_class: NodeClass | None = None
+
+
+def workloads(store: ObjectStore) -> list[Wanted]:
+    """Those that own themselves: a Deployment's ReplicaSets count for it."""
+    found = []
+    for kind in WORKLOADS:
+        for obj in store.list(kind):
+            if kind is Kind.REPLICA_SET and controller_of(obj) is not None:
+                continue
+            found.append(Wanted(obj["metadata"]["uid"], title(obj), int(obj["spec"].get("replicas", 1))))
+    return found
+
+
+def title(obj: Json) -> str:
+    return f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def promises(store: ObjectStore, policy: MixPolicy, *, mix: bool) -> list[Promise]:
+    found: list[Promise] = []
+    for kind in WORKLOADS:
+        for obj in store.list(kind):
+            if kind is not Kind.REPLICA_SET or controller_of(obj) is None:
+                found.extend(_of_workload(kind, obj, policy, mix=mix))
+    for budget in store.list(Kind.PDB):
+        found.append(_budget(budget))
+    return [promise for promise in found if promise.least > 0]
+
+
+def _of_workload(kind: Kind, obj: Json, policy: MixPolicy, *, mix: bool) -> Iterable[Promise]:
+    uid, name, wanted = obj["metadata"]["uid"], title(obj), int(obj["spec"].get("replicas", 1))
+    yield Promise("one replica", name, min(1, wanted), uid)
+    if kind is Kind.STATEFUL_SET and wanted >= 3 and not _counts_by_region(obj):
+        yield Promise("quorum", name, majority(wanted), uid)
+    if mix and kind is not Kind.REPLICA_SET:
+        row = project(kind, obj)
+        wish = wish_of(row, policy.deployment_target) if isinstance(row, Workload) else None
+        if isinstance(wish, Managed):
+            least = wish.target.on_demand(wanted)
+            yield Promise("on-demand floor", name, least, uid, node_class=NodeClass.ON_DEMAND)
+
+
+def _counts_by_region(obj: Json) -> bool:
+    labels = labels_of(obj)
+    return labels.get(MANAGED_BY) == "tidb-operator" and labels.get(COMPONENT) != "pd"
+
+
+def _budget(budget: Json) -> Promise:
+    namespace = budget["metadata"]["namespace"]
+    subject = f"PodDisruptionBudget {namespace}/{budget['metadata']['name']}"
+    least = int((budget.get("status") or {}).get("desiredHealthy", 0))
+    return Promise("budget", subject, least, namespace=namespace, selector=budget["spec"].get("selector"))

@@ -1,0 +1,107 @@
+"""What the TiKV clusters go through: regions without a leader, regions without a majority, members away at once."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mooring.core.model.kinds import Kind
+from mooring.rehearse.losses import Meter
+from mooring.rehearse.observer import Witness
+from mooring.rehearse.outcome import RegionToll
+from mooring.rehearse.stores import without_leader, without_quorum
+from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.pd import Interruption, SandboxPd
+
+#: How often regions are counted while no store comes or goes.
+COUNT_S: Final = 10.0
+
+
+class Regions:
+    """Looked at every half second: an election takes ten."""
+
+    def __init__(self, cluster: Cluster, witness: Witness, scale: Mapping[tuple[str, str], float]) -> None:
+        self._cluster = cluster
+        self._witness = witness
+        self._watches = [_Watch(key, pd, scale.get(key, 1.0)) for key, pd in sorted(cluster.pd.items())]
+        self.look()
+
+    def look(self) -> None:
+        for one in self._watches:
+            for stopped in one.fresh():
+                if self._witness.runs(one.homes.get(stopped.pod_name, "")):
+                    one.note(stopped)
+            one.look(self._witness.now_s, self._away(one))
+
+    def tolls(self) -> tuple[RegionToll, ...]:
+        return tuple(one.toll(self._witness.now_s) for one in self._watches)
+
+    def _away(self, watch: "_Watch") -> int:
+        """Members that somebody took: they stopped while their machine ran, and have not been back since."""
+        for store in watch.pd.server.tikv.stores.values():
+            if store.alive:
+                watch.down.pop(store.id, None)
+                pod = self._cluster.store.find(Kind.POD, watch.key[0], store.pod_name)
+                if pod is not None and pod["spec"].get("nodeName"):
+                    watch.homes[store.pod_name] = str(pod["spec"]["nodeName"])
+            elif store.id not in watch.down:
+                watch.down[store.id] = self._witness.runs(watch.homes.get(store.pod_name, ""))
+        return sum(watch.down.values())
+
+
+class _Watch:
+    def __init__(self, key: tuple[str, str], pd: SandboxPd, scale: float) -> None:
+        self.key = key
+        self.pd = pd
+        self.scale = scale
+        #: Pod → the node it ran on last.
+        self.homes: dict[str, str] = {}
+        tikv = pd.server.tikv
+        self.total = len(tikv.groups)
+        #: Store that does not run → whether its machine did when it stopped.
+        self.down = {store.id: False for store in tikv.stores.values() if not store.alive}
+        self._led = Meter(self.total, self.total - without_leader(tikv))
+        self._whole = Meter(self.total, self.total - without_quorum(tikv))
+        self._interrupted = len(pd.interruptions)
+        self._cut_off: list[str] = []
+        self._running: frozenset[int] | None = None
+        self._counted_at = 0.0
+        self._away = 0
+
+    def look(self, at: float, away: int) -> None:
+        tikv = self.pd.server.tikv
+        self._led.step(at, self.total - without_leader(tikv))
+        running = frozenset(store.id for store in tikv.stores.values() if store.alive)
+        if running != self._running or at >= self._counted_at + COUNT_S:
+            # Walks every region: when a store came or went, and now and then because peers move.
+            self._running, self._counted_at = running, at
+            self._whole.step(at, self.total - without_quorum(tikv))
+        self._away = max(self._away, away)
+
+    def note(self, one: Interruption) -> None:
+        """A store stopped with leaders on it, and its machine ran."""
+        self._cut_off.append(f"{one.pod_name} had {self._real(one.leaders)} leaders")
+
+    def fresh(self) -> list[Interruption]:
+        new = self.pd.interruptions[self._interrupted :]
+        self._interrupted = len(self.pd.interruptions)
+        return new
+
+    def toll(self, at: float) -> RegionToll:
+        lost = self._whole.least - self._whole.worst
+        gaps = self._led.close(at)
+        until = gaps[-1].until_s if gaps else 0.0
+        return RegionToll(
+            cluster="/".join(self.key),
+            regions=self._real(self.total),
+            without_leader=self._real(self._led.least - self._led.worst),
+            without_leader_s=round(self._led.seconds(at), 1),
+            leaders_until_s=None if until is None else round(until, 1),
+            without_quorum=self._real(lost),
+            without_quorum_s=round(self._whole.seconds(at), 1),
+            left_without_quorum=self._real(self._whole.least - self._whole.value) if self._whole.is_below else 0,
+            away_at_once=self._away,
+            cut_off=tuple(self._cut_off),
+            scale=round(self.scale, 3),
+        )
+
+    def _real(self, played: int) -> int:
+        return round(played * self.scale)

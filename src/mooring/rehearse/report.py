@@ -1,0 +1,217 @@
+"""An outcome for people: the verdict first, then who pays, what was done about it, and what is missing. Pure.
+
+Short by default, and it says what is left out: rows of the timeline that are alike and fall together are one row,
+region moves are only counted, and `--all` shows every row.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from mooring.rehearse.losses import clock
+from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionToll, Row
+
+#: Rows of the timeline, pods and workloads that are shown unless everything is asked for.
+SHOWN: Final = 40
+SHOWN_WORKLOADS: Final = 15
+_TOLD: Final = frozenset({"", "queued", "waits", "finished", "failed", "canceled", "timeout", "away", "fell", "back"})
+_QUIET_SOURCES: Final = ("balance-", "replica", "merge", "split", "hot")
+_LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before": "had none before either"}
+_HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
+
+
+def render(outcome: Outcome, *, everything: bool = False) -> list[str]:
+    played = outcome.played
+    return [
+        outcome.answer,
+        "",
+        *_head(outcome),
+        *_broken(outcome),
+        *_interrupted(played, everything=everything),
+        *_tikv(played),
+        *_pods(played),
+        *_room(played, everything=everything),
+        *_stuck(played),
+        *_open(played),
+        *_timeline(played, everything=everything),
+        *_remarks(played),
+    ]
+
+
+def _head(outcome: Outcome) -> Iterator[str]:
+    played = outcome.played
+    for at, title in enumerate(played.events):
+        yield f"{'rehearsed' if at == 0 else '':<10}  {title}"
+    where = f"{played.source}, {played.nodes} nodes, {played.pods} pods, as of {played.taken_at}"
+    yield f"on          {where} · seed {played.seed}"
+    yield f"with        {' '.join(played.features) or 'every feature off'}"
+    end = "until nothing moved any more" if played.ended == "quiet" else "then the time was over"
+    yield f"played      {clock(played.played_s)} of virtual time, {end}"
+    if outcome.over_s is None:
+        yield "over        not by then: see AT THE END"
+    else:
+        yield f"over        after {clock(outcome.over_s)}" if outcome.over_s else "over        nothing to get over"
+
+
+def _broken(outcome: Outcome) -> Iterator[str]:
+    if len(outcome.broken) > 1:
+        yield from ("", f"BROKEN  {len(outcome.broken)}")
+        yield from (f"  {words}" for words in outcome.broken)
+
+
+def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
+    if not played.interrupted:
+        yield from ("", f"INTERRUPTED  none of {played.workloads} workloads")
+        return
+    yield from ("", f"INTERRUPTED  {len(played.interrupted)} of {played.workloads} workloads; the others lost nobody")
+    shown = played.interrupted if everything else played.interrupted[:SHOWN_WORKLOADS]
+    rows: list[tuple[str, ...]] = [
+        ("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")
+    ]
+    rows += [_row(one) for one in shown]
+    yield from _columns(rows)
+    if len(shown) < len(played.interrupted):
+        yield f"  {len(shown)} of {len(played.interrupted)}, --all"
+
+
+def _row(one: Interrupted) -> tuple[str, ...]:
+    until = "–" if one.until_s is None else clock(one.until_s)
+    figures = (str(one.wanted), str(one.before), str(one.worst), clock(one.away_s), clock(one.from_s), until)
+    return (one.workload, *figures, str(one.at_end))
+
+
+def _tikv(played: Played) -> Iterator[str]:
+    if not played.regions:
+        return
+    yield from ("", "TIKV")
+    for toll in played.regions:
+        yield f"  {toll.cluster}: {toll.regions} regions; {'; '.join(_region_words(toll))}"
+
+
+def _region_words(toll: RegionToll) -> Iterator[str]:
+    if toll.without_leader:
+        yield f"{toll.without_leader} without a leader, {clock(toll.without_leader_s)} in all"
+    else:
+        yield "each with a leader throughout"
+    if toll.left_without_quorum:
+        yield f"{toll.left_without_quorum} without a majority of voters at the end"
+    elif toll.without_quorum:
+        yield f"{toll.without_quorum} without a majority of voters, for {clock(toll.without_quorum_s)}"
+    else:
+        yield "each with a majority of its voters"
+    if toll.scale > 1:
+        yield f"one region played stands for {toll.scale:.1f}"
+
+
+def _pods(played: Played) -> Iterator[str]:
+    counts = [(how, sum(one.how == how for one in played.gone)) for how in _HOW]
+    words = [f"{count} {_HOW[how]}" for how, count in counts if count]
+    yield from ("", f"PODS  {' · '.join([*words, f'{len(played.come)} new ones Ready'])}")
+    ends = [f"{source}: {_ends(of)}" for source, of in played.operators.items()]
+    yield f"      operators  {' · '.join(ends) or 'none'}"
+
+
+def _ends(of: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {how}" for how, count in of.items())
+
+
+def _room(played: Played, *, everything: bool) -> Iterator[str]:
+    if not played.unplaced:
+        return
+    yield from ("", f"WITHOUT A PLACE  {len(played.unplaced)}")
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in played.unplaced:
+        groups.setdefault((one.workload or "no workload", one.lacks, one.why), []).append(one.pod)
+    for (workload, lacks, why), pods in list(groups.items())[: None if everything else SHOWN_WORKLOADS]:
+        yield f"  {len(pods)} of {workload}, {_LACKS[lacks]}: {why}"
+    for more in played.more:
+        size = f"{more.node_class}, cpu {more.cpu}, memory {more.memory}"
+        nodes = f"{more.nodes} node{'s' if more.nodes != 1 else ''} more like {more.like} ({size})"
+        yield f"  it would take {nodes} for {more.places} of them: tried"
+
+
+def _stuck(played: Played) -> Iterator[str]:
+    if not played.stuck:
+        return
+    yield from ("", f"WAIT FOR THEIR MACHINE  {len(played.stuck)}")
+    groups: dict[str, list[str]] = {}
+    for one in played.stuck:
+        groups.setdefault(one.workload or "no workload", []).append(f"{one.pod.partition('/')[2]} on {one.node}")
+    for workload, pods in groups.items():
+        yield f"  {workload}: {_some(pods)}"
+    nodes = sorted({one.node for one in played.stuck})
+    yield "  Kubernetes starts them nowhere else while their machines may still run. Once they are known to be off:"
+    yield f"  kubectl delete node {' '.join(nodes[:SHOWN_WORKLOADS])}{' …' if len(nodes) > SHOWN_WORKLOADS else ''}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _open(played: Played) -> Iterator[str]:
+    if played.open:
+        yield from ("", f"STILL IN THE QUEUE  {len(played.open)}")
+        yield from (f"  {words}" for words in played.open)
+
+
+def _remarks(played: Played) -> Iterator[str]:
+    if played.remarks:
+        yield ""
+        yield from (f"note: {words}" for words in played.remarks)
+
+
+# ── The timeline ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _timeline(played: Played, *, everything: bool) -> Iterator[str]:
+    if everything:
+        rows = [_told(row) for row in played.timeline]
+    else:
+        rows = digest(played.timeline)
+    shown = rows if everything else rows[:SHOWN]
+    yield from ("", "TIMELINE  since the event")
+    for at, who, words in shown:
+        yield f"  {clock(at):>7}  {who:<10}  {words}"
+    hidden = len(played.timeline) - len(shown)
+    if not everything and hidden > 0:
+        yield f"  {len(shown)} rows of {len(played.timeline)}, --all"
+
+
+Told = tuple[float, str, str]
+
+
+def digest(rows: Sequence[Row]) -> list[Told]:
+    """What matters, in order: rows that say the same in the same second are one."""
+    kept = [row for row in rows if row.verb in _TOLD and not row.who.startswith(_QUIET_SOURCES)]
+    made: list[Told] = []
+    for _, second in groupby(kept, key=lambda row: int(row.at_s)):
+        alike: dict[tuple[str, str, str], list[Row]] = {}
+        for row in second:
+            key = (row.who, row.verb, row.reason) if row.about else (row.who, row.verb, row.text)
+            alike.setdefault(key, []).append(row)
+        made.extend(_together(group) for group in alike.values())
+    return made
+
+
+def _together(group: list[Row]) -> Told:
+    first = group[0]
+    if len(group) == 1:
+        return _told(first)
+    names = [row.about for row in group if row.about]
+    some = _some(names)
+    reason = f", {first.reason}" if first.reason else ""
+    return first.at_s, first.who, f"{len(group)} × {first.verb or 'seen'}{reason}: {some}; first: {first.text}"
+
+
+def _told(row: Row) -> Told:
+    op = f"op {row.op} " if row.op and row.who not in {"event", "kubernetes", "pd", "promise"} else ""
+    verb = f"{row.verb}" if row.verb and row.who != "promise" else ""
+    reason = f" ({row.reason})" if row.reason and row.reason not in {"done", row.verb} else ""
+    head = " ".join(part for part in (f"{op}{verb}".strip(), row.about) if part)
+    return row.at_s, row.who, f"{head}{reason}{': ' if head and row.text else ''}{row.text}"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

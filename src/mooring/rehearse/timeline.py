@@ -1,0 +1,43 @@
+"""The timeline of a rehearsal: what befell the cluster, what Mooring did about it and why, in the queue's own words."""
+
+from collections.abc import Callable
+from typing import Final
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.history import Entry
+from mooring.rehearse.outcome import Row
+
+ENDS: Final = ("finished", "failed", "canceled", "timeout")
+
+
+class Chronicle:
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self.rows: list[Row] = []
+        #: Source → how → count, of operators that ended.
+        self.ended: dict[str, dict[str, int]] = {}
+
+    def say(self, who: str, words: str, verb: str = "", about: str = "") -> None:
+        self.rows.append(Row(at_s=round(self._now_s(), 1), who=who, verb=verb, about=about, text=words))
+
+    def follow(self, engine: Engine) -> None:
+        engine.story.listeners.append(self._hear)
+
+    def unfollow(self, engine: Engine) -> None:
+        engine.story.listeners.remove(self._hear)
+
+    def _hear(self, entry: Entry) -> None:
+        if entry.verb in ENDS:
+            of = self.ended.setdefault(entry.source, {})
+            of[str(entry.verb)] = of.get(str(entry.verb), 0) + 1
+        self.rows.append(
+            Row(
+                at_s=round(self._now_s(), 1),
+                who=entry.source or "mooring",
+                verb=str(entry.verb),
+                op=entry.id,
+                about=entry.subjects[1] if len(entry.subjects) > 1 else "",
+                reason=str(entry.reason),
+                text=entry.text,
+            )
+        )

@@ -1,0 +1,181 @@
+"""A gate around a replica's calls: counts its writes, can end it right before or right after one, or hold it up.
+
+A gate that is held stands for a process that was stopped (SIGSTOP, a long pause, a stalled disk): nothing leaves it,
+nothing reaches it, its timers do not fire, and when it goes on it believes that no time has passed. A write that had
+passed the fence when the pause began leaves when it ends: the worst case for whoever leads by then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from mooring.clients.ports import Clock, Json, JsonPatch, KubeApi, PatchType, PlacementDriver
+from mooring.core.model.kinds import Kind
+
+T = TypeVar("T")
+
+
+class Gate:
+    def __init__(self, count: Callable[[str, str], bool], die: Callable[[], None]) -> None:
+        self._count = count
+        self._die = die
+        #: The process is dead: whatever it still wanted never leaves it.
+        self.shut = False
+        #: Watches deliver only every so many seconds: they lag behind by up to that.
+        self.watch_lag_s = 0.0
+        self._go_on: asyncio.Event | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._go_on is not None
+
+    def hold(self) -> None:
+        self._go_on = self._go_on or asyncio.Event()
+
+    def let_go(self) -> None:
+        if self._go_on is not None:
+            self._go_on.set()
+            self._go_on = None
+
+    async def pass_by(self) -> None:
+        """Waits while the gate is held."""
+        while self._go_on is not None:
+            await self._go_on.wait()
+        self._check()
+
+    async def through(self, what: str, call: Callable[[], Awaitable[T]], *, counted: bool = True) -> T:
+        self._check()
+        if counted and self._count(what, "before"):
+            self._end()
+        await self.pass_by()
+        result = await call()
+        if counted and self._count(what, "after"):
+            self._end()
+        await self.pass_by()
+        return result
+
+    def _end(self) -> None:
+        self._die()
+        raise asyncio.CancelledError
+
+    def _check(self) -> None:
+        if self.shut:
+            raise asyncio.CancelledError
+
+
+class GatedClock:
+    """`ports.Clock` of a process behind a gate: the clocks of the machine go on, its timers do not fire while held."""
+
+    def __init__(self, clock: Clock, gate: Gate) -> None:
+        self._clock = clock
+        self._gate = gate
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        await self._gate.pass_by()
+
+
+class GatedApi:
+    """`ports.KubeApi` through a gate. Leases and Events pass uncounted: they disturb nothing."""
+
+    def __init__(self, api: KubeApi, gate: Gate) -> None:
+        self._api = api
+        self._gate = gate
+
+    async def list(self, kind: Kind, **how: Any) -> Any:
+        return await self._gate.through("", lambda: self._api.list(kind, **how), counted=False)
+
+    async def watch(self, kind: Kind, **how: Any) -> Any:
+        async for event in self._api.watch(kind, **how):
+            if self._gate.watch_lag_s:
+                passed = asyncio.get_running_loop().time() % self._gate.watch_lag_s
+                await asyncio.sleep(self._gate.watch_lag_s - passed)
+            await self._gate.pass_by()
+            yield event
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        return await self._gate.through("", lambda: self._api.get(kind, namespace, name), counted=False)
+
+    async def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Json:
+        return await self._through(
+            "create", kind, obj["metadata"], lambda: self._api.create(kind, obj, dry_run=dry_run)
+        )
+
+    async def replace(self, kind: Kind, obj: Json, *, subresource: str = "") -> Json:
+        return await self._through(
+            "replace", kind, obj["metadata"], lambda: self._api.replace(kind, obj, subresource=subresource)
+        )
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch: Json | JsonPatch,
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> Json:
+        return await self._through(
+            "patch",
+            kind,
+            {"namespace": namespace, "name": name},
+            lambda: self._api.patch(kind, namespace, name, patch, patch_type=patch_type, subresource=subresource),
+        )
+
+    async def delete(self, kind: Kind, namespace: str, name: str, **how: Any) -> None:
+        await self._through(
+            "delete",
+            kind,
+            {"namespace": namespace, "name": name},
+            lambda: self._api.delete(kind, namespace, name, **how),
+        )
+
+    async def evict(self, namespace: str, name: str, **how: Any) -> None:
+        await self._through(
+            "evict", Kind.POD, {"namespace": namespace, "name": name}, lambda: self._api.evict(namespace, name, **how)
+        )
+
+    async def bind(self, namespace: str, name: str, node: str, *, uid: str = "") -> None:
+        await self._through(
+            "bind",
+            Kind.POD,
+            {"namespace": namespace, "name": name},
+            lambda: self._api.bind(namespace, name, node, uid=uid),
+        )
+
+    async def _through(self, verb: str, kind: Kind, metadata: Json, call: Callable[[], Awaitable[T]]) -> T:
+        what = f"{verb} {kind} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        return await self._gate.through(what, call, counted=kind not in {Kind.LEASE, Kind.EVENT})
+
+
+#: What changes something in PD; the rest only looks.
+_PD_WRITES = frozenset(
+    {
+        "add_evict_leader",
+        "remove_evict_leader",
+        "add_operator",
+        "cancel_operator",
+        "pause_scheduler",
+        "transfer_pd_leader",
+    }
+)
+
+
+class GatedPd:
+    """`ports.PlacementDriver` through a gate."""
+
+    def __init__(self, driver: PlacementDriver, gate: Gate) -> None:
+        self._driver = driver
+        self._gate = gate
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._driver, name)
+
+        async def gated(*args: Any, **how: Any) -> Any:
+            what = f"pd {name} {' '.join(str(a) for a in args)}".rstrip()
+            return await self._gate.through(what, lambda: call(*args, **how), counted=name in _PD_WRITES)
+
+        return gated

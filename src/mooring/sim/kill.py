@@ -1,0 +1,105 @@
+"""The kill harness: play a scene, then play it again and end the replica right before and right after every write.
+
+A scene has three parts: `build` makes the cluster, `act` starts what is to be seen (a person annotates a pod), and
+`done` says when it is over. The harness plays it undisturbed once, to learn how many writes it takes and what the end
+looks like. Then, for each write and each side of it, it plays the scene anew from the same seed, kills the replica
+there, starts another, and compares: the same end state, no disturbing write made twice, nothing left behind.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from mooring.sim.rig import Rig
+
+
+class KillScene(Protocol):
+    """What the harness needs of a scene. `kinds` of writes that must not happen twice: their first word(s)."""
+
+    name: str
+    once: tuple[str, ...]
+
+    def rig(self) -> Rig: ...
+
+    async def build(self, rig: Rig) -> None: ...
+
+    async def act(self, rig: Rig) -> None: ...
+
+    def done(self, rig: Rig) -> bool: ...
+
+    def end_state(self, rig: Rig) -> Any: ...
+
+    def left_overs(self, rig: Rig) -> list[str]: ...
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How one play ended."""
+
+    killed: str
+    writes: tuple[str, ...]
+    state: Any
+    left_overs: tuple[str, ...]
+    broken: tuple[str, ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that differs from the undisturbed play."""
+
+    killed: str
+    what: str
+
+
+def undisturbed(scene: KillScene) -> Ending:
+    return _play(scene, None)
+
+
+def kill_everywhere(scene: KillScene, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
+    """One play per write and side; yields what went wrong. `watch` names broken rules while the play goes on."""
+    plain = _play(scene, None, watch)
+    yield from (Finding("never", text) for text in (*plain.left_overs, *plain.broken))
+    for number in range(1, len(plain.writes) + 1):
+        for side in ("before", "after"):
+            ending = _play(scene, (number, side), watch)
+            yield from compare(plain, ending, scene.once)
+
+
+def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Finding]:
+    if ending.state != plain.state:
+        yield Finding(ending.killed, f"ended as {ending.state}, not as {plain.state}")
+    for text in (*ending.left_overs, *ending.broken):
+        yield Finding(ending.killed, text)
+    expected = Counter(w for w in plain.writes if w.startswith(once))
+    made = Counter(w for w in ending.writes if w.startswith(once))
+    for write, times in sorted((made - expected).items()):
+        yield Finding(ending.killed, f"made {times} time(s) too often: {write}")
+
+
+def _play(scene: KillScene, kill: tuple[int, str] | None, watch: Callable[[Rig], list[str]] | None = None) -> Ending:
+    rig = scene.rig()
+    killed = f"{kill[1]} write {kill[0]}" if kill else "never"
+    broken: list[str] = []
+
+    async def whole(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        before = len(rig.writes)
+        if kill is not None:
+            rig.kill_at(before + kill[0], kill[1])
+        await scene.act(rig)
+        while not scene.done(rig):
+            if not rig.replicas:
+                await rig.sleep(1.0)
+                rig.start()
+            if watch is not None:
+                broken.extend(text for text in watch(rig) if text not in broken)
+            await rig.until(lambda: scene.done(rig) or not rig.replicas, limit_s=1800, every_s=0.5)
+        if not rig.replicas:  # killed at its very last write: the next one finds nothing left to do
+            rig.start()
+        await rig.until(lambda: not rig.unsettled(), limit_s=300)
+        del rig.writes[:before]
+
+    rig.play(whole)
+    return Ending(killed, tuple(rig.writes), scene.end_state(rig), tuple(scene.left_overs(rig)), tuple(broken))

@@ -1,0 +1,187 @@
+"""A sandbox cluster with replicas of Mooring on it, on virtual time: what scenes, rehearsals and tests stand on.
+
+    async def scene(rig: Rig) -> None:
+        rig.start()
+        await rig.until(rig.leads)
+        rig.cluster.annotate(…)
+        await rig.until(lambda: …, limit_s=600)
+
+    Rig(seed=1).play(scene)
+
+Every write that a replica makes, to Kubernetes or to PD, passes a gate and gets a number. `kill_at(n, "before")` ends
+the replica the moment it is about to make write n, `"after"` the moment after: nothing is cleaned up, as by kill -9.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from mooring.clients.ports import PlacementDriver
+from mooring.core.model.cluster import Key
+from mooring.core.model.kinds import Kind
+from mooring.process.admission.configurations import Address
+from mooring.process.assemble import capabilities
+from mooring.process.config import Config
+from mooring.process.replica import Replica
+from mooring.sandbox.chance import SeededChance
+from mooring.sandbox.clock import TimelineClock, run_virtual
+from mooring.sandbox.cluster import Cluster
+from mooring.sim import webhook_route
+from mooring.sim.gate import Gate, GatedApi, GatedClock, GatedPd
+
+Scene = Callable[["Rig"], Awaitable[None]]
+
+
+class Running(msgspec.Struct):
+    replica: Replica
+    task: asyncio.Task[None]
+    gate: Gate
+
+
+class Rig:
+    def __init__(self, seed: int = 0, config: Config | None = None, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster(seed=seed)
+        self.config = config or Config(features={"handoff": True})
+        self.api = self.cluster.api
+        namespace = {"metadata": {"name": self.config.namespace}}
+        if self.cluster.store.find(Kind.NAMESPACE, "", self.config.namespace) is None:
+            self.cluster.store.create(Kind.NAMESPACE, namespace)
+        self.clock = TimelineClock(self.cluster.timeline)
+        self.chance = SeededChance(seed).fork("mooring")
+        self.replicas: dict[str, Running] = {}
+        #: Every write of every replica, in order: "patch TidbCluster tidb/demo", "pd add-evict-leader 4".
+        self.writes: list[str] = []
+        self._kill: tuple[int, str] | None = None
+        self._started = 0
+        address = Address(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
+        webhook_route.serve(
+            self.api.admission, address, lambda: [r.replica for r in self.replicas.values() if not r.gate.held]
+        )
+
+    # ── Replicas ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, name: str = "") -> Replica:
+        self._started += 1
+        name = name or f"mooring-{self._started - 1}"
+        gate = Gate(self._count, lambda: self.kill(name))
+        api = GatedApi(self.api.as_client(name), gate)
+        replica = Replica(
+            self.config,
+            api,
+            lambda key, _: GatedPd(self.pd(key), gate),
+            GatedClock(self.clock, gate),
+            self.chance.fork(name),
+            identity=name,
+            capabilities=capabilities(self.config),
+            registry=self.cluster.sabakan,
+            quiet=False,
+        )
+        task = asyncio.get_running_loop().create_task(replica.run(), name=name)
+        self.replicas[name] = Running(replica, task, gate)
+        return replica
+
+    def kill(self, name: str = "") -> None:
+        """As kill -9: the gate shuts at once, so not even the lease is given back."""
+        for one in self._named(name):
+            self.replicas.pop(one.replica.identity, None)
+            one.gate.shut = True
+            one.task.cancel()
+
+    async def stop(self, name: str = "") -> None:
+        """As SIGTERM: what is under way ends, the lease is given back."""
+        for one in self._named(name):
+            self.replicas.pop(one.replica.identity, None)
+            one.task.cancel()
+            await asyncio.gather(one.task, return_exceptions=True)
+
+    def _named(self, name: str) -> list[Running]:
+        return [one for one in self.replicas.values() if not name or one.replica.identity == name]
+
+    def leader(self) -> Replica | None:
+        awake = (one.replica for one in self.replicas.values() if not one.gate.held)
+        return next((replica for replica in awake if replica.engine.deciding), None)
+
+    def pause(self, name: str) -> None:
+        """As SIGSTOP: it neither acts nor notices that time passes, until `resume`."""
+        self.replicas[name].gate.hold()
+
+    def resume(self, name: str) -> None:
+        self.replicas[name].gate.let_go()
+
+    def any(self) -> Replica | None:
+        return next((one.replica for one in self.replicas.values()), None)
+
+    def leads(self) -> bool:
+        return self.leader() is not None
+
+    def unsettled(self) -> bool:
+        """Is anything still waiting or on its way?"""
+        leader = self.leader()
+        return leader is None or bool(leader.engine.running or leader.engine.waiting)
+
+    # ── Killing at a write ────────────────────────────────────────────────────────────────────────────────────
+
+    def kill_at(self, number: int, when: str) -> None:
+        """End the replica right before or right after its write number `number` (from 1)."""
+        self._kill = (number, when)
+
+    def _count(self, what: str, when: str) -> bool:
+        """Called around each write; True: die now."""
+        if when == "before":
+            self.writes.append(what)
+        if self._kill == (len(self.writes), when):
+            if when == "before":
+                self.writes.pop()  # it was never made
+            self._kill = None
+            return True
+        return False
+
+    # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def play(self, scene: Scene) -> None:
+        async def whole() -> None:
+            try:
+                await scene(self)
+            finally:
+                for name in list(self.replicas):
+                    self.kill(name)
+                await asyncio.sleep(0)
+
+        run_virtual(whole, self.cluster.timeline)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+    async def until(self, holds: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.25) -> None:
+        """Wait until something holds; an AssertionError that tells the story when it does not in time."""
+        end = self.clock.monotonic() + limit_s
+        while not holds():
+            for one in self.replicas.values():
+                if one.task.done() and not one.task.cancelled():
+                    one.task.result()  # a replica that fell over is never waited for
+            if self.clock.monotonic() >= end:
+                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self.story()}")
+            await self.clock.sleep(every_s)
+
+    def story(self) -> str:
+        lines = []
+        for one in self.replicas.values():
+            lines.append(
+                f"{one.replica.identity}: leading={one.replica.engine.leading} deciding={one.replica.engine.deciding}"
+            )
+            lines += [
+                f"  {e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}"
+                for e in list(one.replica.engine.story.timeline)[-40:]
+            ]
+        return "\n".join(lines)
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pd(self, key: Key) -> PlacementDriver:
+        driver: PlacementDriver = self.cluster.pd[(key.namespace, key.name)]
+        return driver
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.cluster.store.find(Kind.POD, namespace, name)

@@ -1,0 +1,217 @@
+"""A machine's life on the sandbox: registered, seated, retiring, retired; and what a registry may do wrong.
+
+Nodes are named by their machine's address, as CKE names them. `n7` of worked example 3 carries one TiKV pod, three web
+pods, a DaemonSet pod, and one pod under a budget that allows none.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.clients.wire.kube import project
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING
+from mooring.process.config import Config
+from mooring.sandbox.controllers import manifests
+from mooring.sandbox.controllers.podstate import active, node_of
+from mooring.sandbox.sabakan import SandboxSabakan
+from mooring.sandbox.sabakan.ipam import Ipam
+from mooring.sim.environment import Ground
+from mooring.sim.rig import Rig
+
+TEMPLATE = """\
+name: rehearsal
+nodes:
+- user: mooring
+  control_plane: true
+- user: mooring
+  control_plane: false
+service_subnet: 10.68.0.0/16
+"""
+TIDB, DEMO, SHOP = "tidb", "demo", "shop"
+
+
+def fleet_config(**policy: Any) -> Config:
+    return Config(
+        features={"fleet": True, "handoff": True},
+        fleet=FleetPolicy(**policy),
+        handoff=HandoffPolicy(recheck_s=5.0, young_pd_s=10.0),
+    )
+
+
+def set_settings(rig: Rig, **data: str) -> None:
+    """As `mooring fleet set-…` and `enable` would."""
+    wanted = {settings.TEMPLATE: TEMPLATE, settings.ENABLED: "true", **data}
+    namespace = rig.config.namespace
+    found = rig.cluster.store.find(Kind.CONFIG_MAP, namespace, settings.NAME)
+    if found is None:
+        rig.cluster.store.create(Kind.CONFIG_MAP, ledger.new_object(namespace, wanted, settings.NAME))
+    else:
+        rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, settings.NAME, {"data": data})
+
+
+def stored(rig: Ground) -> Ledger:
+    found = rig.cluster.store.find(Kind.CONFIG_MAP, rig.config.namespace, ledger.NAME)
+    made = read_ledger(project(Kind.CONFIG_MAP, found)) if found is not None else ledger.EMPTY  # type: ignore[arg-type]
+    assert isinstance(made, Ledger), made
+    return made
+
+
+def seats(rig: Ground) -> dict[str, str]:
+    """Address → what it is in the stored cluster."""
+
+    def word(plane: bool, taint: Any, leaving: bool) -> str:
+        return "control plane" if plane else "leaving" if leaving else f"worker, {taint[0]}" if taint else "worker"
+
+    return {m.address: word(m.control_plane, m.state_taint, m.leaving) for m in stored(rig).members}
+
+
+def taints_of(rig: Ground, node: str) -> dict[str, str]:
+    spec = rig.cluster.store.get(Kind.NODE, "", node)["spec"]
+    return {t["key"]: f"{t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()}
+
+
+def annotations_of(rig: Ground, kind: Kind, namespace: str, name: str) -> dict[str, str]:
+    found = rig.cluster.store.find(kind, namespace, name)
+    return dict(found["metadata"].get("annotations") or {}) if found is not None else {}
+
+
+def cordoned(rig: Ground, node: str) -> bool:
+    return bool(rig.cluster.store.get(Kind.NODE, "", node)["spec"].get("unschedulable"))
+
+
+def pods_on(rig: Ground, node: str) -> list[str]:
+    return sorted(p["metadata"]["name"] for p in rig.cluster.store.list(Kind.POD) if node_of(p) == node and active(p))
+
+
+def build_fleet(rig: Rig, machines: int = 8, racks: int = 4, planes: int = 3, workers: int = 4) -> list[str]:
+    """Machines in racks, a Node for each, settings for them; answers with their addresses."""
+    registry = rig.cluster.sabakan = SandboxSabakan(rig.cluster.timeline, ipam=Ipam())
+    addresses = []
+    for number in range(machines):
+        entry = registry.register(f"M{number + 1}", rack=number % racks, state=MachineState.HEALTHY)
+        address = entry.ipv4[0]
+        addresses.append(address)
+        rig.cluster.add_node(address, rack=number % racks)
+    limits = f"control-plane-count: {planes}\nminimum-workers: {workers}\n"
+    set_settings(rig, **{settings.CONSTRAINTS: limits, settings.URL: "http://sabakan.sandbox:10080"})
+    return addresses
+
+
+def serial_of(rig: Ground, address: str) -> str:
+    serial: str = next(s for s, e in rig.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+    return serial
+
+
+def set_state(rig: Ground, address: str, *states: MachineState) -> None:
+    for state in states:
+        rig.cluster.sabakan.set_state(serial_of(rig, address), state)
+
+
+def marks_left(rig: Ground) -> Iterator[str]:
+    """Marks that say something is under way."""
+    for node in rig.cluster.store.list(Kind.NODE):
+        if RETIRING in (node["metadata"].get("annotations") or {}):
+            yield f"{RETIRING} on {node['metadata']['name']}"
+    for pod in rig.cluster.store.list(Kind.POD):
+        if LEAVING in (pod["metadata"].get("annotations") or {}) and active(pod):
+            yield f"{LEAVING} on {pod['metadata']['name']}"
+    for tc in rig.cluster.store.list(Kind.TIDB_CLUSTER):
+        if HANDOFF in (tc["metadata"].get("annotations") or {}):
+            yield f"{HANDOFF} on {tc['metadata']['name']}"
+
+
+class RetireScene:
+    """Worked example 3 without its budget: n7's machine is set to retiring; over when n7 is empty and tainted."""
+
+    name = "retire"
+    once = ("evict Pod", "delete Pod", "pd add_evict_leader")
+
+    def __init__(self, seed: int = 1, regions: int = 30, web: int = 3, **policy: Any) -> None:
+        self.seed = seed
+        self.regions = regions
+        self.web = web
+        self.policy = policy
+        #: The node that is to be emptied.
+        self.n7 = ""
+        #: The most web pods that were away at any one moment.
+        self.most_away = 0
+
+    def rig(self) -> Rig:
+        return Rig(seed=self.seed, config=fleet_config(**self.policy))
+
+    async def build(self, rig: Rig) -> None:
+        cluster = rig.cluster
+        addresses = build_fleet(rig, machines=9, racks=9, planes=1, workers=6)
+        # The control plane is chosen by address, the lowest first: the others are workers or free.
+        for address in addresses[:1]:
+            cluster.cordon(address)
+        cluster.tidb_cluster(TIDB, DEMO, tidb=0, tikv=3, pd=0, with_pd=True)
+        # As agents do, it tolerates everything: no taint drives it out.
+        agent = manifests.pod_template({"app": "agent"}, tolerations=[{"operator": "Exists"}])
+        cluster.daemon_set(SHOP, "agent", template=agent)
+        await rig.sleep(1.0)
+        await rig.until(lambda: cluster.ready(TIDB, f"{DEMO}-tikv") == 3)
+        cluster.pd[TIDB, DEMO].load(self.regions)
+        self.n7 = cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
+        others = [a for a in addresses if a != self.n7]
+        was = {a: cordoned(rig, a) for a in others}
+        for address in others:
+            cluster.cordon(address)
+        if self.web:
+            cluster.deployment(SHOP, "web", self.web)
+            await rig.until(lambda: cluster.ready(SHOP, "web") == self.web)
+        await self.also(rig)
+        for address in others:
+            cluster.cordon(address, on=was[address])
+        self.most_away = 0
+
+    async def also(self, rig: Rig) -> None:
+        """More pods for n7, while every other node is closed."""
+
+    async def act(self, rig: Rig) -> None:
+        await rig.until(lambda: len(stored(rig).members) == 7 and self.n7 in seats(rig))
+        set_state(rig, self.n7, MachineState.RETIRING)
+
+    def done(self, rig: Rig) -> bool:
+        if self.web:
+            self.most_away = max(self.most_away, self.web - rig.cluster.ready(SHOP, "web"))
+        return keys.STATE_TAINT in taints_of(rig, self.n7) and not list(marks_left(rig))
+
+    def end_state(self, rig: Rig) -> Any:
+        return {
+            "n7": seats(rig).get(self.n7),
+            "taint": taints_of(rig, self.n7).get(keys.STATE_TAINT),
+            "cordoned": cordoned(rig, self.n7),
+            "pods on n7": [p.rpartition("-")[0] for p in pods_on(rig, self.n7)],
+            "web": rig.cluster.ready(SHOP, "web") if self.web else 0,
+            "tikv": rig.cluster.ready(TIDB, f"{DEMO}-tikv"),
+            "leaders cut off": len(rig.cluster.pd[TIDB, DEMO].interruptions),
+            "before": before_of(rig, self.n7),
+        }
+
+    def left_overs(self, rig: Rig) -> list[str]:
+        return list(marks_left(rig))
+
+
+def before_of(rig: Rig, node: str) -> Any:
+    text = annotations_of(rig, Kind.NODE, "", node).get(CORDONED_BY)
+    return msgspec.json.decode(text)["before"] if text else None
+
+
+def register_nodes(rig: Ground, names: Iterable[str]) -> None:
+    """A machine for each of these nodes, known by the address the node has; racks as the nodes' labels say."""
+    registry = rig.cluster.sabakan = SandboxSabakan(rig.cluster.timeline, ipam=Ipam())
+    for number, name in enumerate(names, 1):
+        node = rig.cluster.store.get(Kind.NODE, "", name)
+        address = next(a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP")
+        rack = int(node["metadata"]["labels"].get(keys.RACK, 0))
+        entry = registry.register(f"M{number:03d}", rack=rack, state=MachineState.HEALTHY)
+        registry.entries[entry.serial] = msgspec.structs.replace(entry, ipv4=(address,))

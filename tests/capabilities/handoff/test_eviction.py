@@ -1,0 +1,237 @@
+"""The eviction's state machine as a pure function: every exit, from every place in its diagram.
+
+A small world of values stands for everything outside: what the machine asks for is done to it, and time goes on.
+"""
+
+from math import inf
+
+import msgspec
+import pytest
+
+from mooring.capabilities.handoff.eviction import steer_eviction
+from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.operators import eviction_for
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, wish_of
+from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.core.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
+from mooring.core.model.decision import Running
+from mooring.core.model.instructions import AddEvictLeader, Patch, RemoveEvictLeader
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import PdView, Store, TidbCluster
+
+CLUSTER = Key("tidb", "demo")
+POLICY = HandoffPolicy(timeout_s=600.0)
+change = msgspec.structs.replace
+
+
+class Outside:
+    """One member, its cluster, its PD. `view` is seen anew whenever time passes, unless PD is away."""
+
+    def __init__(self):
+        self.now = 100_000.0
+        self.tc = TidbCluster("tidb", "demo", "tc-1", "1", tikv_replicas=3)
+        self.member = Pod(
+            "tidb", "demo-tikv-0", "old", "1", PodShape(), node="n1", ready=True, annotations={RESTART: ""}
+        )
+        heard = {"last_heartbeat_at": inf}  # just now, at whatever moment
+        stores = tuple(
+            Store(i, f"demo-tikv-{i - 1}:20160", leader_count=30, region_count=90, **heard) for i in (1, 2, 3)
+        )
+        self.view = PdView(stores, (), 90, start_timestamp=1, leader="pd-0")
+        self.away = ""
+        self.entries = {}
+        self.bound = ()
+        self.seen_at = self.now
+
+    def tidb_cluster(self, _):
+        return self.tc
+
+    def pod(self, _):
+        return self.member
+
+    def workload(self, _kind, _key):
+        return None
+
+    def pd(self, _):
+        return self.view
+
+    def pd_observed_at(self, _):
+        return self.seen_at
+
+    def pd_lost(self, _):
+        return self.away
+
+    def volumes_of(self, _):
+        return self.bound
+
+    def node(self, name):
+        return next((n for n in self.nodes() if n.name == name), None)
+
+    def nodes(self):
+        return (Node("n1", "u1", "1", unschedulable=True, ready="True"), Node("n2", "u2", "1", ready="True"))
+
+    def leaders(self, *counts):
+        stores = tuple(change(s, leader_count=n) for s, n in zip(self.view.stores, counts, strict=True))
+        self.view = change(self.view, stores=stores)
+
+    def carry_out(self, instruction):
+        match instruction:
+            case AddEvictLeader(store_id=store):
+                self.view = change(self.view, evicting=(*self.view.evicting, store))
+            case RemoveEvictLeader(store_id=store):
+                self.view = change(self.view, evicting=tuple(s for s in self.view.evicting if s != store))
+            case Patch(kind=Kind.TIDB_CLUSTER, patch=patch):
+                said = patch["metadata"]["annotations"][HANDOFF]
+                self.tc = change(self.tc, annotations={HANDOFF: said} if said else {})
+                self.entries |= patch["status"]["tikv"]["evictLeaderStatus"]
+            case Patch(kind=Kind.POD, patch=patch):
+                gone = {k for k, v in patch["metadata"]["annotations"].items() if v is None}
+                kept = {k: v for k, v in self.member.annotations.items() if k not in gone}
+                self.member = change(self.member, annotations=kept)
+
+
+def begin(world):
+    operator = eviction_for(CLUSTER, world.member, wish_of(world.member), 1)
+    return Running(operator=change(operator, id="7"), promoted_at=world.now - 1)
+
+
+def step(world, running):
+    """One question and its consequences; the End, if that was the answer."""
+    world.now += 1.0
+    if not world.away:
+        world.seen_at = world.now
+    course = steer_eviction(running, world, POLICY, world.now)
+    running.step = course.step
+    for instruction in course.instructions:
+        assert not world.away or not isinstance(instruction, AddEvictLeader | RemoveEvictLeader)
+        world.carry_out(instruction)
+        running.acted_at = world.now
+    return course.end
+
+
+def reach(place):
+    """The world and the operator in that place of the diagram."""
+    world = Outside()
+    running = begin(world)
+    if place == "asked":
+        return world, running
+    step(world, running)
+    assert marks_of(world.tc).keys() == {"demo-tikv-0"}
+    assert world.view.evicting == ()
+    if place == "recorded":
+        return world, running
+    step(world, running)
+    assert world.view.evicting == (1,)
+    if place == "evicting":
+        return world, running
+    world.leaders(0, 45, 45)
+    for _ in range(6):
+        assert step(world, running) is None
+    assert running.step == 1
+    return world, running
+
+
+def annotated(**annotations):
+    return lambda w: setattr(w, "member", change(w.member, annotations=annotations))
+
+
+def new_pod(w):
+    w.member = Pod("tidb", "demo-tikv-0", "new", "2", PodShape(), node="n2", ready=True, created_at=w.now)
+
+
+def other_store(w):
+    first, *others = w.view.stores
+    w.view = change(w.view, stores=(change(first, id=9), *others))
+
+
+def alone(w):
+    first, *others = w.view.stores
+    w.view = change(w.view, stores=(first, *(change(s, state="Disconnected") for s in others)))
+
+
+def bound(w):
+    term = SelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),))
+    w.bound = (Volume("pv-1", "v1", "1", required_terms=(term,)),)
+
+
+def scaled_in(w):
+    w.member, w.tc = None, change(w.tc, tikv_replicas=0)
+
+
+EXITS = {
+    "annotation removed": (annotated(), Reason.WITHDRAWN),
+    "annotation changed": (annotated(**{EVICT_LEADER: "none"}), Reason.WITHDRAWN),
+    "expired": (annotated(**{RESTART: "", EXPIRATION: "1970-01-01T00:00:01Z"}), Reason.EXPIRED),
+    "pod recreated by others": (new_pod, Reason.DONE),
+    "member scaled in": (scaled_in, Reason.SUBJECT_GONE),
+    "store id changed": (other_store, Reason.STORE_CHANGED),
+    "one store only": (alone, Reason.ONE_STORE),
+    "nowhere to come back to": (bound, Reason.LOCAL_VOLUME),
+    "leaders that will not go": (lambda w: setattr(w, "now", w.now + 601.0), Reason.TIMEOUT),
+}
+PLACES = ("asked", "recorded", "evicting", "empty")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("way", EXITS)
+def test_every_exit_leaves_nothing_behind(way, place):
+    """E5, E9: whatever ends it and wherever it is: scheduler out of PD, entry out of the status, the mark gone (or, when it
+    was given up, a memory that evicts nothing)."""
+    world, running = reach(place)
+    pull, reason = EXITS[way]
+    pull(world)
+    ends = [end for end in (step(world, running) for _ in range(8)) if end is not None]
+    assert ends[0].reason is reason
+    assert world.view.evicting == ()
+    assert not any(world.entries.values())
+    left = marks_of(world.tc)
+    given_up = reason is Reason.TIMEOUT and place != "asked"
+    assert [m.step for m in left.values()] == ([GAVE_UP] if given_up else [])
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("way", EXITS)
+def test_exit_while_pd_is_down_waits_for_it(way, place):
+    """E4, E5: nobody can remove a scheduler from a PD that is away: the mark stays until it has been seen to be gone."""
+    world, running = reach(place)
+    pull, reason = EXITS[way]
+    pull(world)
+    world.away = "connection refused"
+    assert all(step(world, running) is None for _ in range(5))
+    assert marks_of(world.tc), "who comes next must know"
+    world.away = ""
+    ends = [end for end in (step(world, running) for _ in range(8)) if end is not None]
+    assert ends[0].reason is reason
+    assert world.view.evicting == ()
+    assert not any(world.entries.values())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_cluster_gone_asks_pd_once_more(place):
+    """E5: the mark is gone with its cluster; PD may outlive it and is asked to end what we began there."""
+    world, running = reach(place)
+    world.tc = None
+    ends = [end for end in (step(world, running) for _ in range(8)) if end is not None]
+    assert ends[0].reason is Reason.CLUSTER_GONE
+    assert world.view.evicting == ()
+
+
+@pytest.mark.parametrize("place", ["recorded", "evicting", "empty"])
+@pytest.mark.parametrize("way", ["annotation removed", "store id changed"])
+def test_scheduler_that_was_there_before_us_stays(place, way):
+    """E5: we undo only what the mark says that we did."""
+    world = Outside()
+    world.view = change(world.view, evicting=(1,))
+    running = begin(world)
+    step(world, running)
+    if place != "recorded":
+        world.leaders(0 if place == "empty" else 10, 40, 40)
+        step(world, running)
+    EXITS[way][0](world)
+    ends = [end for end in (step(world, running) for _ in range(8)) if end is not None]
+    assert ends
+    assert world.view.evicting == (1,)
+    assert not marks_of(world.tc)

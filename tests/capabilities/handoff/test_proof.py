@@ -1,0 +1,70 @@
+"""E6: when a look at PD shows an empty store, and everything that makes it show nothing."""
+
+import msgspec
+import pytest
+
+from mooring.capabilities.handoff.proof import doubt
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import PdView, Store
+
+NOW = 1_000_000.0
+
+
+def store(id_, leaders, regions=90, **how):
+    return Store(id_, f"demo-tikv-{id_ - 1}:20160", leader_count=leaders, region_count=regions, **how)
+
+
+EMPTY = PdView(
+    (store(1, 0, last_heartbeat_at=NOW - 5), store(2, 45), store(3, 45)), (1,), 90, start_timestamp=int(NOW - 86_400)
+)
+
+
+def judged(view, now=NOW):
+    return doubt(view, 1, now, heartbeat_s=60.0, young_s=60.0)
+
+
+def changed(**how):
+    """The proof with the store of the question changed."""
+    first = msgspec.structs.replace(EMPTY.stores[0], **how)
+    return msgspec.structs.replace(EMPTY, stores=(first, *EMPTY.stores[1:]))
+
+
+def test_an_empty_store_is_seen_to_be_empty():
+    """Evicted, Up, heard from, zero, and all leaders accounted for elsewhere by a PD that has been up for long."""
+    assert judged(EMPTY) is None
+
+
+@pytest.mark.parametrize(
+    ("view", "reason", "words"),
+    [
+        (msgspec.structs.replace(EMPTY, stores=EMPTY.stores[1:]), Reason.STORE_UNKNOWN, "does not know store 1"),
+        (msgspec.structs.replace(EMPTY, evicting=None), Reason.PD_UNSURE, "has just started"),
+        (msgspec.structs.replace(EMPTY, evicting=(2,)), Reason.PD_UNSURE, "no evict-leader scheduler"),
+        (changed(state="Disconnected"), Reason.STORE_NOT_UP, "Disconnected"),
+        (changed(last_heartbeat_at=NOW - 61), Reason.PD_UNSURE, "heartbeat"),
+        (changed(last_heartbeat_at=None), Reason.PD_UNSURE, "never sent a heartbeat"),
+        (changed(leader_count=3), Reason.LEADERS_LEFT, "3 leaders left"),
+        (msgspec.structs.replace(EMPTY, start_timestamp=int(NOW - 59)), Reason.PD_UNSURE, "started 59 s ago"),
+        (msgspec.structs.replace(EMPTY, region_count=91), Reason.PD_UNSURE, "90 leaders for 91 regions"),
+    ],
+)
+def test_each_part_of_the_proof_is_needed(view, reason, words):
+    """Take one part away and nothing is proven, with that part as the reason."""
+    found = judged(view)
+    assert found.reason is reason
+    assert words in found.detail
+
+
+def test_false_zero_of_a_pd_that_lost_its_regions():
+    """Zero leaders for zero regions add up; a PD that knows no regions proves nothing at any age."""
+    nothing = tuple(store(i, 0, 0) for i in (1, 2, 3))
+    view = msgspec.structs.replace(EMPTY, stores=nothing, region_count=0)
+    assert judged(view).reason is Reason.PD_UNSURE
+
+
+def test_store_without_regions_is_believed_after_a_while():
+    """A new or emptied store must not wait for ever, nor be believed while PD may still be learning."""
+    view = changed(region_count=0)
+    young = msgspec.structs.replace(view, start_timestamp=int(NOW - 599))
+    assert judged(young).reason is Reason.PD_UNSURE
+    assert judged(view) is None

@@ -1,0 +1,34 @@
+"""What a person sees: each member, its home, where it is, and the seats."""
+
+from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.home.report import report
+
+
+def test_each_member_in_a_word(scenery):
+    """At home, away, pending, leaving or missing; held seats by node."""
+    homes = {f"demo-tidb-{i}": f"n{i}" for i in range(5)}
+    scenery.cluster(homes, tidb_replicas=5, labels={"mooring.dev/hold-seat": "true"})
+    scenery.set(replicas=5)
+    scenery.pod("demo-tidb-0", "n0")
+    scenery.pod("demo-tidb-1", "n9")
+    scenery.pod("demo-tidb-2", "")
+    scenery.pod("demo-tidb-3", "n3", deletion_at=50.0)
+    scenery.seat("n3", "tidb/demo-tidb-3", until=170.0)
+    shown = report(scenery.world, HomePolicy(), 20.0)
+    assert {m["member"]: m["state"] for m in shown["members"]} == {
+        "demo-tidb-0": "home",
+        "demo-tidb-1": "away",
+        "demo-tidb-2": "pending",
+        "demo-tidb-3": "leaving",
+        "demo-tidb-4": "missing",
+    }
+    assert [(m["member"], m["seat"]) for m in shown["members"] if m["seat"]] == [("demo-tidb-3", "n3")]
+    assert shown["seats"] == [{"node": "n3", "pod": "tidb/demo-tidb-3", "since": 0.0, "until": 170.0}]
+
+
+def test_only_what_has_a_home_is_listed(scenery):
+    """A cluster that opted out and a StatefulSet that did not opt in are not there."""
+    scenery.cluster({"demo-tidb-0": "n0"}, labels={"mooring.dev/home": "false"})
+    scenery.set("web")
+    scenery.pod("web-0", "n1", of="web")
+    assert report(scenery.world, HomePolicy(), 0.0)["members"] == []

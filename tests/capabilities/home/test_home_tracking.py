@@ -1,0 +1,178 @@
+"""Writing nodes down: beside tidb-operator, without it, and what is forgotten."""
+
+from mooring.capabilities.home.capability import AGAIN_S, Home
+from mooring.capabilities.home.policy import HomePolicy
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import Change
+from mooring.core.model.instructions import Patch, Tell
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HOME, LEAVING, Mark, write_mark
+from mooring.core.queue import Queue, live_settings
+
+KEY = "tidb/tidb/demo"
+SET = "set/tidb/web"
+NOW = 10_000.0
+
+
+def look(scenery, key=KEY, now=NOW, home=None):
+    return (home or Home()).look(key, scenery.world, Queue(live_settings()), now)
+
+
+def patches(answer):
+    return [i for i in answer.instructions if isinstance(i, Patch)]
+
+
+def members(answer):
+    (patch,) = patches(answer)
+    return patch.patch["status"]["tidb"]["members"]
+
+
+def leaving(source: str) -> dict[str, str]:
+    return {LEAVING: write_mark(Mark(operator="7", source=source, reason="wrong-class", step="DeletePod", since=0.0))}
+
+
+def test_without_tidb_operator_the_node_is_written_at_once(scenery):
+    """H3: only our sub-keys, guarded by uid; a new entry has the fields that the CRD requires."""
+    scenery.cluster({}, tidb_members=("demo-tidb-1",))
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n0", ready=True)
+    scenery.pod("demo-tidb-1", "n1")
+    scenery.pod("demo-tidb-2")
+    answer = look(scenery)
+    assert members(answer) == {
+        "demo-tidb-0": {"name": "demo-tidb-0", "health": True, "node": "n0"},
+        "demo-tidb-1": {"node": "n1"},
+    }
+    (patch,) = patches(answer)
+    assert (patch.kind, patch.key, patch.uid) == (Kind.TIDB_CLUSTER, Key("tidb", "demo"), "tc-uid")
+    assert set(patch.patch) == {"status"}, "nothing but our own keys is touched"
+
+
+def test_tidb_operator_gets_its_time_first(scenery):
+    """H3: where tidb-operator keeps the status we read; only a node it leaves out for a minute is written by us."""
+    scenery.cluster({}, tidb_phase="Normal")
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n0", created_at=NOW - 10)
+    answer = look(scenery)
+    assert patches(answer) == []
+    assert answer.again_at == NOW - 10 + HomePolicy().settle_s
+    assert members(look(scenery, now=NOW + 60))["demo-tidb-0"]["node"] == "n0"
+
+
+def test_what_is_written_already_is_left_alone(scenery):
+    """No write when the record is right, whoever made it."""
+    scenery.cluster({"demo-tidb-0": "n0"})
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n0")
+    assert look(scenery).instructions == ()
+
+
+def test_the_node_survives_the_pod(scenery):
+    """H3: a member that is gone or pending keeps its node."""
+    scenery.cluster({"demo-tidb-0": "n0", "demo-tidb-1": "n1"})
+    scenery.set()
+    scenery.pod("demo-tidb-1")
+    assert look(scenery).instructions == ()
+
+
+def test_a_forced_move_is_remembered_and_told(scenery):
+    """H3: where a member landed is its home now; an Event on the pod says so."""
+    scenery.cluster({"demo-tidb-0": "n0"})
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n3")
+    answer = look(scenery)
+    assert members(answer) == {"demo-tidb-0": {"node": "n3"}}
+    (told,) = [i for i in answer.instructions if isinstance(i, Tell)]
+    assert told.message == "demo-tidb-0 could not go back to n0; n3 is its home from now on"
+
+
+def test_scaled_in_is_forgotten(scenery):
+    """H3: a member that is no longer wanted is forgotten once its pod is gone, and not before."""
+    scenery.cluster({"demo-tidb-0": "n0", "demo-tidb-1": "n1"}, tidb_replicas=1)
+    scenery.set(replicas=1)
+    scenery.pod("demo-tidb-0", "n0")
+    scenery.pod("demo-tidb-1", "n1", deletion_at=NOW + 30)
+    assert look(scenery).instructions == ()
+    scenery.gone(Kind.POD, "demo-tidb-1")
+    assert members(look(scenery)) == {"demo-tidb-1": None}
+
+
+def test_a_record_that_does_not_stick_is_not_written_again_and_again(scenery):
+    """A CRD with a status subresource ignores the write: it is tried once a minute, not once a moment."""
+    home = Home()
+    scenery.cluster({})
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n0")
+    assert patches(look(scenery, home=home))
+    answer = look(scenery, now=NOW + 1, home=home)
+    assert patches(answer) == []
+    assert answer.again_at == NOW + AGAIN_S
+    assert patches(look(scenery, now=NOW + AGAIN_S, home=home))
+
+
+def test_a_stateful_set_remembers_in_its_annotation(scenery):
+    """H6: opted in by label, its members' nodes stand in one annotation; scaled in, they are forgotten."""
+    scenery.set("web", 2, labels={HOME: "true"})
+    scenery.pod("web-0", "n0", of="web")
+    scenery.pod("web-1", "n1", of="web")
+    (patch,) = patches(look(scenery, SET))
+    text = '{"web-0":{"node":"n0"},"web-1":{"node":"n1"}}'
+    assert patch.patch == {"metadata": {"annotations": {HOME: text}}}
+    scenery.set("web", 1, labels={HOME: "true"}, annotations={HOME: text})
+    scenery.gone(Kind.POD, "web-1")
+    (patch,) = patches(look(scenery, SET))
+    assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
+
+
+def test_a_stateful_set_that_did_not_opt_in_is_not_written(scenery):
+    """H6: off unless asked; a label that says neither yes nor no is called misconfigured."""
+    scenery.set("web", 1)
+    scenery.pod("web-0", "n0", of="web")
+    assert look(scenery, SET).instructions == ()
+    scenery.set("web", 1, labels={HOME: "yes"})
+    answer = look(scenery, SET)
+    assert answer.instructions == ()
+    assert "'yes' is not known" in answer.verdict.detail
+
+
+def test_our_own_move_is_remembered_until_it_has_settled(scenery):
+    """One queue: a pod that mix, spot or fleet moves off is not sent back, and its new node becomes its home."""
+    scenery.cluster({"demo-tidb-0": "n0"})
+    scenery.set()
+    scenery.pod("demo-tidb-0", "n0", annotations=leaving("mix"))
+    (patch,) = patches(look(scenery))
+    text = '{"demo-tidb-0":{"left":"n0"}}'
+    assert patch.patch == {"metadata": {"annotations": {HOME: text}}}
+    scenery.cluster({"demo-tidb-0": "n0"}, annotations={HOME: text})
+    scenery.pod("demo-tidb-0", "", uid="new")
+    assert look(scenery).instructions == ()
+    scenery.pod("demo-tidb-0", "n4", uid="new")
+    assert members(look(scenery)) == {"demo-tidb-0": {"node": "n4"}}
+    scenery.cluster({"demo-tidb-0": "n4"}, annotations={HOME: text})
+    (patch,) = patches(look(scenery))
+    assert patch.patch == {"metadata": {"annotations": {HOME: None}}}
+
+
+def test_a_hand_over_is_no_move(scenery):
+    """A restart by annotation happens in place: the member goes home."""
+    scenery.set("web", 1, labels={HOME: "true"})
+    scenery.pod("web-0", "n0", of="web", annotations=leaving("handoff"))
+    (patch,) = patches(look(scenery, SET))
+    assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
+
+
+def test_only_what_concerns_a_member_is_looked_at(scenery):
+    """Unrelated events cost nothing: no key is touched."""
+    home = Home()
+    scenery.set("web")
+    scenery.set("store", labels={HOME: "true"})
+
+    def touched(pod):
+        return list(home.touched(Change(Kind.POD, pod.key, None, pod), scenery.world))
+
+    assert touched(scenery.pod("web-0", of="web")) == []
+    assert touched(scenery.pod("store-0", of="store")) == ["set/tidb/store"]
+    assert touched(scenery.pod("demo-tidb-0")) == [KEY]
+    node = scenery.node("n0")
+    assert list(home.touched(Change(Kind.NODE, node.key, None, node), scenery.world)) == []
+    assert list(home.keys(scenery.world)) == ["set/tidb/store"]

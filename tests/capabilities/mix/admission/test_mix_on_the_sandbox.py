@@ -1,0 +1,93 @@
+"""Admission on the sandbox: its API server calls us, its controllers create pods in bursts, on virtual time."""
+
+import pytest
+
+from mooring.core.model.kinds import Kind
+from mooring.process.admission.configurations import NAME
+from mooring.process.config import Config
+from mooring.sim.rig import Rig
+
+MAJORITY = {
+    "vacant.io/optimize-scheduling": "true",
+    "vacant.io/optimize-scheduling-mode": "majority-in-on-demand",
+}
+
+
+def rig() -> Rig:
+    made = Rig(config=Config(features={"mix": True}))
+    for i in range(4):
+        made.cluster.add_node(f"safe-{i}", capacity="on-demand")
+        made.cluster.add_node(f"spot-{i}", capacity="spot")
+    return made
+
+
+def pods(rig: Rig) -> list[dict]:
+    return [p for p in rig.cluster.store.list(Kind.POD) if not p["metadata"].get("deletionTimestamp")]
+
+
+def split(rig: Rig) -> tuple[int, int]:
+    classes = [p["metadata"].get("labels", {}).get("vacant.io/affinity") for p in pods(rig)]
+    return classes.count("on-demand"), classes.count("spot")
+
+
+async def installed(rig: Rig) -> None:
+    await rig.until(rig.leads)
+    await rig.until(lambda: rig.cluster.store.find(Kind.MUTATING_WEBHOOK, "", NAME) is not None)
+
+
+def test_a_burst_and_its_nodes():
+    """M3, M4: a Deployment of 30 gets exactly 16 on-demand replicas, each on an on-demand node."""
+
+    async def scene(rig: Rig) -> None:
+        rig.start()
+        await installed(rig)
+        rig.cluster.deployment("default", "web", 30, labels=MAJORITY)
+        await rig.until(lambda: len(pods(rig)) == 30 and all(p["spec"].get("nodeName") for p in pods(rig)))
+        assert split(rig) == (16, 14)
+        for pod in pods(rig):
+            if pod["metadata"]["labels"]["vacant.io/affinity"] == "on-demand":
+                assert pod["spec"]["nodeName"].startswith("safe-")
+
+    rig_ = rig()
+    rig_.play(scene)
+
+
+def test_nobody_alive_admits_unchanged():
+    """Availability first: while no replica is alive, pods are created as their owners wrote them."""
+
+    async def scene(rig: Rig) -> None:
+        rig.start()
+        await installed(rig)
+        rig.kill()
+        rig.cluster.deployment("default", "web", 5, labels=MAJORITY)
+        await rig.until(lambda: len(pods(rig)) == 5)
+        assert split(rig) == (0, 0)
+
+    rig().play(scene)
+
+
+def test_a_bad_label_is_refused_by_the_api_server():
+    """M1: the API server refuses a Deployment whose labels make no sense, in our words."""
+    from mooring.clients.ports import Refused
+
+    async def scene(rig: Rig) -> None:
+        rig.start()
+        await installed(rig)
+        body = {
+            "metadata": {
+                "name": "bad",
+                "namespace": "default",
+                "labels": {"vacant.io/optimize-scheduling-mode": "most"},
+            },
+            "spec": {
+                "selector": {"matchLabels": {"app": "x"}},
+                "template": {
+                    "metadata": {"labels": {"app": "x"}},
+                    "spec": {"containers": [{"name": "c", "image": "x"}]},
+                },
+            },
+        }
+        with pytest.raises(Refused, match="all-in-on-demand, all-in-spot"):
+            await rig.api.create(Kind.DEPLOYMENT, body)
+
+    rig().play(scene)

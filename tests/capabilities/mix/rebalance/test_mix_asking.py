@@ -1,0 +1,111 @@
+"""`mooring mix explain` and `status` as commands, against the API of a replica in the sandbox."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from mooring.capabilities.mix.explain import NodeReport, PodReport, WorkloadReport
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.mix import explain, status
+from mooring.cli.output import Format
+from mooring.core.model.kinds import Kind
+from mooring.process.http.mix import add_to
+from mooring.sim.scenarios.mix import NAMESPACE, switched_on
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def _answers(stage: Stage) -> dict[str, str]:
+    """What the API says just now: taken on the sandbox's clock, served again on the real one."""
+    app = web.Application()
+    add_to(app, stage.rig.leader)
+    return {route.resource.canonical: route.handler for route in app.router.routes() if route.resource is not None}
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, bytes]:
+    """The bodies of the API's answers, by path, of a small cluster with one of each."""
+    found: dict[str, bytes] = {}
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "custom", 1)
+        stage.cluster.stateful_set(NAMESPACE, "db", 2, labels=switched_on())
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
+        stage.cluster.annotate(Kind.NODE, "", "s3", {"vacant.io/interrupt-at": "soon"})
+        await stage.rig.sleep(15.0)
+        handlers = _answers(stage)
+        listed = await handlers["/api/v1/mix"](None)
+        found["/api/v1/mix"] = listed.body
+        for name in (f"Deployment/{NAMESPACE}/web", f"StatefulSet/{NAMESPACE}/db"):
+            one = await handlers["/api/v1/mix/{workload}"](_Asked(name))
+            found[f"/api/v1/mix/{name}"] = one.body
+
+    Stage().play(scene)
+    return found
+
+
+class _Asked:
+    def __init__(self, workload: str) -> None:
+        self.match_info = {"workload": workload}
+
+
+def _with_server(told: dict[str, bytes], command) -> None:
+    """Run a command, which asks over HTTP, beside a server that gives these answers."""
+
+    async def answer(request: web.Request) -> web.Response:
+        body = told.get(request.path)
+        if body is None:
+            return web.json_response({"error": f"there is no {request.path}"}, status=404)
+        return web.Response(body=body, content_type="application/json")
+
+    async def whole() -> None:
+        app = web.Application()
+        app.router.add_get("/{tail:.*}", answer)
+        async with TestServer(app) as server:
+            await asyncio.to_thread(command, str(server.make_url("/")).rstrip("/"))
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("name", ["web", "Deployment/web", "deploy/web", "deployment/web"])
+def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
+    """M10: a bare name, the kind, or kubectl's short form; line one is the answer, then a row for each pod."""
+    _with_server(told, lambda url: explain(name, namespace=NAMESPACE, server=url))
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "Deployment/web is placed: 1 of 3 on on-demand, as custom 1 wants"
+    assert sum("web-" in line for line in shown) == 3
+
+
+def test_what_is_not_there_is_said_once_with_what_to_try(told):
+    """M10: both kinds were tried; exit 1, and the flag that may help."""
+    with pytest.raises(
+        CommandError, match="no Deployment or StatefulSet none in namespace shop; -n names another"
+    ) as e:
+        _with_server(told, lambda url: explain("none", namespace=NAMESPACE, server=url))
+    assert e.value.code is Exit.NOT_AS_IT_SHOULD_BE
+    with pytest.raises(CommandError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
+        _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, server=url))
+    assert e.value.code is Exit.USAGE
+
+
+def test_json_carries_everything_that_is_known(told, capsysbinary):
+    """M10: -o json has every field of the report, for each workload, pod and doomed node; nothing else is on stdout."""
+    _with_server(told, lambda url: status(server=url, output=Format.JSON))
+    answer = json.loads(capsysbinary.readouterr().out)
+    rows = {row["name"]: row for row in answer["workloads"]}
+    assert set(rows) == {"web", "db"} and answer["on"] and answer["leading"]
+    assert set(rows["web"]) == set(WorkloadReport.__struct_fields__)
+    assert set(rows["web"]["pods"][0]) == set(PodReport.__struct_fields__)
+    assert set(answer["nodes"][0]) == set(NodeReport.__struct_fields__)
+    assert msgspec.convert(rows["db"], WorkloadReport).sequence == "OO"
+
+
+def test_status_lists_all_and_tells_of_nodes_on_the_side(told, capsys):
+    """M10: the table is data and stands on stdout; what is said about nodes stands beside it."""
+    _with_server(told, lambda url: status(server=url))
+    shown = capsys.readouterr()
+    assert "Deployment/web" in shown.out and "StatefulSet/db" in shown.out
+    assert "s3 is not emptied" in shown.err and "s3" not in shown.out

@@ -1,0 +1,17 @@
+"""A replica of Mooring is ended at every write of a mode change and of a notice."""
+
+import pytest
+
+from mooring.sim.kill import KillScene, kill_everywhere
+from mooring.sim.scenarios.mix import ModeChangeScene, NoticeScene, QuickScene
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [ModeChangeScene(), QuickScene(replicas=3, before=0, after=2), NoticeScene(spots=1, replicas=2)],
+    ids=lambda s: s.name,
+)
+def test_kill_at_every_write(scene: KillScene) -> None:
+    """M5, M6, M8: killed right before or right after any write, the next leader ends in the same state, nobody is deleted
+    twice, and no mark, cordon or detached pod stays."""
+    assert list(kill_everywhere(scene)) == []

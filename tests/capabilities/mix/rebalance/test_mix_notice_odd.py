@@ -1,0 +1,247 @@
+"""Notices that are short, late, wrong, corrected or never come, on the sandbox."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from mooring.capabilities.mix.pace import INTERRUPT_AT, Detector, NoticePolicy, Sign
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY
+from mooring.core.model.reasons import Reason, State
+from mooring.sandbox.controllers import podstate
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def _at(stage: Stage, seconds: float) -> str:
+    """A moment so many seconds from now, as an agent would write it."""
+    return datetime.fromtimestamp(stage.rig.clock.now() + seconds, UTC).isoformat()
+
+
+async def _fewest(stage: Stage, name: str, seconds: float) -> int:
+    """The fewest ready endpoints that a Service had at any moment."""
+    fewest = 99
+    for _ in range(int(seconds * 4)):
+        await stage.rig.sleep(0.25)
+        fewest = min(fewest, len(stage.cluster.ready_nodes(NAMESPACE, name)))
+    return fewest
+
+
+@pytest.mark.parametrize(("after_s", "start_s", "grace_s"), [(30.0, 12, 5), (20.0, 5, 2), (60.0, 20, 30)])
+def test_a_short_notice_is_used_to_its_last_call(after_s: float, start_s: float, grace_s: int):
+    """M8, B10: 30 s or less; a pod that serves goes on until deadline − grace − margin, so a quick replacement is
+    Ready before it goes and the Service is never empty."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.service(NAMESPACE, "one", {"app": "one"})
+        template = slow_template("one", start_s, grace_s=grace_s)
+        await stage.deployed("one", 1, "all-in-spot", template=template)
+        (node,) = stage.cluster.nodes_of(NAMESPACE, "one").values()
+        stage.cluster.cloud.notice(node, after_s=after_s)
+        assert await _fewest(stage, "one", after_s + 10) == 1
+        assert not [what for what in left_behind(stage.rig) if "pod" in what]
+
+    Stage(on_demand=2, spot=2).play(scene)
+
+
+def test_a_grace_that_is_longer_than_the_notice_begins_at_once():
+    """M8: 300 s of grace in 120 s of notice: it goes now, with all the time there is."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("slow", 1, "all-in-spot", template=slow_template("slow", 5, grace_s=300))
+        (pod,) = stage.cluster.pods(NAMESPACE, "slow")
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.until(lambda: bool(stage.moves()), 10.0)
+        leaving = stage.cluster.store.find(Kind.POD, NAMESPACE, pod["metadata"]["name"])
+        assert leaving is not None and 100 <= leaving["metadata"]["deletionGracePeriodSeconds"] <= 120
+
+    Stage(on_demand=2, spot=2).play(scene)
+
+
+def test_a_moment_that_has_passed_still_leaves_a_pod_its_grace():
+    """M8: an annotation with a moment long gone on a node that lives: it is emptied at once, and nobody is killed in
+    one second for a node that may stay."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=30))
+        (pod,) = stage.cluster.pods(NAMESPACE, "web")
+        stage.cluster.annotate(Kind.NODE, "", podstate.node_of(pod), {INTERRUPT_AT: _at(stage, -600.0)})
+        await stage.rig.until(lambda: bool(stage.moves()), 10.0)
+        leaving = stage.cluster.store.find(Kind.POD, NAMESPACE, pod["metadata"]["name"])
+        assert leaving is not None and leaving["metadata"]["deletionGracePeriodSeconds"] == 30
+
+    Stage(on_demand=2, spot=2).play(scene)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-11-16T05:00:00", "05:00", "1794772680"])
+def test_a_moment_that_cannot_be_read_is_told_and_empties_nobody(text: str):
+    """M8: whoever wrote it finds a Warning on the node and a verdict that says how to write it; the node stays open."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot")
+        writes = len(stage.rig.writes)
+        stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: text})
+        await stage.rig.sleep(10.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        verdict = leader.engine.verdicts["mix", "node/s0"]
+        assert (verdict.state, verdict.reason) == (State.HELD, Reason.MISCONFIGURED)
+        assert "2026-01-31T08:15:00Z" in verdict.detail
+        told = [e for e in stage.cluster.store.list(Kind.EVENT) if e["involvedObject"]["name"] == "s0"]
+        assert [e for e in told if e["type"] == "Warning" and "is no moment" in e["message"]]
+        assert not [w for w in stage.rig.writes[writes:] if "Pod" in w or "Node" in w]
+        stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: None})
+        await stage.rig.sleep(5.0)
+        assert ("mix", "node/s0") not in leader.engine.verdicts
+
+    Stage(on_demand=2, spot=1).play(scene)
+
+
+def test_a_notice_that_is_brought_forward_brings_the_last_call_forward():
+    """M8: ten minutes become sixty seconds while a replacement hangs: the pod still ends in order before the node."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=20))
+        stage.cluster.cordon("n0")
+        (pod,) = stage.cluster.pods(NAMESPACE, "web")
+        name, node = pod["metadata"]["name"], podstate.node_of(pod)
+        stage.cluster.annotate(Kind.NODE, "", node, {INTERRUPT_AT: _at(stage, 600.0)})
+        await stage.rig.sleep(60.0)
+        assert stage.moves() == []
+        began = stage.rig.clock.monotonic()
+        stage.cluster.annotate(Kind.NODE, "", node, {INTERRUPT_AT: _at(stage, 60.0)})
+        await stage.rig.until(lambda: stage.moves() == [name])
+        assert 33.0 <= stage.rig.clock.monotonic() - began <= 38.0
+
+    Stage(on_demand=1, spot=1).play(scene)
+
+
+def test_a_notice_that_is_put_off_lets_the_pod_serve_on():
+    """M8: sixty seconds become ten minutes: the pod that waits for its replacement is not sent away at the old moment."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=20))
+        stage.cluster.cordon("n0")
+        node = podstate.node_of(stage.cluster.pods(NAMESPACE, "web")[0])
+        stage.cluster.annotate(Kind.NODE, "", node, {INTERRUPT_AT: _at(stage, 60.0)})
+        await stage.rig.sleep(20.0)
+        stage.cluster.annotate(Kind.NODE, "", node, {INTERRUPT_AT: _at(stage, 600.0)})
+        await stage.rig.sleep(120.0)
+        assert stage.moves() == []
+        assert serving(stage.rig, "web") == 1
+
+    Stage(on_demand=1, spot=1).play(scene)
+
+
+def test_a_budget_that_allows_none_holds_a_doomed_stateful_pod_until_its_last_call():
+    """M8, B2: a PDB is respected while there is time; after that the pod goes with its grace instead of with the node."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.stateful_set(
+            NAMESPACE, "db", 2, labels=switched_on("all-in-spot"), template=slow_template("db", 5, grace_s=20)
+        )
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
+        stage.cluster.pdb(NAMESPACE, "db", {"app": "db"}, min_available=2)
+        await stage.rig.sleep(20.0)
+        began = stage.rig.clock.monotonic()
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.sleep(60.0)
+        assert stage.moves() == []
+        leader = stage.rig.leader()
+        assert leader is not None
+        assert "pdb/db" in " ".join(str(one.waits) for one in leader.engine.running.values())
+        await stage.rig.until(lambda: len(stage.moves()) == 2)
+        assert 94.0 <= stage.rig.clock.monotonic() - began <= 98.0
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
+
+    Stage(on_demand=3, spot=2).play(scene)
+
+
+def test_every_spot_node_falls_silent_at_once():
+    """M8: no notice at all; every workload keeps its on-demand floor throughout, and all of it is back within two
+    minutes; a StatefulSet's pods on silent nodes are left for Kubernetes to declare dead."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "custom", 2)
+        await stage.deployed("api", 4, "majority-in-on-demand")
+        stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on())
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 3)
+        await stage.rig.sleep(15.0)
+        for node in ("s0", "s1", "s2"):
+            stage.cluster.kubelets.silence(node)
+        floors = {"web": 2, "api": 3, "db": 2}
+        for _ in range(480):
+            await stage.rig.sleep(0.25)
+            for name, floor in floors.items():
+                safe = [p for p in stage.cluster.pods(NAMESPACE, name) if podstate.ready(p) and podstate.active(p)]
+                assert sum(podstate.node_of(p).startswith("n") for p in safe) >= floor, name
+        assert stage.cluster.ready(NAMESPACE, "web") == 5 and physical(stage.rig, "web") == ["on-demand"] * 5
+        assert stage.cluster.ready(NAMESPACE, "api") == 4
+        assert not [name for name in stage.moves() if name.startswith("db-")]
+
+    Stage(on_demand=4, spot=3).play(scene)
+
+
+def test_who_has_nothing_left_elsewhere_goes_first():
+    """§1.9-2: a sibling on another doomed node is no comfort: the pod with no safe replica is detached first."""
+
+    async def scene(stage: Stage) -> None:
+        # zzz has replicas on both doomed nodes and none elsewhere; bbb has one on a node that stays.
+        await stage.deployed("bbb", 2, "custom", 1)
+        await stage.deployed("zzz", 2, "all-in-spot", template=slow_template("zzz", 5))
+        await stage.deployed("ccc", 2, "custom", 1)
+        writes = len(stage.rig.writes)
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.until(lambda: len([w for w in stage.rig.writes[writes:] if w.startswith("patch Pod")]) >= 4)
+        order = [w.rpartition("/")[2] for w in stage.rig.writes[writes:] if w.startswith("patch Pod")]
+        nodes = {n: [o for o in order if o in _on(stage, n)] for n in ("s0", "s1")}
+        assert [names for names in nodes.values() if names]
+        for names in nodes.values():
+            if any(name.startswith("zzz") for name in names):
+                assert names[0].startswith("zzz"), nodes
+
+    Stage(on_demand=3, spot=2).play(scene)
+
+
+def _on(stage: Stage, node: str) -> list[str]:
+    return [p["metadata"]["name"] for p in stage.cluster.store.list(Kind.POD, NAMESPACE) if podstate.node_of(p) == node]
+
+
+def test_a_detector_of_ones_own_is_heeded():
+    """M8: detectors are configurable: a label, and a cordon on a spot node, may be a notice; the default ones are then
+    no longer listened to."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot")
+        stage.cluster.store.patch(Kind.NODE, "", "s0", {"metadata": {"labels": {"example.com/drain": "soon"}}})
+        stage.cluster.cordon("s1")
+        stage.cluster.annotate(Kind.NODE, "", "s2", {INTERRUPT_AT: _at(stage, 120.0)})
+        await stage.rig.sleep(60.0)
+        assert not set(stage.cluster.nodes_of(NAMESPACE, "web").values()) & {"s0", "s1"}
+        assert _marked(stage) == {"s0", "s1"}
+        stage.cluster.cordon("s1", on=False)
+        await stage.rig.until(lambda: _marked(stage) == {"s0"})
+
+    detectors = (Detector(sign=Sign.LABEL, key="example.com/drain"), Detector(sign=Sign.CORDON))
+    Stage(MixPolicy(notice=NoticePolicy(detectors=detectors)), on_demand=1, spot=3).play(scene)
+
+
+def _marked(stage: Stage) -> set[str]:
+    nodes = stage.cluster.store.list(Kind.NODE)
+    return {n["metadata"]["name"] for n in nodes if CORDONED_BY in podstate.annotations_of(n)}
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"sign": Sign.TAINT}, "has no key"),
+        ({"sign": Sign.ANNOTATION, "key": "example.com/at"}, "vacant.io/"),
+        ({"sign": Sign.DELETION, "notice_s": -1.0}, "0 or more"),
+        ({"sign": Sign.DELETION, "notice_s": float("nan")}, "0 or more"),
+    ],
+)
+def test_a_detector_that_could_never_speak_is_refused(how, says):
+    """M8: an annotation that is not read, or no key at all: said when the file is read, not when the node is gone."""
+    with pytest.raises(ValueError, match=says):
+        Detector(**how)

@@ -1,0 +1,82 @@
+"""Two leaders for a moment: the old one stalls with a write that has passed its fence, and goes on while another leads."""
+
+import pytest
+
+from mooring.sim.kill import undisturbed
+from mooring.sim.rig import Rig
+from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScene, NoticeScene, left_behind
+
+WRITES = len(undisturbed(ModeChangeScene(before=1, after=3)).writes)
+
+
+def _stall_at(rig: Rig, number: int, resume_after_s: float) -> None:
+    """The leader is held when its write `number` is about to leave; it goes on later."""
+    leader = rig.leader()
+    assert leader is not None
+    name, first, count = leader.identity, len(rig.writes), rig._count
+
+    def counting(what: str, when: str) -> bool:
+        died = count(what, when)
+        if when == "before" and len(rig.writes) == first + number and not rig.replicas[name].gate.held:
+            rig._count = count  # type: ignore[method-assign]
+            rig.pause(name)
+            rig.cluster.timeline.after(resume_after_s, lambda: rig.resume(name))
+        return died
+
+    for one in rig.replicas.values():
+        one.gate._count = counting
+
+
+@pytest.mark.parametrize("resume_after_s", [14.0, 45.0])
+def test_never_more_than_one_replica_over_the_limit(resume_after_s: float) -> None:
+    """Worked example 7: whichever write it stalls at, at most one replica more than allowed is away, ever."""
+    for number in range(1, WRITES + 1):
+        scene = ModeChangeScene(before=1, after=3)
+        rig = scene.rig()
+        fewest = scene.replicas
+
+        async def whole(rig: Rig, scene: ModeChangeScene = scene, number: int = number) -> None:
+            nonlocal fewest
+            await scene.build(rig)
+            rig.start()
+            rig.start()
+            await rig.until(rig.leads)
+            _stall_at(rig, number, resume_after_s)
+            await scene.act(rig)
+            end = rig.clock.monotonic() + 900
+            while not (scene.done(rig) and not rig.unsettled()):
+                await rig.sleep(0.25)
+                fewest = min(fewest, rig.cluster.ready(NAMESPACE, "web"))
+                assert rig.clock.monotonic() < end, rig.story()
+            await rig.sleep(60.0)
+
+        rig.play(whole)
+        assert fewest >= scene.replicas - 2, f"stalled at write {number}"
+        assert left_behind(rig) == []
+        assert scene.done(rig)
+
+
+def test_a_leader_that_stalls_in_the_two_minutes_costs_nobody_an_endpoint() -> None:
+    """M8, worked example 7: the next leader takes over what the stalled one had detached, and its late writes do no
+    harm: no detached pod, mark or cordon stays, and no endpoint is lost."""
+    writes = len(undisturbed(NoticeScene(spots=2, replicas=2)).writes)
+    for number in range(1, writes + 1):
+        scene = NoticeScene(spots=2, replicas=2)
+        rig = scene.rig()
+
+        async def whole(rig: Rig, scene: NoticeScene = scene, number: int = number) -> None:
+            await scene.build(rig)
+            rig.start()
+            rig.start()
+            await rig.until(rig.leads)
+            _stall_at(rig, number, 30.0)
+            await scene.act(rig)
+            end = rig.clock.monotonic() + 900
+            while not (scene.done(rig) and not rig.unsettled()):
+                await rig.sleep(0.25)
+                assert rig.clock.monotonic() < end, f"stalled at {number}: {left_behind(rig)}\n{rig.story()}"
+            await rig.sleep(60.0)
+
+        rig.play(whole)
+        assert scene.fewest == 2, f"stalled at write {number}"
+        assert scene.left_overs(rig) == []

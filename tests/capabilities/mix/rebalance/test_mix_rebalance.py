@@ -1,0 +1,500 @@
+"""The rebalancer on the sandbox, with the real admission logic in process."""
+
+import itertools
+
+from mooring.capabilities.mix.capability import MEMORY
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE, RELAXED, SLOT
+from mooring.capabilities.mix.pace import RebalancePolicy
+from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
+from mooring.capabilities.mix.targets import Mode, Share, Target
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
+from mooring.sandbox.controllers import podstate
+from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, relabel, slow_template, switched_on, uids
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def test_three_spot_and_two_on_demand_wanted_as_two_and_three_moves_exactly_one():
+    """M5: the seed's example; one pod goes, it is a spot one, and its slot says so afterwards."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "custom", 2)
+        assert given(stage.rig, "web") == ["on-demand"] * 2 + ["spot"] * 3
+        before, writes = uids(stage.rig, "web"), len(stage.rig.writes)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 3)
+        await stage.until_quiet()
+        await stage.rig.sleep(120.0)
+        assert len(before - uids(stage.rig, "web")) == 1
+        assert len(stage.moves(writes)) == 1
+        assert physical(stage.rig, "web") == ["on-demand"] * 3 + ["spot"] * 2
+        target = Target(Mode.CUSTOM, Share(3))
+        for pod in stage.cluster.pods(NAMESPACE, "web"):
+            slot = int(podstate.annotations_of(pod)[SLOT])
+            assert target.class_of(slot).value == podstate.labels_of(pod)[AFFINITY]
+        assert left_behind(stage.rig) == []
+
+    Stage().play(scene)
+
+
+def test_pods_that_were_there_before_are_adopted_without_a_restart():
+    """M5: where the count already fits, a label is all it takes."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("s0", "s1", "s2", "s3"):
+            stage.cluster.cordon(node)
+        stage.cluster.deployment(NAMESPACE, "web", 2)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 2)
+        for node in ("s0", "s1", "s2", "s3"):
+            stage.cluster.cordon(node, on=False)
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.cordon(node)
+        stage.cluster.scale(Kind.DEPLOYMENT, NAMESPACE, "web", 5)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 5)
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.cordon(node, on=False)
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", switched_on("custom", 2))
+        await stage.begin()
+        await stage.rig.until(lambda: "-" not in given(stage.rig, "web"))
+        await stage.rig.sleep(120.0)
+        assert uids(stage.rig, "web") == before
+        assert stage.moves() == []
+        slots = sorted(int(podstate.annotations_of(p)[SLOT]) for p in stage.cluster.pods(NAMESPACE, "web"))
+        assert slots == [0, 1, 2, 3, 4]
+
+    Stage().play(scene, begin=False)
+
+
+def test_only_one_is_away_at_a_time():
+    """M5: all five change class, one after another, never two away; the queue's own limit does it."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "all-in-spot")
+        fewest = 5
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        for _ in range(1200):
+            await stage.rig.sleep(0.25)
+            fewest = min(fewest, stage.cluster.ready(NAMESPACE, "web"))
+            if physical(stage.rig, "web") == ["on-demand"] * 5 and stage.cluster.ready(NAMESPACE, "web") == 5:
+                break
+        assert physical(stage.rig, "web") == ["on-demand"] * 5
+        assert fewest == 4
+        assert len(stage.moves()) == 5
+
+    Stage().play(scene)
+
+
+def test_a_replica_that_is_being_moved_is_charged_once():
+    """O1, facts with subjects: while a move runs, its workload shows one of one used, not the move and the gap besides."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-spot", template=slow_template("web", 10))
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        leader = stage.rig.leader()
+        assert leader is not None
+        target = f"workload/{NAMESPACE}/Deployment/web"
+        used: set[int] = set()
+        away = 0
+        for _ in range(600):
+            await stage.rig.sleep(0.1)
+            used.add(leader.engine.queue.used(target))
+            away += stage.cluster.ready(NAMESPACE, "web") < 3 and bool(leader.engine.running)
+        assert away > 50, "replicas were seen to be away while their moves ran"
+        assert used == {0, 1}
+        assert physical(stage.rig, "web") == ["on-demand"] * 3
+
+    Stage().play(scene)
+
+
+def test_the_quicker_way_keeps_everybody_serving_and_stays_within_the_surge():
+    """M6: asked for by annotation, replacements come first, at most maxSurge + maxUnavailable at once."""
+
+    async def scene(stage: Stage) -> None:
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}
+        await stage.deployed(
+            "web",
+            6,
+            "all-in-spot",
+            strategy=strategy,
+            annotations={REBALANCE: "fast"},
+            template=slow_template("web", 10),
+        )
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        fewest, most = 6, 0
+        began = stage.rig.clock.monotonic()
+        while physical(stage.rig, "web") != ["on-demand"] * 6 or stage.rig.unsettled():
+            await stage.rig.sleep(0.25)
+            pods = [p for p in stage.cluster.store.list(Kind.POD, NAMESPACE) if podstate.active(p)]
+            fewest, most = min(fewest, sum(podstate.ready(p) for p in pods)), max(most, len(pods))
+            assert stage.rig.clock.monotonic() < began + 300
+        assert (fewest, most) == (6, 8)
+        await stage.rig.sleep(35.0)  # the last ones' grace
+        assert left_behind(stage.rig) == []
+
+    Stage().play(scene)
+
+
+def test_a_workload_with_a_pod_that_is_not_ready_waits_until_it_is():
+    """Worked example 2: another pod's failure is a fact that parks the move; it runs once that is mended."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "custom", 2)
+        broken = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "on-demand")
+        name = broken["metadata"]["name"]
+        stage.cluster.annotate(Kind.POD, NAMESPACE, name, {"lab.mooring.dev/fail": "ready"})
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 4)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+        await stage.rig.sleep(60.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        assert stage.moves() == []
+        (waiting,) = leader.engine.waiting.values()
+        assert leader.engine.queue.is_parked(waiting.id)
+        assert waiting.subject != f"pod/{NAMESPACE}/{name}"
+        stage.cluster.annotate(Kind.POD, NAMESPACE, name, {"lab.mooring.dev/fail": None})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 3)
+        await stage.until_quiet()
+        assert stage.moves() == [waiting.subject.rpartition("/")[2]]
+
+    Stage().play(scene)
+
+
+def test_the_cure_is_not_blocked_by_its_disease():
+    """Worked example 2: if the one to move is the one that is not Ready, it runs at once."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "custom", 2)
+        broken = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "spot")
+        name = broken["metadata"]["name"]
+        stage.cluster.annotate(Kind.POD, NAMESPACE, name, {"lab.mooring.dev/fail": "ready"})
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 4)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 3)
+        assert stage.moves() == [name]
+
+    Stage().play(scene)
+
+
+def test_switched_off_pods_with_our_affinity_are_made_anew_one_by_one():
+    """M5: on-disable recreate; every pod is new in the end, and none carries a label of ours."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-on-demand")
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {ENABLED: "false"})
+        fewest = 3
+        for _ in range(600):
+            await stage.rig.sleep(0.25)
+            fewest = min(fewest, stage.cluster.ready(NAMESPACE, "web"))
+        assert given(stage.rig, "web") == ["-"] * 3
+        assert not before & uids(stage.rig, "web")
+        assert fewest == 2
+        affinities = [p["spec"].get("affinity") for p in stage.cluster.pods(NAMESPACE, "web")]
+        assert affinities == [None] * 3
+
+    Stage().play(scene)
+
+
+def test_switched_off_with_leave_nothing_happens():
+    """M5: on-disable leave keeps the pods."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-on-demand")
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {ENABLED: "false"})
+        await stage.rig.sleep(120.0)
+        assert uids(stage.rig, "web") == before
+
+    Stage(MixPolicy(on_disable=OnDisable.LEAVE)).play(scene)
+
+
+def test_no_room_means_no_eviction_and_words_that_say_so():
+    """M10: on-demand is full, so nobody is evicted only to come back; the verdict names what is missing."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed(
+            "filler", 1, "off", template=_big("filler", "900m", {"node.kubernetes.io/capacity": "on-demand"})
+        )
+        await stage.deployed("web", 2, "all-in-spot", template=_big("web", "300m"))
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.sleep(600.0)
+        assert stage.moves() == []
+        verdict = stage.verdict("web")
+        assert (verdict.state, verdict.reason) == (State.WAITS, Reason.NO_ROOM)
+        assert "no on-demand node has room" in verdict.detail
+
+    Stage(on_demand=1, spot=2, cpu="1").play(scene)
+
+
+def test_a_pod_that_finds_no_on_demand_node_is_let_go_and_comes_back_when_there_is_room():
+    """M10: deadlock-free; on-shortage relax lets it prefer on-demand, and it moves there once a node comes."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.deployment(
+            NAMESPACE, "web", 2, labels=switched_on("all-in-on-demand"), template=_big("web", "700m")
+        )
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 2, limit_s=300)
+        pods = stage.cluster.pods(NAMESPACE, "web")
+        assert sorted(RELAXED in podstate.annotations_of(p) for p in pods) == [False, True]
+        assert physical(stage.rig, "web") == ["on-demand", "spot"]
+        stage.cluster.add_node("n9", capacity="on-demand", cpu="1")
+        await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand", "on-demand"], limit_s=600)
+
+    Stage(on_demand=1, spot=2, cpu="1").play(scene)
+
+
+def test_on_shortage_wait_holds_and_says_what_would_help():
+    """M10: on-shortage wait leaves the Pending pod alone, visibly."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.deployment(
+            NAMESPACE, "web", 2, labels=switched_on("all-in-on-demand"), template=_big("web", "700m")
+        )
+        await stage.rig.sleep(200.0)
+        assert stage.moves() == []
+        assert stage.verdict("web").state is State.HELD
+        assert "add on-demand nodes" in stage.verdict("web").remedy
+
+    Stage(MixPolicy(on_shortage=OnShortage.WAIT), on_demand=1, spot=2, cpu="1").play(scene)
+
+
+def test_a_budget_that_allows_none_holds_the_move_visibly():
+    """M5, B2: a PodDisruptionBudget is asked first; its refusal is a wait that names it."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-spot")
+        stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=3)
+        await stage.rig.sleep(5.0)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "majority-in-on-demand"})
+        await stage.rig.sleep(60.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        assert stage.moves() == []
+        (running,) = leader.engine.running.values()
+        assert running.waits is not None
+        assert (running.waits.state, running.waits.reason) == (State.HELD, Reason.PDB)
+        assert "pdb/web" in running.waits.detail
+        stage.cluster.store.patch(Kind.PDB, NAMESPACE, "web", {"spec": {"minAvailable": 2}})
+        await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
+
+    Stage().play(scene)
+
+
+def test_a_rollout_is_waited_for():
+    """M5: while a rollout goes on nothing is moved; it makes the pods anew anyway."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 4, "custom", 1, template=slow_template("web", 8))
+        stage.cluster.set_image(Kind.DEPLOYMENT, NAMESPACE, "web", "registry.example/app:2")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "2"})
+        await stage.until_quiet()
+        await stage.rig.sleep(60.0)
+        assert given(stage.rig, "web").count("on-demand") == 2
+        assert len(stage.moves()) <= 1
+
+    Stage().play(scene)
+
+
+def test_scaling_moves_nobody():
+    """M9: an autoscaler scales up and down; the split stays exact and nobody is moved."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 4, "majority-in-on-demand")
+        target = Target(Mode.MAJORITY_IN_ON_DEMAND)
+        for replicas in (7, 3, 10, 2, 6):
+            stage.cluster.scale(Kind.DEPLOYMENT, NAMESPACE, "web", replicas)
+            await stage.rig.until(lambda n=replicas: len(uids(stage.rig, "web")) == n)
+            await stage.until_quiet()
+            await stage.rig.sleep(30.0)
+            assert given(stage.rig, "web").count("on-demand") == target.on_demand(replicas)
+        assert stage.moves() == []
+
+    Stage().play(scene)
+
+
+def test_a_stateful_set_moves_one_ordinal_at_a_time():
+    """M5: StatefulSets too; the ordinal that the sequence wants elsewhere goes."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on("custom", 1))
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 3)
+        await stage.rig.sleep(15.0)
+        relabel(stage.rig, Kind.STATEFUL_SET, "db", {CUSTOM: "2"})
+        await stage.rig.until(lambda: given(stage.rig, "db").count("on-demand") == 2)
+        await stage.until_quiet()
+        assert stage.moves() == ["db-1"]
+
+    Stage().play(scene)
+
+
+def test_a_move_that_does_not_help_is_not_repeated_at_once():
+    """M10: no eviction loop; without our webhook the successor comes back wrong, so the workload is paused, longer each
+    time, and the memory of it is written before the pod goes."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot")
+        stage.cluster.store.remove(Kind.MUTATING_WEBHOOK, "", _webhook(stage))
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.store.patch(
+                Kind.NODE, "", node, {"spec": {"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}}
+            )
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        memory = f"{stage.rig.config.namespace}/{MEMORY}"
+        last = 0
+        for _ in range(20):
+            await stage.rig.sleep(30.0)
+            for name in [c["metadata"]["name"] for c in stage.cluster.store.list(Kind.MUTATING_WEBHOOK)]:
+                stage.cluster.store.remove(Kind.MUTATING_WEBHOOK, "", name)
+            last = len(stage.moves())
+        assert 1 <= last <= 6
+        first = next(w for w in stage.rig.writes if "ConfigMap" in w or w.startswith("evict"))
+        assert memory in first
+
+    Stage().play(scene)
+
+
+def test_return_to_spot_is_late_and_slow():
+    """M10: spot pods that fell back return once spot has had room for ten minutes, one per workload per ten minutes."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("s0", "s1"):
+            stage.cluster.cordon(node)
+        await stage.deployed("web", 3, "all-in-spot")
+        assert physical(stage.rig, "web") == ["on-demand"] * 3
+        for node in ("s0", "s1"):
+            stage.cluster.cordon(node, on=False)
+        back = []
+        for minute in range(60):
+            await stage.rig.sleep(60.0)
+            count = physical(stage.rig, "web").count("spot")
+            if count > len(back):
+                back.append(minute)
+        assert physical(stage.rig, "web") == ["spot"] * 3
+        assert back[0] >= 9
+        assert all(b - a >= 9 for a, b in itertools.pairwise(back))
+        assert len(stage.moves()) == 3
+
+    Stage(on_demand=4, spot=2).play(scene)
+
+
+def test_a_workload_that_is_not_understood_is_left_alone_and_told():
+    """M1: never guess; the verdict and the Event carry the words of admission."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot")
+        await stage.rig.stop()
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "mostly"})
+        before = uids(stage.rig, "web")
+        await stage.begin()
+        await stage.rig.sleep(60.0)
+        assert stage.verdict("web").reason is Reason.MISCONFIGURED
+        assert uids(stage.rig, "web") == before
+        events = [e["message"] for e in stage.cluster.store.list(Kind.EVENT, NAMESPACE)]
+        assert any("it must be one of all-in-on-demand" in message for message in events)
+
+    Stage().play(scene)
+
+
+def _big(name: str, cpu: str, selector: dict[str, str] | None = None):
+    from mooring.sandbox.controllers.manifests import pod_template
+
+    return pod_template({"app": name}, cpu=cpu, memory="", **({"nodeSelector": selector} if selector else {}))
+
+
+def _webhook(stage: Stage) -> str:
+    return stage.cluster.store.list(Kind.MUTATING_WEBHOOK)[0]["metadata"]["name"]
+
+
+def test_a_held_move_is_given_up_when_nobody_wants_it_any_more():
+    """M5: the mode is changed back while a budget holds the move; the mark goes, the pod stays."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "all-in-spot")
+        stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=3)
+        await stage.rig.sleep(5.0)
+        before = uids(stage.rig, "web")
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "majority-in-on-demand"})
+        await stage.rig.until(lambda: left_behind(stage.rig) != [])
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-spot"})
+        await stage.rig.until(lambda: left_behind(stage.rig) == [] and not stage.rig.unsettled())
+        await stage.rig.sleep(60.0)
+        assert uids(stage.rig, "web") == before
+
+    Stage().play(scene)
+
+
+def test_housekeeping_is_bounded_in_the_whole_cluster():
+    """O1: eight workloads change at once; no more moves are under way than `at-once` says."""
+
+    async def scene(stage: Stage) -> None:
+        names = [f"app{i:02d}" for i in range(8)]
+        for name in names:
+            stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
+        await stage.rig.sleep(30.0)
+        for name in names:
+            relabel(stage.rig, Kind.DEPLOYMENT, name, {MODE: "all-in-on-demand"})
+        most = 0
+        for _ in range(800):
+            await stage.rig.sleep(0.25)
+            leader = stage.rig.leader()
+            assert leader is not None
+            most = max(most, len(leader.engine.running))
+        assert most == 3
+        assert all(physical(stage.rig, name) == ["on-demand"] * 2 for name in names)
+
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=3))).play(scene)
+
+
+def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
+    """M8: no garbage collector knows it, so the next leader ends it, and says so."""
+
+    async def scene(stage: Stage) -> None:
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        await stage.deployed(
+            "web",
+            2,
+            "all-in-spot",
+            strategy=strategy,
+            annotations={REBALANCE: "fast"},
+            template=slow_template("web", 60),
+        )
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        await stage.rig.until(lambda: left_behind(stage.rig) != [])
+        stage.rig.kill()
+        owners = [(Kind.DEPLOYMENT, "web")]
+        owners += [
+            (Kind.REPLICA_SET, r["metadata"]["name"]) for r in stage.cluster.store.list(Kind.REPLICA_SET, NAMESPACE)
+        ]
+        for pod in stage.cluster.pods(NAMESPACE, "web"):
+            owners.append((Kind.POD, pod["metadata"]["name"]))
+        for kind, name in owners:
+            stage.cluster.store.remove(kind, NAMESPACE, name)
+        assert left_behind(stage.rig) != []
+        await stage.begin()
+        await stage.rig.until(lambda: stage.cluster.store.list(Kind.POD, NAMESPACE) == [], limit_s=120)
+
+    Stage().play(scene)
+
+
+def test_a_tikv_pod_is_asked_for_and_the_wish_is_taken_back_when_nobody_wants_it():
+    """M5, E1: mix never deletes a TiKV pod; the wish goes to handoff, and goes away with its reason."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("n0", "n1", "n2"):
+            stage.cluster.cordon(node)
+        stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        await stage.rig.sleep(1.0)
+        await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+        for node in ("n0", "n1", "n2"):
+            stage.cluster.cordon(node, on=False)
+        await stage.rig.sleep(15.0)
+        label = {"metadata": {"labels": switched_on("all-in-on-demand")}}
+        stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", label)
+        await stage.rig.until(lambda: left_behind(stage.rig) != [], limit_s=60)
+        back = {"metadata": {"labels": {ENABLED: "false"}}}
+        stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", back)
+        await stage.rig.until(lambda: left_behind(stage.rig) == [], limit_s=60)
+        assert stage.moves() == []
+
+    Stage(on_demand=3, spot=3, features={"mix": True}).play(scene)

@@ -1,0 +1,99 @@
+"""What a change asks of the rebalancer: a look now, a look soon, or none. M5, M7."""
+
+import msgspec
+import pytest
+
+from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.labels import AFFINITY, ENABLED, RESERVATION
+from mooring.capabilities.mix.pace import INTERRUPT_AT
+from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
+from mooring.core.model.decision import Later
+from mooring.core.model.events import Change, Listed
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING
+from mooring.core.world.world import World
+
+WEB = Workload("Deployment", "shop", "web", "d1", "1", {ENABLED: "true"}, replicas=3)
+KEY = "workload/Deployment/shop/web"
+NEW = Pod(
+    "shop",
+    "web-x-1",
+    "p1",
+    "1",
+    PodShape({AFFINITY: "spot"}),
+    Owner("ReplicaSet", "web-x", "r1"),
+    annotations={RESERVATION: "t1"},
+)
+replace = msgspec.structs.replace
+BOUND = replace(NEW, node="spot0")
+READY = replace(BOUND, phase="Running", ready=True)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    rows = {
+        Kind.NODE: [Node("spot0", "n0", "1", {"node.kubernetes.io/capacity": "spot"}, ready="True")],
+        Kind.DEPLOYMENT: [WEB],
+        Kind.REPLICA_SET: [ReplicaSet("shop", "web-x", "r1", "1", Owner("Deployment", "web", "d1"), 3, "x")],
+        Kind.STATEFUL_SET: [],
+        Kind.POD: [],
+    }
+    for kind, objects in rows.items():
+        made.apply(Listed(kind, tuple(objects)))
+    return made
+
+
+def touched(world: World, old: Pod | Workload | None, new: Pod | Workload | None, mix: Mix | None = None) -> list:
+    row = new or old
+    assert row is not None
+    kind = Kind.POD if isinstance(row, Pod) else Kind.DEPLOYMENT
+    return list((mix or Mix()).touched(Change(kind, row.key, old, new), world))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(None, NEW), (NEW, BOUND), (BOUND, replace(BOUND, phase="Running"))],
+    ids=["created", "bound", "started"],
+)
+def test_a_pod_on_its_way_may_wait(world, old, new):
+    """Until an admitted pod is Ready it is missing whatever it does: one look soon is enough."""
+    assert touched(world, old, new) == [Later(KEY)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (BOUND, READY),
+        (READY, replace(READY, ready=False)),
+        (READY, replace(READY, deletion_at=9.0)),
+        (BOUND, None),
+        (BOUND, replace(BOUND, phase="Failed")),
+        (NEW, replace(NEW, schedulable=False)),
+        (replace(NEW, schedulable=False), BOUND),
+        (BOUND, replace(BOUND, annotations={RESERVATION: "t1", LEAVING: "{}"})),
+        (None, replace(BOUND, annotations={})),
+    ],
+    ids=["ready", "unready", "leaving", "gone", "failed", "no node", "a node at last", "marked", "not ours"],
+)
+def test_what_changes_a_workloads_health_is_looked_at_now(world, old, new):
+    """Whoever may be moved next depends on it: no release may be based on what was true two seconds ago."""
+    assert touched(world, old, new) == [KEY]
+
+
+def test_a_pod_bound_to_a_node_that_is_about_to_go(world):
+    """Two minutes are short: neither its workload nor its node waits."""
+    mix = Mix()
+    mix.watchlist.see("spot0", replace(world.node("spot0"), annotations={INTERRUPT_AT: "2030-01-01T00:00:00Z"}), world)
+    assert "spot0" in mix.watchlist.doomed
+    assert touched(world, NEW, BOUND, mix) == [KEY, "node/spot0"]
+
+
+def test_counts_of_a_workload_are_no_news(world):
+    """They follow its pods, which have told us; everything else about it is looked at now."""
+    counted = replace(WEB, resource_version="2", ready_replicas=2, available_replicas=2, status_replicas=3)
+    assert touched(world, WEB, counted) == []
+    for change in ({"replicas": 4}, {"labels": {}}, {"observed_generation": 1}, {"paused": True}):
+        assert touched(world, WEB, replace(counted, **change)) == [KEY]
+    assert touched(world, WEB, None) == [KEY]
+    assert touched(world, None, WEB) == [KEY]

@@ -1,0 +1,147 @@
+"""What Mix says about itself, and how it lets go."""
+
+from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.explain import doomed, in_order, report, speaking
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE
+from mooring.cli.mix import _row, _story
+from mooring.core.engine.why import explain
+from mooring.core.model.cluster import Key
+from mooring.core.model.kinds import Kind
+from mooring.install.cleanup.undo import released
+from mooring.sandbox.controllers import podstate
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, relabel, slow_template, uids
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def _report(stage: Stage, name: str):
+    leader = stage.rig.leader()
+    assert leader is not None
+    engine = leader.engine
+    mix = engine.capabilities["mix"]
+    assert isinstance(mix, Mix)
+    workload = engine.world.workload(Kind.DEPLOYMENT, Key(NAMESPACE, name))
+    assert workload is not None
+    return mix, engine, report(mix, workload, engine.world, engine.queue, engine.now, engine.running)
+
+
+def _builtins(value):
+    import msgspec
+
+    return msgspec.to_builtins(value)
+
+
+def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
+    """M10: `mooring mix explain` of a workload with nothing wrong."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 3, "majority-in-on-demand")
+        _, engine, one = _report(stage, "web")
+        assert (one.state, one.have, one.wanted, one.safe, one.sequence) == ("placed", 2, 2, 2, "OOs")
+        assert [(p.slot, p.given, p.node_class) for p in one.pods] == [
+            (0, "on-demand", "on-demand"),
+            (1, "on-demand", "on-demand"),
+            (2, "spot", "spot"),
+        ]
+        assert (
+            _story(_builtins(one))[0] == "Deployment/web is placed: 2 of 3 on on-demand, as majority-in-on-demand wants"
+        )
+        assert [w.name for w in speaking(engine.world)] == ["web"]
+        assert _row(_builtins(in_order([one])[0]))[0] == "placed"
+
+    Stage().play(scene)
+
+
+def test_what_waits_is_explained_with_the_fact_that_blocks_it():
+    """M10, O3: what is wrong, who goes next, and the pod that it waits for, by name; the Event says the same."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 5, "custom", 2)
+        broken = next(
+            p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "on-demand"
+        )["metadata"]["name"]
+        stage.cluster.annotate(Kind.POD, NAMESPACE, broken, {"lab.mooring.dev/fail": "ready"})
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 4)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+        await stage.rig.sleep(30.0)
+        _, engine, one = _report(stage, "web")
+        assert one.wrong == "custom 3 wants 3 of 5 on on-demand, has 2"
+        assert "its successor goes to on-demand" in one.next
+        assert f"{broken} is not Ready" in one.not_yet
+        said = explain(engine, f"workload/{NAMESPACE}/Deployment/web")
+        assert said is not None
+        stage.cluster.annotate(Kind.POD, NAMESPACE, broken, {"lab.mooring.dev/fail": None})
+        await stage.rig.until(lambda: len(stage.moves()) == 1)
+        events = [e["message"] for e in stage.cluster.store.list(Kind.EVENT, NAMESPACE)]
+        assert any(m.endswith("is moved: custom 3 wants 3 of 5 on on-demand, has 2") for m in events)
+
+    Stage().play(scene)
+
+
+def test_a_default_deployment_says_that_its_floor_is_zero():
+    """M2: the floor is in the words, not only in the docs."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2)
+        _, _, one = _report(stage, "web")
+        assert one.by_default
+        assert "floor       0 on on-demand; 0 Ready there now" in _story(_builtins(one))
+
+    Stage().play(scene)
+
+
+def test_release_gives_back_what_we_took():
+    """M8: Mooring is stopped for good in the middle of a notice; `mooring mix release` leaves nothing of ours."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot", template=slow_template("web", 60))
+        before = uids(stage.rig, "web")
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.sleep(5.0)
+        leader = stage.rig.leader()
+        assert leader is not None
+        mix = leader.engine.capabilities["mix"]
+        assert isinstance(mix, Mix)
+        assert len(doomed(mix, leader.engine.world, leader.engine.now)) == 2
+        await stage.rig.stop()
+        for node in ("s0", "s1"):
+            stage.cluster.cloud.withdraw(node)
+        would, _ = await released(stage.rig.api, dry_run=True)
+        assert left_behind(stage.rig) != []
+        done, failed = await released(stage.rig.api, dry_run=False)
+        assert (done, failed) == (would, [])
+        assert left_behind(stage.rig) == []
+        await stage.rig.sleep(90.0)
+        assert uids(stage.rig, "web") == before
+
+    Stage(on_demand=2, spot=2).play(scene)
+
+
+def test_release_leaves_a_persons_cordon():
+    """M8: only what a mark says we did is undone."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.cordon("s0")
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.sleep(5.0)
+        await stage.rig.stop()
+        await released(stage.rig.api, dry_run=False)
+        nodes = {
+            n["metadata"]["name"]: n["spec"].get("unschedulable", False) for n in stage.cluster.store.list(Kind.NODE)
+        }
+        assert nodes == {"n0": False, "s0": True, "s1": False}
+
+    Stage(on_demand=1, spot=2).play(scene)
+
+
+def test_the_mode_label_is_read_again_after_each_change():
+    """M5: back and forth, each change moves only the difference."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 4, "all-in-spot")
+        for mode, count in (("majority-in-on-demand", 3), ("all-in-spot", 4)):
+            writes = len(stage.rig.writes)
+            relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: mode})
+            await stage.rig.sleep(200.0)
+            assert len(stage.moves(writes)) == (count if mode != "all-in-spot" else 3)
+
+    Stage().play(scene)

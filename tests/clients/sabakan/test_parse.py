@@ -1,0 +1,146 @@
+"""Reading sabakan's answer: all of it, or a sentence that says what is wrong and where."""
+
+import json
+
+import pytest
+
+from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines, read_machines
+from mooring.core.model.machine import MachineState
+
+DATE = "2031-06-01T00:00:00Z"
+
+
+def raw(serial="m1", **spec):
+    status = spec.pop("status", {"state": "HEALTHY", "duration": 12.5})
+    base = {
+        "serial": serial,
+        "labels": [{"name": "product", "value": "R640"}],
+        "rack": 3,
+        "indexInRack": 4,
+        "role": "cs",
+        "ipv4": ["10.69.0.4", "10.69.0.68"],
+        "registerDate": "2026-11-15T19:58:00.41024938Z",
+        "retireDate": "2031-06-01T00:00:00+09:00",
+        "bmc": {"bmcType": "iDRAC-9", "ipv4": "10.72.17.4"},
+    }
+    return {"spec": {**base, **spec}, "status": status}
+
+
+def parse(*machines):
+    return parse_machines(json.dumps(list(machines)).encode(), 1000.0)
+
+
+def test_a_machine_is_read_whole():
+    """F1: dates in seconds and as text, the state's age from the moment of receipt, the first address."""
+    (machine,) = parse(raw())
+    assert machine.address == "10.69.0.4" and machine.serial == "m1"
+    assert machine.state is MachineState.HEALTHY and machine.state_since == 987.5
+    assert (machine.rack, machine.index_in_rack, machine.role, machine.labels) == (3, 4, "cs", {"product": "R640"})
+    assert machine.register_date == "2026-11-15T19:58:00Z" and machine.retire_date == "2031-06-01T00:00:00+09:00"
+    assert machine.registered_at == pytest.approx(1794772680.41024938) and machine.bmc_address == "10.72.17.4"
+
+
+def test_the_whole_answer_and_the_bare_list_are_the_same():
+    """F1: files hold either."""
+    answer = json.dumps({"data": {"searchMachines": [raw()]}}).encode()
+    assert parse_machines(answer, 1000.0) == parse(raw())
+
+
+@pytest.mark.parametrize("ipv4", [[], None])
+def test_a_machine_without_ipv4_is_kept_with_no_address(ipv4):
+    """F10: the planner leaves it out and names it."""
+    assert parse(raw(ipv4=ipv4))[0].address == ""
+
+
+def test_labels_may_be_null_and_unknown_fields_are_let_through():
+    """F1: sabakan answers null when there are none."""
+    assert parse({**raw(labels=None, ipv6=None), "info": {}})[0].labels == {}
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (raw(rack="3"), "$[0].spec.rack: Expected `int`, got `str`"),
+        (raw(rack=-1), "$[0].spec.rack"),
+        (raw(serial=""), "$[0].spec.serial"),
+        (raw(role=""), "$[0].spec.role (serial m1): '' is no role"),
+        (raw(ipv4=["10.0.0.300"]), "$[0].spec.ipv4[0] (serial m1): '10.0.0.300' is no IPv4 address"),
+        (raw(ipv4=["fe80::1"]), "is no IPv4 address"),
+        (raw(registerDate="2026-11-15"), "$[0].spec.registerDate (serial m1): '2026-11-15' is no RFC 3339 date"),
+        (raw(retireDate="2026-13-15T00:00:00Z"), "$[0].spec.retireDate"),
+        (raw(labels=[{"name": "a b", "value": "c"}]), "$[0].spec.labels[0].name (serial m1): 'a b'"),
+        (raw(labels=[{"name": "a", "value": "b c"}]), "$[0].spec.labels[0].value (serial m1): 'b c'"),
+        (raw(status={"state": "BROKEN", "duration": 1}), "$[0].status.state: Invalid enum value 'BROKEN'"),
+        ({"spec": raw()["spec"]}, "$[0]: Object missing required field `status`"),
+        ({"spec": {}, "status": {"state": "HEALTHY"}}, "$[0].spec: Object missing required field"),
+    ],
+)
+def test_a_bad_machine_refuses_the_whole_list(machine, said):
+    """F1: path, machine and what would be right."""
+    with pytest.raises(InvalidMachines) as caught:
+        parse(machine)
+    assert said in str(caught.value)
+
+
+def test_shared_identities_are_refused():
+    """F11: which of the two is meant would depend on the order of the list."""
+    with pytest.raises(InvalidMachines, match=r"address 10\.69\.0\.4 belongs to several machines"):
+        parse(raw("a"), raw("b"))
+    with pytest.raises(InvalidMachines, match="serial a belongs to several machines"):
+        parse(raw("a"), raw("a", ipv4=["10.69.0.5"]))
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[", b'{"data": {"searchMachines": [{"spec"', b'{"data": null}', b"{}", b'{"data": {}}', b"\xff"]
+)
+def test_half_an_answer_is_no_answer(text):
+    """F1: nothing is read out of a broken body."""
+    with pytest.raises(InvalidMachines):
+        parse_machines(text, 0.0)
+
+
+def test_errors_beside_data_win():
+    """F1: a partial answer with errors is refused."""
+    text = json.dumps({"data": {"searchMachines": [raw()]}, "errors": [{"message": "etcd is away"}]}).encode()
+    with pytest.raises(InvalidMachines, match="etcd is away"):
+        parse_machines(text, 0.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z", "2026-01-01 00:00:00Z"]
+)
+def test_dates_are_rfc3339(text):
+    """F8: no guessing."""
+    assert parse_date(text) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [([{"name": "a"}], "value"), ([{"name": 1, "value": "b"}], "[0].name"), ({"a": "b"}, "array")],
+)
+def test_labels_of_another_shape_are_named_with_their_place(labels, said):
+    """F1: labels are read apart from the rest; what is wrong in them is still told by machine and place."""
+    good = {"serial": "a", "rack": 0, "indexInRack": 1, "role": "cs", "registerDate": DATE, "retireDate": DATE}
+    machines = [{"spec": {**good, "labels": labels}, "status": {"state": "HEALTHY", "duration": 1.0}}]
+    with pytest.raises(InvalidMachines) as refused:
+        parse_machines(json.dumps(machines).encode(), 0.0)
+    assert "$[0].spec.labels" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_machine_without_news_is_the_same_object():
+    """F9: what is compared every minute is compared by identity; a state's beginning does not wander with delays."""
+    text = json.dumps([raw(), raw("m2", ipv4=["10.69.0.5"])]).encode()
+    first = parse_machines(text, 1000.0)
+    again = drain(read_machines(text, 1000.9, {m.serial: m for m in first}))
+    assert all(a is b for a, b in zip(first, again, strict=True))
+    later = drain(read_machines(text, 1060.0, {m.serial: m for m in first}))
+    assert [m.state_since - f.state_since for m, f in zip(later, first, strict=True)] == [60.0, 60.0]
+
+
+def drain(reading):
+    while True:
+        try:
+            next(reading)
+        except StopIteration as done:
+            return done.value

@@ -1,0 +1,142 @@
+"""Situations of the other capabilities: mix on a shop, a machine that retires, members with homes, regions in a queue."""
+
+from typing import Any
+
+from mooring.capabilities.mix.labels import AFFINITY, CUSTOM
+from mooring.core.model.kinds import Kind
+from mooring.process.config import Config
+from mooring.sandbox.clock import Timeline
+from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.controllers import podstate
+from mooring.sim.rig import Rig
+from mooring.sim.scenarios.fleet import SHOP, RetireScene, serial_of
+from mooring.sim.scenarios.mix import NAMESPACE, admitting, relabel, slow_template, switched_on
+from tests.core.why.situations import TEN, Ground
+
+
+class Shop(Ground):
+    """Eight nodes, half of them spot; a web Deployment of five, two of them on-demand."""
+
+    def __init__(self, *, features: tuple[str, ...] = ("mix",)) -> None:
+        super().__init__()
+        cluster = Cluster(seed=1, timeline=Timeline(TEN))
+        self.rig = Rig(seed=1, config=Config(features=dict.fromkeys(features, True)), cluster=cluster)
+        self.cluster = cluster
+
+    async def build(self, *, replicas: int = 1) -> None:
+        self.cluster.add_nodes(4, "n", capacity="on-demand")
+        self.cluster.add_nodes(4, "s", capacity="spot")
+        for _ in range(replicas):
+            self.rig.start()
+        if self.rig.config.features.get("mix"):
+            await admitting(self.rig)
+        else:
+            await self.until(self.rig.leads)
+        labels, template = switched_on("custom", 2), slow_template("web", 8.0)
+        self.cluster.deployment(NAMESPACE, "web", 5, labels=labels, template=template)
+        await self.until(lambda: self.cluster.ready(NAMESPACE, "web") == 5)
+        await self.rig.sleep(30.0)
+
+    def pod_of(self, node_class: str) -> str:
+        pods = self.cluster.pods(NAMESPACE, "web")
+        found = [p["metadata"]["name"] for p in pods if podstate.labels_of(p).get(AFFINITY) == node_class]
+        return min(found)
+
+
+async def a_mode_change_moves_one_pod(g: Shop) -> None:
+    await g.build()
+    relabel(g.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+    await g.until(lambda: bool(g.engine.running))
+    await g.rig.sleep(3.0)
+    g.ask("workload/shop/web")
+    g.ask(f"operator/{next(iter(g.engine.running))}")
+
+
+async def a_move_is_parked_on_a_pod_that_is_not_ready(g: Shop) -> None:
+    await g.build()
+    broken = g.pod_of("on-demand")
+    g.cluster.annotate(Kind.POD, NAMESPACE, broken, {"lab.mooring.dev/fail": "ready"})
+    await g.until(lambda: g.cluster.ready(NAMESPACE, "web") == 4)
+    relabel(g.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+    await g.until(lambda: bool(g.engine.waiting))
+    await g.rig.sleep(10.0)
+    g.ask("workload/shop/Deployment/web")
+    (waiting,) = g.engine.waiting.values()
+    g.ask(waiting.subject)
+
+
+async def a_move_is_held_by_a_budget(g: Shop) -> None:
+    await g.build()
+    g.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=5)
+    await g.rig.sleep(2.0)
+    relabel(g.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
+    await g.until(lambda: any(r.waits is not None and r.waits.state == "held" for r in g.engine.running.values()))
+    await g.rig.sleep(20.0)
+    g.ask("workload/shop/web")
+
+
+async def mix_is_off_and_wanted(g: Shop) -> None:
+    await g.build()
+    g.ask("workload/shop/web")
+
+
+async def a_spot_node_gets_notice(g: Shop) -> None:
+    await g.build()
+    doomed = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
+    g.cluster.cloud.notice_all_spot(after_s=120.0)
+    await g.until(lambda: bool(g.engine.running))
+    await g.rig.sleep(2.0)
+    g.ask(f"node/{doomed[0]}")
+    running = next(r for r in g.engine.running.values() if r.operator.deadline is not None)
+    g.ask(f"operator/{running.operator.id}")
+
+
+class Guarded(RetireScene):
+    async def also(self, rig: Rig) -> None:
+        rig.cluster.deployment(SHOP, "lock", 1)
+        rig.cluster.pdb(SHOP, "lock", {"app": "lock"}, min_available=1)
+        await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
+
+
+class Racks(Ground):
+    """Worked example 3: a node with a TiKV pod, web pods, an agent, and one pod under a budget that allows none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Guarded()
+        cluster = Cluster(seed=1, timeline=Timeline(TEN))
+        self.rig = Rig(seed=1, config=self.scene.rig().config, cluster=cluster)
+        self.cluster = cluster
+
+    async def build(self, *, replicas: int = 1) -> None:
+        await self.scene.build(self.rig)
+        self.rig.start()
+        await self.until(self.rig.leads)
+        await self.scene.act(self.rig)
+
+
+async def a_machine_retires_and_a_budget_holds_it(g: Racks) -> None:
+    await g.build()
+    await g.until(lambda: bool(g.engine.running))
+    await g.rig.sleep(620.0)
+    g.ask(f"machine/{serial_of(g.rig, g.scene.n7)}")
+    lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
+    g.ask(f"pod/{SHOP}/{lock}")
+    g.ask(f"node/{g.scene.n7}")
+
+
+SITUATIONS: dict[str, tuple[Any, Any]] = {
+    "mode-change": (a_mode_change_moves_one_pod, Shop),
+    "move-parked": (a_move_is_parked_on_a_pod_that_is_not_ready, Shop),
+    "move-held-by-a-budget": (a_move_is_held_by_a_budget, Shop),
+    "mix-off": (mix_is_off_and_wanted, lambda: Shop(features=("handoff",))),
+    "spot-notice": (a_spot_node_gets_notice, Shop),
+    "machine-held-by-a-budget": (a_machine_retires_and_a_budget_holds_it, Racks),
+}
+
+
+def play(name: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
+    scene, make = SITUATIONS[name]
+    ground = make()
+    ground.rig.play(lambda _: scene(ground))
+    return ground.asked

@@ -1,0 +1,106 @@
+"""`mooring why` and `mooring queue` as a person types them."""
+
+import pytest
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.queue import cells
+from mooring.cli.server import ask
+from mooring.cli.why import spelled_out
+from mooring.core.engine.why.phrases import cut, fit, span
+from mooring.core.model.decision import Line
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("pod/demo-tikv-1", "pod/tidb/demo-tikv-1"),
+        ("pod/shop/web-1", "pod/shop/web-1"),
+        ("po/demo-tikv-1", "pod/tidb/demo-tikv-1"),
+        ("node/n7", "node/n7"),
+        ("machine/M007", "machine/M007"),
+        ("operator/42", "operator/42"),
+        ("op/42", "operator/42"),
+        ("store/demo/4", "store/tidb/demo/4"),
+        ("store/prod/demo/4", "store/prod/demo/4"),
+        ("tc/demo", "cluster/tidb/demo"),
+        ("workload/web", "workload/tidb/web"),
+        ("deploy/web", "workload/tidb/Deployment/web"),
+        ("sts/shop/db", "workload/shop/StatefulSet/db"),
+    ],
+)
+def test_subjects_are_understood_as_people_type_them(typed, meant):
+    """The namespace is filled in where there is one, and kubectl's short names work."""
+    assert spelled_out(typed, "tidb") == meant
+
+
+@pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x"])
+def test_what_is_no_subject_is_bad_usage(typed):
+    """Exit 2, and the message says what would be right."""
+    with pytest.raises(CommandError, match="write KIND/NAME") as raised:
+        spelled_out(typed, "tidb")
+    assert raised.value.code == Exit.USAGE
+
+
+def test_nobody_answers_is_exit_4(unused_tcp_port):
+    """Could not look is never the same as looked and found wrong."""
+    with pytest.raises(CommandError) as raised:
+        ask(f"http://127.0.0.1:{unused_tcp_port}", "/api/v1/queue")
+    assert raised.value.code == Exit.COULD_NOT_LOOK
+
+
+def test_a_queue_row_says_state_step_target_missing_and_holder():
+    """Sketch A's row: word and shape, step k/n with progress, target used/limit, missing, held by, since, deadline."""
+    row = {
+        "id": "44",
+        "op": "44",
+        "state": "waits",
+        "source": "balance",
+        "what": "region 7",
+        "subject": "operator/44",
+        "waits": "store/tidb/demo/4 18/20",
+        "missing": "6 of 8",
+        "by": ["op 41", "op 39"],
+        "since": 100.0,
+        "deadline": 230.0,
+    }
+    assert cells(row, 112.0) == (
+        "○ waits",
+        "44",
+        "balance",
+        "region 7",
+        "–",
+        "store/tidb/demo/4 18/20",
+        "6 of 8",
+        "op 41, op 39",
+        "0:12",
+        "1:58 left",
+    )
+
+
+def test_what_ends_it_is_kept_when_line_1_is_short_of_room():
+    """110 characters: a long detail gives way, the end of the sentence stays; the kind word goes first."""
+    said = fit("demo-tikv-0 waits: ", "x" * 200, "; ends when PD answers. Nothing for you to do.")
+    assert len(said) == 110
+    assert said.endswith("…; ends when PD answers.")
+    assert len(cut("y" * 500)) == 110
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-1, "0:00"), (47, "0:47"), (725, "12:05"), (12_000, "3 h 20 min"), (1e6, "11 days")]
+)
+def test_spans_are_said_in_the_unit_that_fits(seconds, said):
+    """0:47, 12:05, 3 h 20 min, 11 days."""
+    assert span(seconds) == said
+
+
+def test_lines_keep_their_places_and_several_now_become_one():
+    """However many capabilities speak, and in whatever order."""
+    from mooring.core.engine.why.explanation import in_order
+
+    lines = [Line("to change", "a"), Line("now", "b"), Line("new label", "c"), Line("asked", "d"), Line("now", "e")]
+    assert [(line.label, line.text) for line in in_order(lines)] == [
+        ("asked", "d"),
+        ("now", "b · e"),
+        ("new label", "c"),
+        ("to change", "a"),
+    ]

@@ -1,0 +1,231 @@
+"""The demo's day: what it promises on the screen is checked here, at the speed of the machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mooring.demo.acts import ACTS
+from mooring.demo.day import Day
+from mooring.demo.stage import Check
+
+MOORING = Path(sys.executable).parent / "mooring"
+
+
+def played(acts=ACTS, seed=1):
+    told = []
+    day = Day(told.append, seed=seed)
+    day.run(acts)
+    return day, told
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The whole day, once."""
+    return played()
+
+
+@pytest.mark.timeout(400)
+def test_the_whole_day_holds_every_promise_it_shows(whole):
+    """O1, O2, O3: every act is played to its end and no row of the table is broken."""
+    day, told = whole
+    broken = [(a.title, a.failed, a.why, c.seen) for a in day.played for c in a.checks if not c.held or a.failed]
+    assert broken == []
+    assert [a.title for a in day.played if not a.held] == []
+    assert day.held
+    assert day.tally.moves > 0
+    assert 0 < day.tally.peak <= day.tally.peak_limit
+    assert [line for line in told if line.startswith("     FAIL")] == []
+
+
+@pytest.mark.timeout(400)
+def test_the_same_seed_tells_the_same_story(whole):
+    """O5: two days of one seed narrate the same, byte for byte, and sum up the same."""
+    day, told = whole
+    again, told_again = played()
+    assert told == told_again
+    assert day.tally.line() == again.tally.line()
+
+
+class Broken:
+    at = "09:00"
+    title = "a promise that does not hold"
+    command = "kubectl get nothing"
+    without = ""
+
+    async def play(self, stage):
+        return [Check("X1", True, "this held"), Check("X2", False, "this did not")]
+
+
+class Held(Broken):
+    title = "a promise that holds"
+
+    async def play(self, stage):
+        return [Check("X1", True, "this held")]
+
+
+class FallsOver(Broken):
+    title = "an act that falls over"
+
+    async def play(self, stage):
+        raise AssertionError("did not come to hold within 600 s:\na long story")
+
+
+def test_a_broken_promise_and_a_fallen_act_are_rows_with_a_why():
+    """The table is printed on failure too: the day goes on, and what failed says what the queue said."""
+    day, told = played((Broken, FallsOver, Held))
+    assert [a.held for a in day.played] == [False, False, True]
+    assert not day.held
+    assert day.played[1].failed == "did not come to hold within 600 s:"
+    assert all(a.why for a in day.played[:2])
+    assert sum(line.startswith("     FAIL") for line in told) == 2
+
+
+# ── The command ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A home, a working directory and a place for temporary files with nothing in them."""
+    for name in ("home", "cwd", "tmp"):
+        (tmp_path / name).mkdir()
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "KUBECONFIG": str(tmp_path / "home" / "kubeconfig"),
+        "NO_COLOR": "1",
+    }
+    return tmp_path, env
+
+
+def start(elsewhere, *arguments):
+    directory, env = elsewhere
+    return subprocess.Popen(
+        [MOORING, "demo", *arguments],
+        cwd=directory / "cwd",
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ask(elsewhere, port, *arguments):
+    env = {**elsewhere[1], "MOORING_SERVER": f"http://127.0.0.1:{port}"}
+    done = subprocess.run([MOORING, *arguments], env=env, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+def left_behind(elsewhere, process):
+    files = [str(p.relative_to(elsewhere[0])) for p in elsewhere[0].rglob("*") if p.is_file()]
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return files
+    return [*files, "a process"]
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_it_calmly_with_the_table_and_leaves_nothing(elsewhere):
+    """Left behind: nothing. No file, no process, no open port; no traceback; exit 1, since the day was not played."""
+    port = free_port()
+    process = start(elsewhere, "--port", str(port), "--speed", "5")
+    assert process.stderr is not None
+    first = [process.stderr.readline() for _ in range(3)]
+    assert first[0].startswith("Mooring demo: one day on a sandbox cluster")
+    assert f"http://127.0.0.1:{port}" in first[1]
+    assert first[2].startswith("Ctrl-C stops.")
+    while "/" not in (line := process.stderr.readline())[:3]:
+        assert line  # the first act must come
+    answer = ask(elsewhere, port, "why", "cluster/demo", "-n", "tidb", "-o", "json")
+    assert answer["subject"] == "cluster/tidb/demo"
+    assert answer["data_age_s"] is not None
+    assert answer["leader"] == "mooring-0"
+    assert ask(elsewhere, port, "queue", "-o", "json").keys() >= {"rows", "running", "waiting", "as_of"}
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert "Left behind: nothing" in err
+    assert "PROMISES" in out
+    assert "not played" in out
+    assert "\x1b" not in out + err, "NO_COLOR and a pipe: no colours"
+    assert process.returncode == 1
+    assert left_behind(elsewhere, process) == []
+    with socket.socket() as one:
+        assert one.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_taken_port_that_was_asked_for_is_the_users_to_change(elsewhere):
+    """Exit 2, naming the flag; nothing is begun."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start(elsewhere, "--port", str(port))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"--port {port}" in err
+    assert out == ""
+
+
+def test_a_taken_default_port_is_passed_over_and_said(elsewhere):
+    """The next free one is taken, and the second line says so."""
+    try:
+        taken = socket.create_server(("127.0.0.1", 8390))
+    except OSError:
+        taken = None  # somebody else has it: the same situation
+    process = start(elsewhere)
+    assert process.stderr is not None
+    lines = [process.stderr.readline() for _ in range(2)]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    if taken is not None:
+        taken.close()
+    assert "(8390 is taken)" in lines[1]
+    assert "--server http://127.0.0.1:" in lines[1]
+
+
+def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
+    """--keep: the cluster's own API is served on loopback; what a person annotates there is handed over and explained."""
+    from mooring.cli.demo import _Page
+
+    seen = {}
+
+    class Playing(_Page):
+        async def keep(self):
+            import aiohttp
+
+            await self.play_on()
+            base = f"http://127.0.0.1:{self._listener.getsockname()[1]}/api/v1/why/pod/tidb/demo-tikv-0"
+            pod = f"{self._facade.url}/api/v1/namespaces/tidb/pods/demo-tikv-0"
+            merge = {"Content-Type": "application/merge-patch+json"}
+            wish = {"metadata": {"annotations": {"tidb.pingcap.com/restart": ""}}}
+            async with aiohttp.ClientSession() as session:
+                async with session.patch(pod, json=wish, headers=merge) as answer:
+                    seen["patched"] = answer.status
+                for _ in range(200):
+                    async with session.get(base) as answer:
+                        seen["why"] = await answer.json()
+                    if seen["why"]["state"] == "moving":
+                        return
+                    await self._day.stage.rig.sleep(0.1)
+
+    day = Day(lambda _: None, speed=200.0)
+    listener = socket.create_server(("127.0.0.1", 0))
+    day.run((Held,), around=lambda d: Playing(d, listener, keep=True, open_=False))
+    assert seen["patched"] == 200
+    assert seen["why"]["state"] == "moving"
+    said = capsys.readouterr().err
+    assert "Break it:  kubectl --server http://127.0.0.1:" in said
+    assert listener.fileno() == -1, "the port is given back"

@@ -1,6 +1,0 @@
-"""Machines, templates and clusters in a line each."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

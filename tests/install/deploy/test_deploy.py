@@ -1,0 +1,188 @@
+"""What is shipped for installing agrees with the code: rights, manifests, chart, alerts, dashboard, runbooks."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mooring.core.model.tidb import TidbCluster
+from mooring.install.manifests import USER, Install, manifests
+from mooring.install.rights import CORE, RIGHTS, rights_of, rules
+from mooring.process import metrics
+from mooring.process.features import FEATURES
+from mooring.process.pd_directory import endpoints
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "deploy/chart/mooring"
+ALERTS = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
+DASHBOARD = json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
+NAMES = {*metrics.COUNTERS, *metrics.GAUGES, *metrics.HISTOGRAMS}
+
+
+def known(query: str) -> set[str]:
+    """The metrics that a query names, without the suffixes of a histogram."""
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\b(?:mooring|cke)_\w+", query)}
+
+
+def test_what_is_made_from_code_is_up_to_date():
+    """The chart's rights and alerts and the dashboard are what `python deploy/render.py` writes."""
+    sys.path.insert(0, str(ROOT / "deploy"))
+    try:
+        from render import rendered
+    finally:
+        sys.path.pop(0)
+    for path, text in rendered().items():
+        assert (ROOT / "deploy" / path).read_text() == text, f"{path}: run python deploy/render.py"
+
+
+def test_pods_are_locked_down():
+    """Non-root, read-only root, no capabilities, probes, two replicas, a grace longer than our own stopping."""
+    deployment = next(o for o in manifests(Install(image="m:1")) if o["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert deployment["spec"]["replicas"] == 2
+    assert (
+        pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    )
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    # With a read-only root, the webhook's key can be loaded from nowhere else.
+    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    assert {"livenessProbe", "readinessProbe"} <= set(container)
+    assert pod["terminationGracePeriodSeconds"] > container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10
+
+
+def test_the_network_policy_lets_in_what_we_listen_on_and_out_where_we_go():
+    """In: the container's three ports. Out: DNS, API servers, a PD where tidb-operator puts it, the other replica."""
+    found = {o["kind"]: o for o in manifests(Install(image="m:1", features=frozenset(FEATURES)))}
+    pod, policy = found["Deployment"]["spec"]["template"], found["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert {p["port"] for rule in policy["ingress"] for p in rule["ports"]} == set(ports.values())
+    out = {p["port"] for rule in policy["egress"] for p in rule["ports"]}
+    cluster = TidbCluster(namespace="tidb", name="demo", uid="u", resource_version="1")
+    pd = {int(url.rpartition(":")[2]) for url in endpoints(cluster, {})}
+    assert out == {53, 443, 6443, 10080, ports["webhook"]} | pd
+
+
+def test_a_rollout_leads_nobody_to_a_replica_that_is_not_there():
+    """The API server is led to replicas that are ready, one goes at a time, and one that goes serves on until those who
+    call it have heard."""
+    found = {
+        (o["kind"], o["metadata"]["name"]): o for o in manifests(Install(image="m:1", features=frozenset({"mix"})))
+    }
+    service, deployment = found["Service", "mooring-webhook"], found["Deployment", "mooring"]
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert not service["spec"].get("publishNotReadyAddresses"), "it listens before it has certificates"
+    assert pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] >= 5
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] < deployment["spec"]["replicas"]
+    assert found["PodDisruptionBudget", "mooring"]["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("feature", [CORE, *FEATURES])
+def test_rights_are_least(feature):
+    """No wildcard, no escalation, no reading of Secrets beyond our own by name; own rights stay in a Role."""
+    for right in RIGHTS[feature]:
+        assert "*" not in (right.group, right.resource, *right.verbs)
+        assert not {"escalate", "bind", "impersonate"} & set(right.verbs)
+        if right.resource == "secrets":
+            assert right.own and (right.names or right.verbs == ("create",))
+    on = () if feature == CORE else (feature,)
+    asked = {(r.group, r.resource, v, r.own) for _, r in rights_of(on) for v in r.verbs}
+    given = {
+        (rule["apiGroups"][0], rule["resources"][0], verb, own)
+        for own in (True, False)
+        for rule in rules(on, own=own)
+        for verb in rule["verbs"]
+    }
+    assert given == asked
+
+
+def test_every_query_names_a_metric_that_exists():
+    """Alerts and dashboard ask only for what is exported."""
+    queries = [rule["expr"] for group in ALERTS for rule in group["rules"]]
+    queries += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    for query in queries:
+        assert known(query) and known(query) <= NAMES, query
+    assert all(p["datasource"]["uid"] == "${datasource}" for p in DASHBOARD["panels"])
+
+
+def test_labels_in_queries_exist():
+    """What a query groups by or selects on is a label of that metric."""
+    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    for query in [r["expr"] for g in ALERTS for r in g["rules"]] + [
+        t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]
+    ]:
+        labels = {"le"}.union(*(tables[name][1] for name in known(query)))
+        used = {w.strip() for by in re.findall(r"by \(([^)]*)\)", query) for w in by.split(",")}
+        used |= set(re.findall(r"[{,]\s*(\w+)\s*=", query))
+        assert used <= labels, (query, used - labels)
+
+
+def test_every_alert_has_a_severity_a_static_summary_and_a_runbook_that_resolves():
+    """Whoever is woken up finds a section that says what to do."""
+    text = (ROOT / "docs/operations.md").read_text()
+    anchors = {
+        re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")
+        for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+    names = []
+    for rule in (rule for group in ALERTS for rule in group["rules"]):
+        names.append(rule["alert"])
+        assert rule["alert"].startswith("Mooring")
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert "{{" not in rule["annotations"]["summary"]
+        file, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert (ROOT / file).exists() and anchor in anchors, rule["alert"]
+    assert len(names) == len(set(names))
+    assert not any("waiting" in rule["expr"] for group in ALERTS for rule in group["rules"]), "never page on what waits"
+
+
+def test_every_metric_is_documented():
+    """docs/metrics.md has a line for each metric, and none for one that is gone."""
+    told = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    assert told == NAMES
+
+
+def test_the_values_schema_is_strict_everywhere():
+    """A misspelt value is refused; only `global` and free-form maps are open; every value has its place in the schema."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    open_maps = {"global", "config", "resources", "nodeSelector", "affinity", "podAnnotations", "podLabels"}
+
+    def walk(node, value, path):
+        if node.get("type") != "object":
+            return
+        if path.rpartition(".")[2] in open_maps:
+            return
+        assert node.get("additionalProperties") is False, path
+        assert set(value) <= set(node["properties"]), path
+        for name, inner in node["properties"].items():
+            walk(inner, value.get(name, {}) if isinstance(value, dict) else {}, f"{path}.{name}")
+
+    walk(schema, values, "values")
+    assert set(values["features"]) == set(FEATURES)
+
+
+def test_the_container_is_small_and_harmless():
+    """A fixed base image, a user that is not root and is the manifests' own, nothing fetched by hand, nothing secret."""
+    lines = [line for line in (ROOT / "deploy/Containerfile").read_text().splitlines() if line.strip()]
+    words = [line.split() for line in lines if not line.startswith("#")]
+    bases = [w[1] for w in words if w[0] == "FROM"]
+    assert bases and all(re.search(r":\d+\.\d+(\.\d+)?-\w+$", base) for base in bases), bases
+    last = max(n for n, w in enumerate(words) if w[0] == "FROM")
+    final = words[last:]
+    assert [w[1] for w in final if w[0] == "USER"] == [f"{USER}:{USER}"]
+    assert not any(w[0] in {"ADD", "RUN"} for w in final), "the last stage only takes over what was built"
+    assert not re.search(r"(?i)secret|token|password|curl|wget|sudo|chmod", "\n".join(lines))
+    for copied in (w for w in words if w[0] == "COPY" and not w[1].startswith("--from")):
+        assert all((ROOT / name).exists() for name in copied[1:-1]), copied

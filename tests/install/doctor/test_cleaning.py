@@ -1,0 +1,119 @@
+"""Cleanup takes back what marks say we did, and nothing else."""
+
+import json
+
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark, write_marks
+from mooring.install.cleanup.remove import OBJECTS, traces
+from mooring.process.admission.configurations import Address, configurations, install
+
+
+async def cleaned(rig) -> list[str]:
+    found = await traces(rig.api, rig, "mooring-system")
+    for trace in found:
+        if trace.undo is not None:
+            assert await trace.undo() == "", trace.what
+    return [trace.what for trace in found]
+
+
+def test_a_hand_over_that_was_killed_is_taken_back(played, killed_hand_over):
+    """E6 after the end: the evict-leader scheduler, the mark, the status entry and the lease go; asking again finds none."""
+
+    async def scene(rig):
+        pd = await killed_hand_over(rig)
+        # What the killed one had begun is all there.
+        before = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert HANDOFF in before["metadata"]["annotations"]
+        told = await cleaned(rig)
+        assert any("have leaders again" in line for line in told) and "Lease mooring-system/mooring" in told
+        after = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert HANDOFF not in after["metadata"].get("annotations", {})
+        assert not after.get("status", {}).get("tikv", {}).get("evictLeaderStatus")
+        assert not pd.server.evict_list()
+        assert await cleaned(rig) == []
+
+    played(scene)
+
+
+def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
+    """A cordon that was there before us is a person's; a mark that cannot be read is nobody's to touch."""
+
+    def mark(before):
+        return write_mark(
+            Mark(operator="3", source="fleet", reason="retiring", step="cordoned", since=0.0, before=before)
+        )
+
+    async def scene(rig):
+        patch = rig.api.patch
+        seat = write_mark(
+            Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
+        )
+        ours = {CORDONED_BY: mark({"unschedulable": "false"}), RETIRING: mark({})}
+        await patch(Kind.NODE, "", "n0", {"metadata": {"annotations": ours}, "spec": {"unschedulable": True}})
+        theirs = {CORDONED_BY: mark({"unschedulable": "true"})}
+        await patch(Kind.NODE, "", "n1", {"metadata": {"annotations": theirs}, "spec": {"unschedulable": True}})
+        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]
+        await patch(Kind.NODE, "", "n2", {"metadata": {"annotations": {SEAT: seat}}, "spec": {"taints": taints}})
+        await patch(Kind.TIDB_CLUSTER, "tidb", "demo", {"metadata": {"annotations": {HANDOFF: "not a mark"}}})
+        settings = {"metadata": {"namespace": "mooring-system", "name": "mooring-fleet"}, "data": {"template": "x"}}
+        await rig.api.create(Kind.CONFIG_MAP, settings)
+        sets = await rig.api.get(Kind.STATEFUL_SET, "tidb", "demo-tikv")
+        memory = {"metadata": {"annotations": {HOME: json.dumps({"demo-tikv-0": "n0"})}}}
+        await patch(Kind.STATEFUL_SET, "tidb", sets["metadata"]["name"], memory)
+
+        told = await cleaned(rig)
+        nodes = {name: await rig.api.get(Kind.NODE, "", name) for name in ("n0", "n1", "n2")}
+        assert not nodes["n0"]["spec"].get("unschedulable") and nodes["n1"]["spec"]["unschedulable"]
+        for node in nodes.values():
+            assert not [key for key in node["metadata"].get("annotations", {}) if key.startswith("mooring.dev/")]
+        assert [t["key"] for t in nodes["n2"]["spec"]["taints"]] == ["own"]
+        owner = await rig.api.get(Kind.STATEFUL_SET, "tidb", "demo-tikv")
+        assert HOME not in owner["metadata"].get("annotations", {})
+        # What is not ours to touch is said again, and is still there.
+        left = await cleaned(rig)
+        assert len(left) == 2 and set(left) <= set(told)
+        assert (await rig.api.get(Kind.CONFIG_MAP, "mooring-system", "mooring-fleet"))["data"] == {"template": "x"}
+        cluster = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert cluster["metadata"]["annotations"][HANDOFF] == "not a mark"
+
+    played(scene)
+
+
+def test_interrupted_anywhere_it_is_run_again(played):
+    """Stopped after any number of its steps, the next run takes back the rest; a third finds nothing."""
+
+    async def litter(rig):
+        mark = Mark(operator="3", source="fleet", reason="r", step="s", since=0.0, before={"unschedulable": "false"})
+        cordoned = {"metadata": {"annotations": {CORDONED_BY: write_mark(mark)}}, "spec": {"unschedulable": True}}
+        await rig.api.patch(Kind.NODE, "", "n0", cordoned)
+        seat = Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
+        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}]
+        held = {"metadata": {"annotations": {SEAT: write_mark(seat)}}, "spec": {"taints": taints}}
+        await rig.api.patch(Kind.NODE, "", "n1", held)
+        evicting = Mark(operator="5", source="handoff", reason="r", step="EvictLeaders", since=0.0, store_id=store(rig))
+        marks = write_marks({"demo-tikv-0": evicting})
+        await rig.api.patch(Kind.TIDB_CLUSTER, "tidb", "demo", {"metadata": {"annotations": {HANDOFF: marks}}})
+        await rig.cluster.pd["tidb", "demo"].add_evict_leader(store(rig))
+        memory = {"metadata": {"annotations": {HOME: "{}"}}}
+        await rig.api.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", memory)
+        await install(rig.api, configurations(Address("mooring-system"), b"ca"))
+        for kind, name in OBJECTS:
+            await rig.api.create(kind, {"metadata": {"namespace": "mooring-system", "name": name}})
+
+    def store(rig):
+        return min(s.id for s in rig.cluster.pd["tidb", "demo"].server.stores())
+
+    async def scene(rig):
+        await litter(rig)
+        steps = len(await traces(rig.api, rig, "mooring-system"))
+        assert steps == 10
+        for done in range(steps):
+            for trace in (await traces(rig.api, rig, "mooring-system"))[:done]:
+                assert await trace.undo() == "", trace.what
+            # The webhook configurations go together.
+            assert len(await cleaned(rig)) == steps - (done + 1 if done == 1 else done)
+            assert await cleaned(rig) == []
+            assert not rig.cluster.pd["tidb", "demo"].server.evict_list()
+            await litter(rig)
+
+    played(scene)

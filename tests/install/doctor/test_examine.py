@@ -1,0 +1,175 @@
+"""A whole examination: it goes on after failures, and each finding that only a running Mooring can show is shown."""
+
+import contextlib
+import re
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from mooring.cli import app
+from mooring.clients.ports import NotFound, Page, Unanswered
+from mooring.core.model.kinds import Kind
+from mooring.install.doctor import CODES, Level, Patient, cluster, examine
+from mooring.process.clock import SystemChance, WallClock
+from mooring.process.config import Config
+
+NOBODY = "http://127.0.0.1:9"
+
+
+class Api:
+    """A cluster in which nothing of ours is, and nobody may do anything."""
+
+    may = False
+    holder = ""
+
+    async def raw(self, method, path, body=None):
+        if path == "/version":
+            return {"gitVersion": "v1.36.1"}
+        if path.endswith("accessreviews"):
+            return {"status": {"allowed": self.may}}
+        raise NotFound(path) if method == "GET" else Unanswered(path)
+
+    async def get(self, kind, namespace, name):
+        if kind is Kind.LEASE and self.holder:
+            return {"spec": {"holderIdentity": self.holder, "leaseDurationSeconds": 10}}
+        if kind is Kind.NAMESPACE and self.may:
+            return {}
+        raise NotFound(f"{kind} {name}")
+
+    async def list(self, kind, *, limit=500, continue_token="", resource_version=None):
+        return Page(items=[], resource_version="1")
+
+
+def patient(api, config, server=NOBODY, **more):
+    sources = {"features": "flag --features", **more.pop("sources", {})}
+    return Patient(
+        api=api, clock=WallClock(), chance=SystemChance(), config=config, sources=sources, server=server, **more
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(status, ready=(200, "ok\n"), metrics="", extender=405):
+    """What a Mooring that runs answers, on loopback."""
+
+    whole = {"identity": "m-0", "leader": "m-0", "features": [], **status}
+    answers = {
+        "/api/v1/status": lambda: web.json_response(whole),
+        "/api/v1/queue": lambda: web.json_response({"running": []}),
+        "/readyz": lambda: web.Response(status=ready[0], text=ready[1]),
+        "/metrics": lambda: web.Response(text=metrics),
+        "/scheduler/filter": lambda: web.Response(status=extender, headers={"Allow": "POST"}),
+    }
+
+    async def answer(request):
+        return answers[request.path]()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def codes(*args, **more):
+    return {f.code for f in await examine(patient(*args, **more)) if f.code}
+
+
+async def test_it_goes_on_after_every_failure():
+    """One look at a cluster in which everything is wrong names it all, group by group, each with a fix."""
+    on = dict.fromkeys(("fleet", "handoff", "home", "mix"), True)
+    config = Config(features=on, listen_http="0.0.0.0:8390", listen_extender="127.0.0.1:9")
+    found = await examine(patient(Api(), config))
+    wrong = [f for f in found if f.level in {Level.WARNING, Level.ERROR}]
+    assert {f.code for f in wrong} == {
+        *("MO104", "MO201", "MO202", "MO301", "MO302", "MO401", "MO501", "MO802", "MO902"),
+    }
+    assert all(f.seen and f.fix for f in wrong)
+    groups = list(dict.fromkeys(f.group for f in found))
+    assert groups == ["cluster", "rights", "mooring", "webhooks", "extender", "fleet", "pd", "marks", "settings"]
+
+
+async def test_every_fix_is_for_this_installation_and_can_be_typed():
+    """The namespace that was asked about, not the usual one; what is ours parses; the rights of all that is on are given
+    back together, since whatever is not named would lose its own."""
+    on = dict.fromkeys(("fleet", "handoff", "home", "mix"), True)
+    config = Config(namespace="elsewhere", features=on, listen_extender="127.0.0.1:9")
+    wrong = [f for f in await examine(patient(Api(), config)) if f.code]
+    assert not [f.fix for f in wrong if "mooring-system" in f.fix]
+    (fix,) = {f.fix for f in wrong if f.code == "MO202"}
+    assert "--rights --namespace elsewhere --features fleet=true,handoff=true,home=true,mix=true | kubectl apply" in fix
+    typed = [f.fix.partition("   ")[0].partition(" | ")[0] for f in wrong if f.fix.startswith("mooring ")]
+    ours = [words for words in typed if not re.search(r"…|[A-Z]{4}", words)]
+    assert len(ours) > 2
+    for words in ours:
+        app.parse_args(words.removeprefix("mooring "), exit_on_error=False, print_error=False)
+
+
+async def test_before_an_installation_only_what_the_cluster_must_bring_is_looked_at():
+    """--pre: nothing of ours is missed; whoever may not install is told what is refused."""
+    found = await examine(patient(Api(), Config()), pre=True)
+    assert {f.group for f in found} == {"cluster", "rights", "settings"}
+    (refused,) = [f for f in found if f.code]
+    assert refused.code == "MO203"
+    assert {"deployments.apps", "clusterroles.rbac.authorization.k8s.io"} <= set(re.split(r"[ ,]+", refused.seen))
+
+
+@pytest.mark.parametrize(
+    ("status", "ready", "code"),
+    [
+        ({"leading": True, "deciding": True}, (200, "ok\n"), set()),
+        ({"leading": True, "deciding": False}, (200, "ok\n"), {"MO303"}),
+        ({"leading": False, "deciding": False}, (503, "not ready: not synced: Pod\n"), {"MO304"}),
+        ({"leading": True, "deciding": True, "features": ["fleet"]}, (200, "ok\n"), {"MO305", "MO902"}),
+    ],
+)
+async def test_what_a_running_one_says_of_itself(status, ready, code):
+    """Does it decide, is it ready, is on what was asked about?"""
+    api = Api()
+    api.may, api.holder = True, "m-0"
+    async with running({"features": ["handoff"], **status}, ready) as server:
+        assert await codes(api, Config(features={"handoff": True}), server) - {"MO104"} == code
+
+
+@pytest.mark.parametrize(
+    ("metrics", "answer", "code"),
+    [
+        ('mooring_extender_requests_total{reason="home",verb="filter"} 3.0\n', 500, set()),
+        ("", 405, {"MO502"}),
+        ("", 500, {"MO501"}),
+    ],
+)
+async def test_the_extender_is_configured_and_answers(metrics, answer, code):
+    """Asked by a scheduler: both are proved, wherever it listens. Never asked: said so. Not answering: an error."""
+    api = Api()
+    api.may, api.holder = True, "m-0"
+    status = {"leading": True, "deciding": True, "features": ["home"]}
+    async with running(status, metrics=metrics, extender=answer) as server:
+        config = Config(features={"home": True}, listen_extender=server.removeprefix("http://"))
+        assert await codes(api, config, server) == code
+
+
+async def test_every_setting_is_shown_with_its_source_and_no_secret():
+    """4.3: what is not a default, and where it came from; a token is only said to be set."""
+    config = Config(namespace="own", http_token="hush")
+    sources = {"features": "default", "namespace": "flag --namespace", "http-token": "environment MOORING_HTTP_TOKEN"}
+    found = await examine(patient(Api(), config, sources=sources), pre=True)
+    told = [f.what for f in found if f.group == "settings"]
+    assert told == [
+        "http-token = (set)   from environment MOORING_HTTP_TOKEN",
+        "namespace = own   from flag --namespace",
+    ]
+
+
+async def test_without_the_kind_nothing_is_missed_unless_it_is_needed():
+    """No TidbCluster in a cluster that has only mix on is no finding."""
+    assert (await cluster.tidb_kind(Api(), frozenset({"mix"}))).code == ""
+    assert (await cluster.tidb_kind(Api(), frozenset({"traffic"}))).code == "MO104"
+
+
+def test_codes_are_for_ever():
+    """Scripts match on them: what was ever shipped is still there."""
+    shipped = (
+        "MO101 MO102 MO103 MO104 MO201 MO202 MO203 MO301 MO302 MO303 MO304 MO305 MO401 MO402 MO403 "
+        "MO501 MO601 MO602 MO701 MO702 MO801 MO802 MO901 MO902"
+    )
+    assert set(shipped.split()) <= set(CODES)

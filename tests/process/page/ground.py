@@ -1,0 +1,47 @@
+"""A small cluster to look at: 24 nodes in three racks, a TidbCluster with its PD, one replica with hand-over on."""
+
+import asyncio
+from typing import Any
+
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.process.config import Config
+from mooring.sandbox.clock import Timeline, run_virtual
+from mooring.sandbox.cluster import Cluster
+from mooring.sim.rig import Rig
+
+
+class Ground:
+    def __init__(self, seed: int = 1) -> None:
+        self.cluster = Cluster(seed=seed, timeline=Timeline(1_767_225_600.0 + 8.5 * 3600))
+        config = Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0))
+        self.rig = Rig(seed=seed, config=config, cluster=self.cluster)
+
+    async def build(self) -> None:
+        cluster = self.cluster
+        for number in range(12):
+            cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 4 + 1)
+        for number in range(12):
+            cluster.add_node(f"s{number + 1}", capacity="spot", rack=number // 4 + 1)
+        cluster.tidb_cluster("tidb", "demo", tidb=3, tikv=3, pd=3, with_pd=True)
+        cluster.deployment("shop", "web", 5)
+        await self.rig.sleep(2.0)
+        await self.rig.until(lambda: cluster.ready("tidb", "demo-tikv") == 3)
+        cluster.pd["tidb", "demo"].load(300)
+        self.rig.start()
+        await self.rig.until(self.rig.leads)
+
+
+def on_stage(look: Any) -> Any:
+    """Run `look(stage)` on a small cluster, in virtual time."""
+    stage = Ground(seed=2)
+
+    async def whole_scene():
+        await stage.build()
+        try:
+            return await look(stage)
+        finally:
+            for name in list(stage.rig.replicas):
+                stage.rig.kill(name)
+            await asyncio.sleep(0)
+
+    return run_virtual(whole_scene, stage.cluster.timeline)

@@ -1,0 +1,83 @@
+"""What a scrape holds: names by one rule, words from one vocabulary, series that are there before anything happens."""
+
+import re
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mooring.capabilities.handoff.requests import RESTART
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.process.config import Config
+from mooring.process.metrics import COUNTERS, GAUGES, HISTOGRAMS, SOURCES, WAITING_REASONS, Metrics
+from mooring.sandbox.cluster import Cluster
+from mooring.sim.rig import Rig
+
+TABLES = {**COUNTERS, **GAUGES, **HISTOGRAMS}
+#: Under these names CKE's dashboards ask.
+OF_CKE = {name for name in TABLES if name.startswith("cke_sabakan_")}
+
+
+def waiting(metrics: Metrics) -> dict[tuple[str, str, str], float]:
+    families = text_string_to_metric_families(metrics.render().decode())
+    samples = [s for f in families if f.name == "mooring_operators_waiting" for s in f.samples]
+    return {(s.labels["source"], s.labels["state"], s.labels["reason"]): s.value for s in samples}
+
+
+def test_names_follow_one_rule():
+    """4.8: our prefix, counters end in _total, times in _seconds, and nothing that names a pod, a node or an id."""
+    for name, (_, labels, *_rest) in TABLES.items():
+        assert name in OF_CKE or re.fullmatch(r"mooring_[a-z]+(_[a-z]+)*", name)
+        assert name.endswith("_total") == (name in COUNTERS)
+        assert name not in HISTOGRAMS or name.endswith("_seconds")
+        assert not {"pod", "node", "id", "operator", "name", "namespace", "machine", "store", "region"} & set(labels)
+
+
+def test_a_scrape_holds_the_tables_and_nothing_else():
+    """Whatever has been counted: no series but those that are documented."""
+    metrics = Metrics()
+    for name, (_, labels) in COUNTERS.items():
+        metrics.count(name, dict.fromkeys(labels, "x"))
+    for name, (_, labels, _) in HISTOGRAMS.items():
+        metrics.observe(name, dict.fromkeys(labels, "x"), 0.1)
+    families = text_string_to_metric_families(metrics.render().decode())
+    assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(TABLES)
+
+
+def test_what_may_wait_is_there_at_0_from_the_start():
+    """An alert can tell 0 from unknown: each source with each reason of the queue, and each of those that hold."""
+    found = waiting(Metrics())
+    assert set(found.values()) == {0.0}
+    assert {key[0] for key in found} == set(SOURCES)
+    assert {(state, reason) for _, state, reason in found} == {
+        *((str(State.WAITS), str(reason)) for reason in WAITING_REASONS),
+        *((str(State.HELD), str(reason)) for reason in HELD_REASONS),
+    }
+    assert {reason for _, _, reason in found} <= {str(reason) for reason in Reason}
+
+
+def test_what_is_held_is_told_by_its_reason_and_told_at_0_afterwards():
+    """The only store cannot give its leaders away: held, by that reason; asked no more, the series is still there."""
+    rig = Rig(seed=3, config=Config(features={"handoff": True}), cluster=Cluster(seed=3))
+    for number in range(2):
+        rig.cluster.add_node(f"n{number}", capacity="on-demand", rack=1)
+    rig.cluster.tidb_cluster("tidb", "demo", tikv=1, with_pd=True)
+    held = ("handoff", str(State.HELD), str(Reason.ONE_STORE))
+
+    async def scene(rig):
+        def told():
+            leader.metrics.look_at(leader.engine, 0)
+            found = waiting(leader.metrics)
+            needs_you = leader.metrics.registry.get_sample_value("mooring_needs_you")
+            assert sum(count for key, count in found.items() if key[1] == State.HELD) == needs_you
+            return found[held]
+
+        leader = rig.start()
+        await rig.until(rig.leads)
+        await rig.until(lambda: rig.cluster.ready("tidb", "demo-tikv") == 1)
+        rig.cluster.pd["tidb", "demo"].load(10)
+        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: ""})
+        await rig.until(lambda: told() == 1.0)
+        rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: None})
+        await rig.until(lambda: told() == 0.0)
+
+    rig.play(scene)

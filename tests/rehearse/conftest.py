@@ -1,0 +1,11 @@
+"""One snapshot of the demo's cluster for all that only read it."""
+
+import pytest
+
+from mooring.rehearse.demo_snapshot import demo_snapshot
+from mooring.rehearse.schema import Snapshot
+
+
+@pytest.fixture(scope="session")
+def demo() -> Snapshot:
+    return demo_snapshot()

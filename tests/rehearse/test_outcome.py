@@ -1,0 +1,109 @@
+"""The verdict, drawn from what was seen."""
+
+import msgspec
+import pytest
+
+from mooring.rehearse.losses import Breach
+from mooring.rehearse.observer import Gone
+from mooring.rehearse.outcome import DOES_NOT_HOLD, HOLDS, Interrupted, Played, RegionToll, judge
+from mooring.rehearse.room import Unplaced
+
+CALM = Played(
+    source="test",
+    taken_at="2026-01-01T00:00:00Z",
+    nodes=3,
+    pods=9,
+    seed=1,
+    features=("mix",),
+    events=("rack 2 is lost: n1",),
+    names=("rack-lost",),
+    ended="quiet",
+    played_s=300.0,
+    workloads=4,
+)
+TOLL = RegionToll(cluster="tidb/demo", regions=300)
+SHORT = Interrupted(
+    workload="Deployment shop/web", wanted=5, before=5, worst=3, away_s=42.0, from_s=0.0, until_s=42.0, at_end=5
+)
+LOST = Gone(at_s=120.0, pod="shop/web-1", workload="Deployment shop/web", node="s1", how="lost")
+WAITS = Unplaced(pod="shop/web-1", workload="Deployment shop/web", cpu_milli=500, memory_mib=64, why="Insufficient cpu")
+BREACH = Breach(
+    rule="budget", subject="PodDisruptionBudget shop/web", least=4, worst=2, from_s=0.0, until_s=63.0, seconds=63.0
+)
+replace = msgspec.structs.replace
+
+
+def test_nothing_happened_holds() -> None:
+    """O4: nobody is interrupted, and the first line says so."""
+    outcome = judge(CALM)
+    assert (outcome.verdict, outcome.answer, outcome.over_s) == (HOLDS, "HOLDS: nobody is interrupted", 0.0)
+
+
+def test_short_for_a_while_but_above_every_line_holds_and_says_when_it_is_over() -> None:
+    """O4: replicas missing is an interruption, not a broken promise."""
+    outcome = judge(replace(CALM, interrupted=(SHORT,)))
+    assert (outcome.verdict, outcome.over_s) == (HOLDS, 42.0)
+    assert outcome.answer == "HOLDS: 1 workload short for a while, none below its line; over after 0:42"
+
+
+def test_elections_alone_are_told_with_their_end() -> None:
+    """O4: no replica counts as short, regions had no leader for a while: it is over when the last has one."""
+    toll = replace(TOLL, without_leader=100, without_leader_s=15.0, leaders_until_s=16.5)
+    outcome = judge(replace(CALM, regions=(toll,)))
+    assert (outcome.over_s, outcome.answer) == (16.5, "HOLDS: only leaders are elected anew; over after 0:16")
+    assert judge(replace(CALM, regions=(replace(toll, leaders_until_s=None),))).over_s is None
+
+
+def test_still_short_at_the_end_is_said_in_the_first_line() -> None:
+    """O4: a hold that is not over does not look like one that is."""
+    away = replace(SHORT, until_s=None, at_end=3)
+    outcome = judge(replace(CALM, interrupted=(away,)))
+    assert (outcome.verdict, outcome.over_s) == (HOLDS, None)
+    assert outcome.answer.startswith("HOLDS, but not over:")
+    assert "Deployment shop/web (3 of 5)" in outcome.answer
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"breaches": (BREACH,)}, "PodDisruptionBudget shop/web: budget, 2 where 4 must be, for 1:03"),
+        ({"regions": (replace(TOLL, without_quorum=20, without_quorum_s=90.0),)}, "20 of 300 regions lose"),
+        ({"regions": (replace(TOLL, without_quorum=20, left_without_quorum=20),)}, "to the end"),
+        ({"regions": (replace(TOLL, cut_off=("demo-tikv-1 had 7 leaders",)),)}, "demo-tikv-1 had 7 leaders"),
+        ({"regions": (replace(TOLL, away_at_once=2),)}, "2 members away at once"),
+        ({"gone": (replace(LOST, noticed=True),)}, "1 pod cut off when s1 went, in spite of the notice"),
+        ({"unplaced": (WAITS, WAITS)}, "2 pods find no room"),
+        ({"broken_limits": ("store/4 at 28 of 20",)}, "the queue: store/4 at 28 of 20"),
+        (
+            {"names": ("restart",), "regions": (replace(TOLL, without_leader=7, without_leader_s=12.0),)},
+            "7 regions without a leader for 0:12",
+        ),
+    ],
+)
+def test_each_broken_promise_breaks_the_verdict_and_is_named(seen: dict[str, object], words: str) -> None:
+    """O4: what must not happen is the first line when it does."""
+    outcome = judge(replace(CALM, **seen))
+    assert outcome.verdict == DOES_NOT_HOLD
+    assert len(outcome.broken) == 1
+    assert words in outcome.answer
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"regions": (replace(TOLL, without_leader=100, without_leader_s=15.0),)},
+        {"gone": (LOST,)},
+        {"unplaced": (replace(WAITS, lacks="pinned"),)},
+    ],
+)
+def test_what_a_lost_machine_takes_along_is_told_and_not_blamed(seen: dict[str, object]) -> None:
+    """O4: elections after a rack is lost, its pods, and volumes that were on it are no broken promises."""
+    assert judge(replace(CALM, **seen)).verdict == HOLDS
+
+
+def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
+    """O4: what lasts to the end before what ends, the longest first."""
+    lasting = replace(BREACH, subject="StatefulSet data/db", rule="quorum", until_s=None, seconds=10.0)
+    outcome = judge(replace(CALM, breaches=(BREACH, lasting)))
+    assert outcome.broken[0].startswith("StatefulSet data/db")
+    assert outcome.answer.endswith("(and 1 more)")

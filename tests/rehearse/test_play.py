@@ -1,0 +1,303 @@
+"""Events played on snapshots: who is interrupted, what Mooring does, and whether it holds."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from mooring.core.model.cluster import Key
+from mooring.core.model.kinds import Kind
+from mooring.process.config import Config
+from mooring.rehearse import schema
+from mooring.rehearse.capture import shot
+from mooring.rehearse.events import Options, acts
+from mooring.rehearse.gather import gather
+from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.play import everything_on, rehearse
+from mooring.rehearse.report import render
+from mooring.rehearse.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
+from mooring.sandbox.clock import rfc3339
+from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.controllers import manifests
+
+
+def play(
+    snapshot: Snapshot, words: str, *, features: dict[str, bool] | None = None, seed: int = 1, **options: object
+) -> Outcome:
+    config = everything_on(Config()) if features is None else Config(features=features)
+    planned = acts(words.split(), snapshot, config.mix.capacity, Options(**options))  # type: ignore[arg-type]
+    return rehearse(snapshot, planned, config, seed=seed)
+
+
+def taken(cluster: Cluster) -> Snapshot:
+    cluster.run_until_stable()
+    whole = {kind: cluster.store.list(kind) for kind in KINDS}
+    return gather(whole, taken_at=rfc3339(cluster.timeline.now()), source="test", namespace="mooring-system")
+
+
+def test_spot_nodes_that_go_with_notice_interrupt_nobody(demo: Snapshot) -> None:
+    """O4, M8: every pod is replaced before it goes, and the timeline says by whom and why."""
+    outcome = play(demo, "spot-gone")
+    played = outcome.played
+    assert (outcome.verdict, outcome.answer) == ("holds", "HOLDS: nobody is interrupted")
+    assert {one.how for one in played.gone} == {"moved"}
+    assert len(played.gone) == len(played.come) == 24
+    assert played.operators == {"spot": {"finished": 24}}
+    assert any(row.who == "spot" and row.reason == "notice" for row in played.timeline)
+    assert (played.remarks, played.open, played.ended) == ((), (), "quiet")
+
+
+def test_without_mooring_the_same_notice_cuts_everybody_off(demo: Snapshot) -> None:
+    """O4: every feature off is the comparison: the notice comes, nobody acts, and the verdict says so."""
+    outcome = play(demo, "spot-gone", features={})
+    assert outcome.verdict == "does-not-hold"
+    assert any("24 pods cut off when 12 nodes went" in words for words in outcome.broken)
+    assert {one.how for one in outcome.played.gone} == {"lost"}
+
+
+def test_who_is_not_managed_is_cut_off_and_named() -> None:
+    """O4, M1: a workload that does not opt in is not touched, not even with notice; the verdict names it."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    cluster.deployment("shop", "web", 8)
+    outcome = play(taken(cluster), "spot-gone")
+    assert outcome.verdict == "does-not-hold"
+    assert outcome.broken[0].endswith("went, in spite of the notice: Deployment shop/web")
+
+
+def test_spot_nodes_that_just_go_take_an_all_spot_workload_down(demo: Snapshot) -> None:
+    """O4, M2: `api` is all in spot; its floor is 0, and the rehearsal shows for how long it is gone."""
+    outcome = play(demo, "spot-gone", unannounced=True)
+    assert outcome.verdict == "does-not-hold"
+    (down,) = outcome.played.breaches
+    assert (down.subject, down.rule, down.worst) == ("Deployment shop/api", "one replica", 0)
+    assert down.until_s == outcome.over_s
+    worst = {one.workload: (one.worst, one.at_end) for one in outcome.played.interrupted}
+    assert worst["Deployment shop/web"] == (2, 5)
+    assert worst["Deployment shop/pay"] == (4, 6)
+
+
+def test_a_lost_rack_with_all_of_pd_and_tikv_loses_their_quorum(demo: Snapshot) -> None:
+    """O4: which quorum is lost, and that it is not over while the machines are away."""
+    outcome = play(demo, "rack-lost 1")
+    assert (outcome.verdict, outcome.over_s) == ("does-not-hold", None)
+    rules = {(one.subject, one.rule) for one in outcome.played.breaches}
+    assert ("StatefulSet tidb/demo-pd", "quorum") in rules
+    (toll,) = outcome.played.regions
+    assert toll.left_without_quorum == toll.regions == 300
+    assert any(row.who == "pd" and "no majority" in row.text for row in outcome.played.timeline)
+    assert {one.node for one in outcome.played.stuck} <= {"n1", "n2", "n3", "n4"}
+    assert any("kubectl delete node" in line for line in render(outcome))
+
+
+def test_a_lost_node_costs_elections_and_no_promise(demo: Snapshot) -> None:
+    """O4: one TiKV member with its machine: its leaders are elected anew, every region keeps its majority."""
+    node = next(p["spec"]["nodeName"] for p in demo.of(Kind.POD) if p["metadata"]["name"] == "demo-tikv-1")
+    outcome = play(demo, f"node-lost {node}")
+    (toll,) = outcome.played.regions
+    assert outcome.verdict == "holds"
+    assert outcome.answer.startswith("HOLDS, but not over")
+    assert (toll.without_leader, toll.without_quorum, toll.cut_off) == (100, 0, ())
+    assert 10.0 <= toll.without_leader_s <= 21.0
+
+
+def test_a_rolling_restart_of_tikv_never_has_two_away_and_no_region_without_a_leader(demo: Snapshot) -> None:
+    """O4, E1, E7: one after the other, each only after its leaders left."""
+    outcome = play(demo, "restart tidb/demo")
+    (toll,) = outcome.played.regions
+    assert outcome.verdict == "holds"
+    assert (toll.without_leader, toll.away_at_once) == (0, 1)
+    assert {one.pod for one in outcome.played.gone if one.how == "moved"} == {f"tidb/demo-tikv-{i}" for i in range(3)}
+    assert outcome.over_s is not None
+
+
+def test_retired_machines_are_emptied_before_anybody_is_driven_out(demo: Snapshot) -> None:
+    """O4, O2: TiKV is handed over, everybody else moves, nobody falls below a line."""
+    outcome = play(demo, "retire M002 M003")
+    assert outcome.verdict == "holds"
+    assert {one.how for one in outcome.played.gone} == {"moved"}
+    assert outcome.played.operators["fleet"]["finished"] >= 2
+
+
+def test_two_events_meet(demo: Snapshot) -> None:
+    """O4: a rack is lost, and a minute and a half later the spot nodes get notice: both are in one timeline."""
+    outcome = play(demo, "rack-lost 2 then spot-gone@90s")
+    told = [(row.at_s, row.text[:10]) for row in outcome.played.timeline if row.who == "event"]
+    assert told == [(0.0, "rack 2 is "), (90.0, "12 spot no")]
+    assert outcome.played.names == ("rack-lost", "spot-gone")
+
+
+def test_who_finds_no_room_is_told_with_what_it_would_take() -> None:
+    """O4: the number of nodes is tried out, not guessed; a pod whose volume is on a lost machine is told apart."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(3, "n", cpu="8", memory="32Gi")
+    cluster.add_nodes(3, "s", capacity="spot", cpu="8", memory="32Gi")
+    cluster.deployment("shop", "web", 10, template=manifests.pod_template({"app": "web"}, cpu="4"))
+    outcome = play(taken(cluster), "spot-gone", unannounced=True)
+    waiting = outcome.played.unplaced
+    assert (len(waiting), {one.lacks for one in waiting}) == (4, {"room"})
+    assert "Insufficient cpu" in waiting[0].why
+    (more,) = outcome.played.more
+    assert (more.nodes, more.places, more.node_class) == (2, 4, "on-demand")
+    assert "4 pods find no room" in outcome.broken
+    assert any("it would take 2 nodes more like n0 (on-demand, cpu 8" in line for line in render(outcome))
+
+
+def test_a_pod_that_no_node_helps_is_not_counted_as_lack_of_room() -> None:
+    """O4: its volume went with its machine, whose Node the cloud took away: more machines change nothing."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    template = manifests.pod_template({"app": "db"}, nodeSelector={"node.kubernetes.io/capacity": "spot"})
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "local-disk"}}
+    cluster.stateful_set("data", "db", 1, template=template, volumeClaimTemplates=[claim])
+    outcome = play(taken(cluster), "spot-gone", unannounced=True)
+    (one,) = outcome.played.unplaced
+    assert (one.pod, one.lacks) == ("data/db-0", "pinned")
+    assert outcome.played.more == ()
+
+
+def test_a_pod_that_had_no_place_before_is_not_blamed_on_the_event() -> None:
+    """O4: it is listed as such, and the verdict does not turn on it."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(3, "n")
+    cluster.add_nodes(2, "s", capacity="spot")
+    cluster.deployment("shop", "web", 4, labels={"vacant.io/optimize-scheduling": "true"})
+    cluster.deployment("shop", "huge", 1, template=manifests.pod_template({"app": "huge"}, cpu="64"))
+    cluster.run_for(60)
+    outcome = play(taken(cluster), "spot-gone")
+    assert [(one.workload, one.lacks) for one in outcome.played.unplaced] == [("Deployment shop/huge", "before")]
+    assert outcome.verdict == "holds"
+    assert "1 workload short before the event" in outcome.played.remarks[-1]
+
+
+def test_a_pod_that_nobody_wants_back_is_lost_for_good_and_said() -> None:
+    """O4: no controller, no replacement: a remark, and not among those that wait for their machine."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(2)
+    bare = {"metadata": {"namespace": "shop", "name": "bare"}, "spec": {"containers": [{"name": "c"}]}}
+    cluster.store.create(Kind.POD, bare)
+    cluster.run_for(30)
+    node = cluster.store.get(Kind.POD, "shop", "bare")["spec"]["nodeName"]
+    outcome = play(taken(cluster), f"node-lost {node}")
+    assert "1 pod without a workload lost for good: shop/bare" in outcome.played.remarks
+    assert outcome.played.stuck == ()
+
+
+def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> None:
+    """O4: exactly the regions whose voters were there, counted in real regions when they are played by their share."""
+    shot = PdShot(
+        namespace="tidb",
+        cluster="demo",
+        members=demo.pds[0].members,
+        stores=tuple(StoreShot(id=i + 1, address=f"demo-tikv-{i}.peer:20160") for i in range(3)),
+        placements=tuple(
+            Placement(peers=peers, leader=leader, regions=10_000)
+            for leader in (1, 2, 3)
+            for peers in ((1, 2, 3), (leader,))
+        ),
+    )
+    node = next(p["spec"]["nodeName"] for p in demo.of(Kind.POD) if p["metadata"]["name"] == "demo-tikv-1")
+    outcome = play(msgspec.structs.replace(demo, pds=(shot,)), f"node-lost {node}", features={"handoff": True})
+    (toll,) = outcome.played.regions
+    assert (toll.regions, toll.without_quorum) == (60_000, 10_000)
+    assert outcome.verdict == "does-not-hold"
+
+
+def test_members_that_lose_their_machines_are_not_taken_for_two_away_at_once() -> None:
+    """O4, E7: all of TiKV on spot nodes that just go: the regions' majority is lost, by nobody's hand."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(4, "n")
+    cluster.add_nodes(3, "s", capacity="spot")
+    for number in range(4):  # until the members stand
+        cluster.cordon(f"n{number}")
+    cluster.tidb_cluster("tidb", "demo", tidb=0, pd=0, with_pd=True)
+    cluster.run_for(60)
+    for number in range(4):
+        cluster.cordon(f"n{number}", on=False)
+    cluster.pd["tidb", "demo"].load(30)
+    view = asyncio.run(_shot(cluster))
+    snapshot = msgspec.structs.replace(taken(cluster), pds=(view,))
+    outcome = play(snapshot, "spot-gone", features={"handoff": True}, unannounced=True)
+    (toll,) = outcome.played.regions
+    assert (toll.away_at_once, toll.cut_off, toll.left_without_quorum) == (0, (), 0)
+    assert toll.without_quorum == 30
+    assert not any("at once" in words for words in outcome.broken)
+
+
+async def _shot(cluster: Cluster) -> PdShot:
+    pd = cluster.pd["tidb", "demo"]
+    return shot(Key("tidb", "demo"), await pd.observe(), await pd.regions())
+
+
+def test_a_cluster_that_mooring_finds_out_of_order_is_put_right_first() -> None:
+    """O4: what Mooring would do anyway is not blamed on the event, and a remark says how much it was."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(4, "n")
+    cluster.add_nodes(4, "s", capacity="spot")
+    labels = {"vacant.io/optimize-scheduling": "true", "vacant.io/optimize-scheduling-mode": "all-in-on-demand"}
+    cluster.deployment("shop", "web", 6, labels=labels)
+    outcome = play(taken(cluster), "spot-gone", unannounced=True)
+    assert outcome.answer == "HOLDS: nobody is interrupted"
+    assert "Mooring put right what it found" in outcome.played.remarks[0]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import msgspec
+from mooring.rehearse import form
+from mooring.rehearse.events import Options, acts
+from mooring.rehearse.play import everything_on, rehearse
+from mooring.process import logs
+from mooring.process.config import Config
+logs.configure("critical", "auto")
+snapshot = schema.read(Path(sys.argv[1]))
+config = everything_on(Config())
+planned = acts(["node-lost@5s", "n7", "then", "spot-gone"], snapshot, config.mix.capacity, Options())
+sys.stdout.buffer.write(msgspec.json.encode(rehearse(snapshot, planned, config)))
+"""
+
+
+def test_the_same_snapshot_event_and_seed_give_the_same_bytes(demo: Snapshot, tmp_path: Path) -> None:
+    """O4, O5: in another process, under another hash seed, byte for byte; another seed is another draw."""
+    path = tmp_path / "demo.json"
+    schema.write(demo, path)
+    here = msgspec.json.encode(play(demo, "node-lost@5s n7 then spot-gone"))
+    environment = {"PYTHONHASHSEED": "77", "PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", SCRIPT, str(path)]
+    there = subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120).stdout
+    assert here == there
+    assert here != msgspec.json.encode(play(demo, "node-lost@5s n7 then spot-gone", seed=2))
+
+
+def test_reports_are_short_by_default_and_say_what_is_hidden(demo: Snapshot) -> None:
+    """O4: the verdict is line 1; like rows are one row; --all shows every row."""
+    outcome = play(demo, "spot-gone")
+    short, whole = render(outcome), render(outcome, everything=True)
+    assert short[0] == outcome.answer
+    assert any("24 × queued, notice" in line for line in short)
+    assert short[-1].endswith(f"rows of {len(outcome.played.timeline)}, --all")
+    assert len([line for line in whole if " queued " in line]) == 24
+
+
+def test_the_worked_example_in_the_docs_is_what_it_says(demo: Snapshot) -> None:
+    """O4: docs/rehearse.md shows what the command prints, line by line."""
+    page = (Path(__file__).parents[2] / "docs" / "rehearse.md").read_text()
+    shown = page.partition("$ mooring rehearse play rack-lost 2 --demo\n")[2].partition("\n…")[0].splitlines()
+    assert len(shown) > 20
+    assert render(play(demo, "rack-lost 2"))[: len(shown)] == shown
+    other = page.partition("$ mooring rehearse play rack-lost 1 --demo\n")[2].splitlines()[0]
+    assert play(demo, "rack-lost 1").answer == other
+
+
+def test_a_play_that_is_cut_short_says_so(demo: Snapshot) -> None:
+    """O4: a limit that comes before the end is a remark, not a verdict about what was not seen."""
+    config = everything_on(Config())
+    planned = acts(["rack-lost", "2"], demo, config.mix.capacity, Options())
+    outcome = rehearse(demo, planned, config, limit_s=30.0)
+    assert outcome.played.ended == "limit"
+    assert "before everything was quiet" in outcome.played.remarks[-1]

@@ -1,0 +1,43 @@
+"""Worked example 6 of the one queue, on the sandbox: killed at every write of a hand-over, it ends the same."""
+
+import pytest
+
+from mooring.sim.kill import kill_everywhere, undisturbed
+from mooring.sim.scenarios.restart import RestartScene
+
+
+def test_the_undisturbed_restart_deletes_once_and_leaves_nothing():
+    """E1, E3, E6: one mark, one scheduler, one deletion, nothing left; no leader was on the pod when it went."""
+    ending = undisturbed(RestartScene())
+    assert ending.state == {"new": ["demo-tikv-0"], "ready": 3, "deleted with leaders": 0}
+    assert ending.left_overs == ()
+    assert [w for w in ending.writes if w.startswith(("delete", "pd"))] == [
+        "pd add_evict_leader 1",
+        "delete Pod tidb/demo-tikv-0",
+        "pd remove_evict_leader 1",
+    ]
+    assert ending.writes[0].startswith("patch TidbCluster"), "the mark is written before anything is disturbed"
+
+
+@pytest.mark.parametrize("members", [(0,), (0, 1)], ids=["one pod", "two pods in the same second"])
+def test_killed_at_every_write_it_ends_the_same(members):
+    """E5, worked example 6: kill -9 right before and right after every write changes nothing about the end."""
+    scene = RestartScene(members)
+    assert list(kill_everywhere(scene)) == []
+
+
+def test_two_pods_annotated_in_the_same_second_are_never_both_away():
+    """E7, worked example 1: the second begins when the first is back, and no member more is ever away."""
+    scene = RestartScene((0, 1))
+    ending = undisturbed(scene)
+    assert ending.state["new"] == ["demo-tikv-0", "demo-tikv-1"]
+    assert scene.most_away == 1
+    order = [w for w in ending.writes if w.startswith(("delete", "pd"))]
+    assert order == [
+        "pd add_evict_leader 1",
+        "delete Pod tidb/demo-tikv-0",
+        "pd remove_evict_leader 1",
+        "pd add_evict_leader 2",
+        "delete Pod tidb/demo-tikv-1",
+        "pd remove_evict_leader 2",
+    ]

@@ -1,0 +1,146 @@
+"""Worked example 7 of the one queue, and an outside that is late, dead or both: never two members away."""
+
+import pytest
+
+from mooring.core.engine.invariants import broken
+from mooring.core.model.kinds import Kind
+from mooring.sandbox.faults import FaultRates
+from mooring.sim.kill import undisturbed
+from mooring.sim.scenarios.restart import NAME, NAMESPACE, RestartScene
+
+WRITES = len(undisturbed(RestartScene((0, 1))).writes)
+
+
+class Play:
+    """A restart of two pods with something going wrong; what must hold is looked at every virtual second."""
+
+    def __init__(self, seed=1, members=(0, 1)):
+        self.scene = RestartScene(members, seed=seed)
+        self.rig = self.scene.rig()
+        self.broken = []
+
+    def play(self, trouble, *, replicas=1, limit_s=3600):
+        async def whole(rig):
+            await self.scene.build(rig)
+            for _ in range(replicas):
+                rig.start()
+            await rig.until(rig.leads)
+            rig.cluster.timeline.after(1.0, self._look)
+            await trouble(rig)
+            await rig.until(lambda: self.scene.done(rig), limit_s=limit_s, every_s=0.5)
+            await rig.until(lambda: not rig.unsettled(), limit_s=300)
+
+        self.rig.play(whole)
+        assert self.broken == []
+        assert self.scene.left_overs(self.rig) == []
+        assert self.scene.pd(self.rig).interruptions == []
+        assert self.scene.most_away == 1
+
+    def _look(self):
+        self.scene.done(self.rig)  # counts who is away
+        for one in self.rig.replicas.values():
+            self.broken += [text for text in broken(one.replica.engine) if text not in self.broken]
+        self.rig.cluster.timeline.after(1.0, self._look)
+
+
+def hold_at(rig, number, resume_after_s):
+    """The leader stalls when its write `number` has passed the fence and has not left yet; it goes on later."""
+    name = rig.leader().identity
+    first = len(rig.writes)
+    count = rig._count
+
+    def counting(what, when):
+        died = count(what, when)
+        if when == "before" and len(rig.writes) == first + number and not rig.replicas[name].gate.held:
+            rig._count = count
+            rig.pause(name)
+            rig.cluster.timeline.after(resume_after_s, lambda: rig.resume(name))
+        return died
+
+    for one in rig.replicas.values():
+        one.gate._count = counting
+
+
+@pytest.mark.parametrize("resume_after_s", [14.0, 40.0, 90.0])
+def test_two_leaders_for_a_moment(resume_after_s):
+    """Worked example 7: the old leader stalls at any write and goes on while another leads: never two members away."""
+    for number in range(1, WRITES + 1):
+        play = Play()
+
+        async def trouble(rig, play=play, number=number):
+            hold_at(rig, number, resume_after_s)
+            await play.scene.act(rig)
+
+        play.play(trouble, replicas=2)
+
+
+def test_late_eviction_of_a_stalled_leader_is_taken_back():
+    """E5, worked example 7: its scheduler arrives when the hand-over is long over; it does not stay."""
+    play = Play(members=(0,))
+
+    async def trouble(rig):
+        hold_at(rig, 2, 60.0)  # 1 is the mark, 2 the scheduler
+        await play.scene.act(rig)
+        await rig.until(lambda: play.scene.done(rig), limit_s=55, every_s=0.5)
+        await rig.until(lambda: bool(play.scene.pd(rig).server.evict_list()), limit_s=60, every_s=0.05)
+        await rig.until(lambda: not play.scene.left_overs(rig), limit_s=120)
+
+    play.play(trouble, replicas=2)
+
+
+def test_watch_that_is_half_a_minute_late():
+    """What is seen is up to 30 s old; it takes longer, and nothing is done twice."""
+    play = Play()
+
+    async def trouble(rig):
+        for one in rig.replicas.values():
+            one.gate.watch_lag_s = 30.0
+        await play.scene.act(rig)
+
+    play.play(trouble)
+    deletions = [w for w in play.rig.writes if w.startswith("delete Pod")]
+    assert deletions == [f"delete Pod tidb/demo-tikv-{i}" for i in (0, 1)]
+
+
+@pytest.mark.parametrize("down_s", [3.0, 30.0])
+def test_api_server_dead_midway(down_s):
+    """E5: dead for a while right after any write: the replica steps down if it must, and ends the same."""
+    for number in range(1, WRITES + 1):
+        play = Play()
+
+        async def trouble(rig, play=play, number=number):
+            await play.scene.act(rig)
+            begun = len(rig.writes)
+            await rig.until(lambda: len(rig.writes) >= begun + number, every_s=0.05, limit_s=900)
+            rig.cluster.api.faults.dead_for(down_s)
+
+        play.play(trouble)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_faults(seed):
+    """O5: whatever the seed throws at it (lost answers, conflicts, dead and slow servers, cut and compacted watches,
+    a jumping clock, PD restarting and going dark, replicas killed), nobody is interrupted and nothing is left."""
+    play = Play(seed=seed)
+
+    async def trouble(rig):
+        faults, pd, draw = rig.cluster.api.faults, play.scene.pd(rig), rig.chance.fork(f"trouble-{seed}").uniform
+        faults.rates = FaultRates(
+            lost_request=draw(0, 0.15),
+            lost_answer=draw(0, 0.15),
+            conflict=draw(0, 0.15),
+            throttled=draw(0, 0.1),
+            slow=0.05,
+        )
+        faults.schedule(150.0, count=4)
+        after = rig.cluster.timeline.after
+        for what in (pd.restart, pd.lose_leader, lambda: pd.go_dark(20.0), pd.lose_answers, pd.lose_requests):
+            after(draw(0, 120), what)
+        after(draw(0, 120), lambda: rig.leader() and rig.kill(rig.leader().identity))
+        await play.scene.act(rig)
+        await rig.sleep(150.0)
+        faults.rates = FaultRates()
+
+    play.play(trouble, replicas=3)
+    assert play.rig.cluster.ready(NAMESPACE, f"{NAME}-tikv") == 3
+    assert play.rig.cluster.store.find(Kind.TIDB_CLUSTER, NAMESPACE, NAME) is not None

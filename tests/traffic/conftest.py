@@ -1,6 +1,0 @@
-"""The slow model and the small builders are plain modules beside the tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
