@@ -1,1 +1,1 @@
-"""Figures we claim, each with the command that makes it: `make bench`, or `make bench B=traffic` for one."""
+"""Figures we claim, each with the command that makes it: `make bench`, or `make bench B=queue` for one."""

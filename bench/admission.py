@@ -371,7 +371,7 @@ async def serve() -> None:
     from mooring.core.engine.events import Synced
     from mooring.core.queue import Queue, live_settings
     from mooring.process.admission.certificates import advance
-    from mooring.process.admission.reloading_tls import Front
+    from mooring.process.admission.reloading_tls import ReloadingTls
     from mooring.process.admission.reviewer import Reviewer
     from mooring.process.admission.server import WebhookPages
     from mooring.process.clock import SystemChance, WallClock
@@ -419,14 +419,14 @@ async def serve() -> None:
 
     app = web.Application()
     app.add_routes([web.post("/nothing", nothing), web.post("/still", pages.pods), web.post("/admit/pods", busy)])
-    front = Front()
+    front = ReloadingTls()
     material = advance(None, ["127.0.0.1"], time.time())
     front.swap(material)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=front.context).start()
     pump, telling = asyncio.ensure_future(shell.run()), asyncio.ensure_future(echo.run())
-    while engine._agenda.pending or not engine.deciding:
+    while engine._worklist.pending or not engine.deciding:
         await asyncio.sleep(0.1)
     with QuietCollector():
         pass

@@ -238,14 +238,14 @@ async def answer_at_once(port: int, certificate: str, key: str) -> None:
 
     from mooring.capabilities.mix.admission.reviews import allowed, pod_request
     from mooring.process.admission.certificates import Material
-    from mooring.process.admission.reloading_tls import Front
+    from mooring.process.admission.reloading_tls import ReloadingTls
 
     async def answer(request: web.Request) -> web.Response:
         uid = pod_request(await request.read()).uid
         operations = PATCH if request.path == "/patch" else None
         return web.Response(body=allowed(uid, operations), content_type="application/json")
 
-    front = Front()
+    front = ReloadingTls()
     front.swap(Material((), certificate.encode(), key.encode()))
     app = web.Application()
     app.add_routes([web.post("/nothing", answer), web.post("/patch", answer)])

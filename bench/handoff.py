@@ -38,10 +38,10 @@ def measure():
     from mooring.capabilities.handoff import Handoff, HandoffPolicy
     from mooring.clients.wire.kube import project
     from mooring.core.engine.engine import Engine
-    from mooring.core.engine.events import Features, Led, Synced
+    from mooring.core.engine.events import Features, LeaseChanged, Synced
     from mooring.core.model.cluster import Key
     from mooring.core.model.events import Listed, PdSeen, Seen
-    from mooring.core.model.instructions import LookAtPd
+    from mooring.core.model.instructions import ReadPd
     from mooring.core.model.kinds import Kind
     from mooring.core.queue import Queue, live_settings
     from mooring.core.world.world import World
@@ -59,7 +59,7 @@ def measure():
         while True:
             while asked:
                 one = asked.popleft()
-                if isinstance(one, LookAtPd):
+                if isinstance(one, ReadPd):
                     looks[one.cluster] = looks.get(one.cluster, 0) + 1
                     asked.extend(engine.handle(PdSeen(one.cluster, pd_view(PODS_EACH), now), now))
             due = engine.next_wakeup()
@@ -74,7 +74,7 @@ def measure():
     for kind in KINDS:
         engine.handle(Listed(kind, listed.get(kind, ())), start)
     asked = []
-    for event in (Synced(), Features(frozenset({"handoff"})), Led(leading=True)):
+    for event in (Synced(), Features(frozenset({"handoff"})), LeaseChanged(leading=True)):
         asked += engine.handle(event, start)
     now = drive(start + 120, start, *asked)
     looks.clear()

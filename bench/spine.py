@@ -184,11 +184,11 @@ async def settle(shell):
 
 
 async def lead(shell, namespaces):
-    from mooring.core.engine.events import Led
+    from mooring.core.engine.events import LeaseChanged
     from mooring.core.model.cluster import Key
     from mooring.core.model.events import PdSeen
 
-    shell.tell(Led(leading=True))
+    shell.tell(LeaseChanged(leading=True))
     for ns in namespaces:
         shell.tell(PdSeen(Key(ns, "demo"), pd_view(namespace=ns), shell.now()))
     while not shell.engine.deciding:
@@ -251,10 +251,10 @@ class People:
         if change.new.annotations and change.key.name == "demo-tikv-0":
             self.shown.setdefault(f"{change.key.namespace}/demo", time.perf_counter())
 
-    def waits(self, at):
+    def waiting_on(self, at):
         """p50, p99 and the longest, in milliseconds, until `at`."""
-        waits = sorted((at[key] - asked) * 1000 for key, asked in self.asked.items() if key in at) or [-1.0]
-        return waits[len(waits) // 2], waits[int(len(waits) * 0.99)], waits[-1]
+        waiting_on = sorted((at[key] - asked) * 1000 for key, asked in self.asked.items() if key in at) or [-1.0]
+        return waiting_on[len(waiting_on) // 2], waiting_on[int(len(waiting_on) * 0.99)], waiting_on[-1]
 
 
 async def measure():
@@ -287,8 +287,8 @@ async def measure():
         "shown": changes / len(raws),
         "leads": cpu_s / len(raws),
         "follows": followed_s,
-        "step": people.waits(acted.at),
-        "world": people.waits(people.shown),
+        "step": people.waiting_on(acted.at),
+        "world": people.waiting_on(people.shown),
         "released": len(acted.at),
         "rate": len(raws) / wall_s,
         "turn_ms": max(turns),

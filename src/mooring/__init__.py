@@ -3,7 +3,8 @@
     observe → decide → queue → act
 
 Everything known about the cluster flows into one `world`; pure deciders look at it and propose operators; one queue
-(`traffic`) lets them pass by cost; one actor (`run.act`) carries released steps out. docs/architecture.md draws it.
+(`core.queue`) lets them pass by cost; one actor (`process.act`) carries released steps out
+(docs/architecture.md).
 """
 
 __version__ = "0.1.0"

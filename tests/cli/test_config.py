@@ -30,8 +30,8 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("lease-s: 5\nrenew-s: 7\n", "must hold"),
         ("retry-s: 0\n", "0 < retry-s 0"),
         ("lease-s: 10\nrenew-s: 8\n", "2.5 s"),
-        ("traffic: {MaxScheduleCost: -5}\n", "traffic: MaxScheduleCost is -5"),
-        ("traffic: {Nonsense: 1}\n", "traffic: unknown setting 'Nonsense'"),
+        ("queue: {MaxScheduleCost: -5}\n", "queue: MaxScheduleCost is -5"),
+        ("queue: {Nonsense: 1}\n", "queue: unknown setting 'Nonsense'"),
         ("fleet: {query-s: 0}\n", "fleet.query-s"),
         ("fleet: {recheck-s: -1}\n", "fleet.recheck-s"),
         ("fleet: {retire-hold-s: .nan}\n", "fleet.retire-hold-s"),
@@ -105,3 +105,10 @@ def test_pd_endpoints_are_given_per_cluster():
 def test_addresses():
     assert host_port(":9443", "x") == ("0.0.0.0", 9443)
     assert host_port("[::1]:80", "x") == ("::1", 80)
+
+
+def test_the_former_feature_name_is_understood_with_a_warning():
+    """H4 in spirit: `traffic` was the name of `balance` and stays an alias for one release."""
+    switches, warnings = parse_features("traffic=true")
+    assert switches == {"balance": True}
+    assert warnings == ["feature traffic is called balance now; the former name will be removed"]

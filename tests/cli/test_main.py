@@ -34,7 +34,7 @@ def test_version_is_on_stdout():
         ("mix", "target", "--kind", "Deployment", "--replicas", "1.5"),
         ("manifests", "--replicas", "2.5"),
         ("manifests", "--namespace", "Bad Name"),
-        ("traffic", "calibrate", "--bound", "nan"),
+        ("balance", "calibrate", "--bound", "nan"),
         ("demo", "--short", "--speed", "nan"),
         ("lab", "up", "--with", "nonsense"),
         ("lab", "up", "--nodes", "0.5"),
@@ -52,7 +52,7 @@ def test_bad_usage_exits_2_with_a_sentence_and_no_traceback(args):
 def test_an_unknown_feature_names_the_allowed_ones():
     """H4: the message says what would be right."""
     assert (
-        "allowed: fleet, handoff, home, mix, traffic, StableScheduling" in mooring("run", "--features", "x=true").stderr
+        "allowed: balance, fleet, handoff, home, mix, StableScheduling" in mooring("run", "--features", "x=true").stderr
     )
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_a_sentence():
 def test_a_stream_that_the_caller_closed(closed):
     """`>&-` and `2>&-`: the command does its work, and what belongs to the closed stream goes nowhere else."""
     shell = f'exec {closed}>&-; exec "$@"'
-    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "mooring", "traffic", "replay", "-"]
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "mooring", "queue", "replay", "-"]
     done = subprocess.run(command, input="rubbish", capture_output=True, text=True, timeout=60, check=False)
     said, event = "-:1: not a JSON object", '{"at":0.0,"event":"ignored","reason":"invalid"}\n'
     assert (done.returncode, done.stdout) == (0, "" if closed == 1 else event)

@@ -34,10 +34,10 @@ def whole():
 def test_the_whole_day_holds_every_promise_it_shows(whole):
     """O1, O2, O3: every act is played to its end and no row of the table is broken."""
     day, told = whole
-    broken = [(a.title, a.failed, a.why, c.seen) for a in day.played for c in a.checks if not c.held or a.failed]
+    broken = [(a.title, a.failed, a.why, c.seen) for a in day.played for c in a.checks if not c.kept or a.failed]
     assert broken == []
-    assert [a.title for a in day.played if not a.held] == []
-    assert day.held
+    assert [a.title for a in day.played if not a.kept] == []
+    assert day.kept
     assert day.tally.moves > 0
     assert 0 < day.tally.peak <= day.tally.peak_limit
     assert [line for line in told if line.startswith("     FAIL")] == []
@@ -79,8 +79,8 @@ class FallsOver(Broken):
 def test_a_broken_promise_and_a_fallen_act_are_rows_with_a_why():
     """The table is printed on failure too: the day goes on, and what failed says what the queue said."""
     day, told = played((Broken, FallsOver, Held))
-    assert [a.held for a in day.played] == [False, False, True]
-    assert not day.held
+    assert [a.kept for a in day.played] == [False, False, True]
+    assert not day.kept
     assert day.played[1].failed == "did not come to hold within 600 s:"
     assert all(a.why for a in day.played[:2])
     assert sum(line.startswith("     FAIL") for line in told) == 2

@@ -107,5 +107,5 @@ def test_every_reason_has_its_row():
 def test_the_golden_answers_use_codes_that_the_page_explains():
     """The answer that `docs/why.md` shows is one that the sandbox gave."""
     shown = FENCE.findall((ROOT / "docs" / "why.md").read_text())[1]
-    golden = (ROOT / "tests" / "why" / "golden" / "waiting-behind-another-hand-over.txt").read_text()
+    golden = (ROOT / "tests" / "core" / "why" / "golden" / "waiting-behind-another-hand-over.txt").read_text()
     assert shown in golden

@@ -142,7 +142,7 @@ class RealStores:
         await asyncio.to_thread(self._lab.stop, self._name)
 
 
-class Ground:
+class Environment:
     """One cluster and whoever balances it, looked at ten times a second."""
 
     def __init__(self, lab, directory, *, real_pd):
@@ -210,7 +210,7 @@ class Ground:
         http, extender, webhook = free_ports(3)
         argv = [
             *(sys.executable, "-m", "mooring", "run", "--kubeconfig", str(self._lab.kubeconfig)),
-            *("--config", str(config), "--features", "traffic=true", "--namespace", self._own),
+            *("--config", str(config), "--features", "balance=true", "--namespace", self._own),
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}", "--pd", f"{self.namespace}/demo={self.url}"),
         ]
@@ -228,7 +228,7 @@ class Ground:
                 process.wait(10)
 
     async def release(self):
-        argv = [sys.executable, "-m", "mooring", "traffic", "release", f"{self.namespace}/demo"]
+        argv = [sys.executable, "-m", "mooring", "balance", "release", f"{self.namespace}/demo"]
         argv += ["--kubeconfig", str(self._lab.kubeconfig), "--pd", self.url]
         done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from mooring.lab.cluster import Lab
 
 SYSTEM = "mooring-system"
 SCHEDULER = "tidb-scheduler"
-TOLERATION = {"key": "mooring.dev/seat", "operator": "Exists", "effect": "NoSchedule"}
+TOLERATION = {"key": "mooring.dev/reserved", "operator": "Exists", "effect": "NoSchedule"}
 
 
 def until(holds: Callable[[], object], within_s: float = 40.0, what: str = "") -> None:

@@ -330,7 +330,7 @@ class Mooring:
             await door.close()
 
 
-class Ground:
+class Environment:
     def __init__(self, lab, directory, *, real_pd=False, pd_pods=0):
         self.lab, self.directory = lab, directory
         self.namespace, self.own = lab.namespace("tidb"), lab.namespace("mooring")

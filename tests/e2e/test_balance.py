@@ -13,7 +13,7 @@ import pytest
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExists
 from mooring.core.model.kinds import Kind
-from tests.e2e.balance_ground import LIMIT, REGIONS, STORES, Ground
+from tests.e2e.balance_ground import LIMIT, REGIONS, STORES, Environment
 from tests.e2e.spine_ground import CRD, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -76,7 +76,7 @@ async def play_all(lab, directory, *, real_pd):
         with contextlib.suppress(AlreadyExists):
             await api.create(Kind.CRD, CRD)
     async with contextlib.AsyncExitStack() as stack:
-        grounds = [Ground(lab, directory, real_pd=real_pd) for _ in STORIES]
+        grounds = [Environment(lab, directory, real_pd=real_pd) for _ in STORIES]
         for ground in grounds:
             ground.neighbours = [other.namespace for other in grounds if other is not ground]
             await stack.enter_async_context(ground)
@@ -125,7 +125,7 @@ def test_while_pd_stands_aside_nobody_goes_above_the_limit(told):
 
 
 def test_released_pd_is_back_at_once(told):
-    """T12: `mooring traffic release` resumes PD's balancers before it returns, and a running Mooring keeps its hands
+    """T12: `mooring balance release` resumes PD's balancers before it returns, and a running Mooring keeps its hands
     off."""
     ground = told(nothing)
     assert ground.paused_after_release == ground.paused_later == set()

@@ -40,7 +40,7 @@ from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
 from mooring.sandbox.pd.requests import take_offline
 from mooring.sandbox.sabakan.http import sabakan_app
-from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_nodes, seats, stored, taints_of
+from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_nodes, roles_by_address, stored, taints_of
 from mooring.sim.scenarios.mix import NAMESPACE as SHOP
 from mooring.sim.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
 from tests.e2e import spine_ground
@@ -57,7 +57,7 @@ STILL_S = 4.0
 PATIENCE_S = 180
 
 
-class Ground:
+class Environment:
     """Nodes of our own, one Mooring with these features, and whatever an example puts there; all gone afterwards."""
 
     def __init__(self, lab, **config):
@@ -182,7 +182,7 @@ class Ground:
 
 async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_by_its_disease(lab):
     """Worked example 2, M5: parked while another pod is not Ready, run when it is; the broken one itself at once."""
-    async with Ground(lab, features={"mix": True}) as ground:
+    async with Environment(lab, features={"mix": True}) as ground:
         await ground.add_nodes("exn", 2, capacity="on-demand")
         await ground.add_nodes("exs", 2, capacity="spot")
         await ground.start()
@@ -198,7 +198,7 @@ async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_
         assert move.subject != f"pod/{SHOP}/{healthy}"
         assert rig.leader().engine.queue.is_parked(move.id)
         answer = ground.why(move.subject)
-        assert answer.state == "waits"
+        assert answer.state == "waiting"
         assert healthy in answer.answer, "the blocker is named"
         await asyncio.sleep(STILL_S)
         assert uids(rig, "web") == before, "nothing moves while the fact stands"
@@ -224,7 +224,7 @@ async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_
 
 async def test_the_designs_own_commands_typed_as_they_stand_there(lab, tmp_path):
     """E1, E8, O3: story 1, word for word: cordon, annotate, drain; `why` names kubectl-annotate while it is under way."""
-    async with Ground(lab, features={"handoff": True}) as ground:
+    async with Environment(lab, features={"handoff": True}) as ground:
         rig = ground.rig
         await ground.add_nodes("exn", 4)
         pd = await ground.tikv()
@@ -295,7 +295,7 @@ def _new_and_ready(ground, pod, before):
 async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_waits_for_the_budget(lab):
     """Worked example 3, O2: cordon, leaders off, pods away, the DaemonSet stays, the last is held; then the time-out."""
     policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=15.0)
-    async with Ground(lab, features={"fleet": True, "handoff": True}, fleet=policy) as ground:
+    async with Environment(lab, features={"fleet": True, "handoff": True}, fleet=policy) as ground:
         rig = ground.rig
         names = await ground.add_nodes("exm", 5, rack=1)
         register_nodes(rig, names)
@@ -328,12 +328,12 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
         await rig.until(emptied, limit_s=120)
         assert cordoned(rig, n7)
         assert early == [], "the taint waits with the last pod"
-        assert seats(rig)[address] == "worker", "and is not in the stored cluster before"
+        assert roles_by_address(rig)[address] == "worker", "and is not in the stored cluster before"
         assert pd.interruptions == [], "no leader was on the TiKV pod when it went"
-        await rig.until(lambda: ground.why(f"machine/{serial}").state == "held", limit_s=60)
+        await rig.until(lambda: ground.why(f"machine/{serial}").state == "blocked", limit_s=60)
         assert ground.why(f"machine/{serial}").reason == "pdb"
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=120)
-        await rig.until(lambda: seats(rig)[address] == "worker, retiring", limit_s=60)
+        await rig.until(lambda: roles_by_address(rig)[address] == "worker, retiring", limit_s=60)
         told = await ground.kubectl(
             f"kubectl get events -A --field-selector involvedObject.name={n7} -o jsonpath={{.items[*].message}}"
         )
@@ -357,7 +357,7 @@ async def _crowd(ground, n7, others):
 
 async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_move(lab):
     """Worked example 4, T3, T4, T11: on a store of 20, it starts when one of the two ends, not before, and says why."""
-    async with Ground(lab, features={"handoff": True, "traffic": True}) as ground:
+    async with Environment(lab, features={"handoff": True, "balance": True}) as ground:
         rig = ground.rig
         await ground.add_nodes("exn", 4)
         pd = await ground.tikv(members=4, regions=40)
@@ -432,7 +432,7 @@ class Book:
 
 async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
     """Worked example 5, M8, O1: twelve cordons, floors kept, forty pods of one node replaced in time, housekeeping last."""
-    async with Ground(lab, features={"mix": True}) as ground:
+    async with Environment(lab, features={"mix": True}) as ground:
         rig = ground.rig
         safe = await ground.add_nodes("exn", 4, capacity="on-demand")
         spot = await ground.add_nodes("exs", 12, capacity="spot")
@@ -473,7 +473,7 @@ def _on(ground, name, nodes):
 
 async def test_worked_example_7_a_paused_leader_wakes_up_while_another_leads(lab, tmp_path):
     """Worked example 7, E7: SIGSTOP in the middle, another takes over, SIGCONT: never two members of TiKV away."""
-    async with spine_ground.Ground(lab, tmp_path) as ground:
+    async with spine_ground.Environment(lab, tmp_path) as ground:
         old, new = await ground.start(), await ground.start()
         await spine_ground.until(ground.leads, PATIENCE_S, tell=ground.logs)
         if not await old.leads():

@@ -51,7 +51,7 @@ def real_sabakan(request, lab):
     return request.param == "real sabakan"
 
 
-class Ground:
+class Environment:
     """Machines in a registry, a Node for each, settings by the command line, and one `mooring run`."""
 
     def __init__(self, lab, directory):
@@ -165,7 +165,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(lab, tmp_path):
-    made = Ground(lab, tmp_path)
+    made = Environment(lab, tmp_path)
     yield made
     await made.close()
 

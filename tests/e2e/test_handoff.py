@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mooring.core.model.kinds import Kind
-from tests.e2e.spine_ground import Ground, until
+from tests.e2e.spine_ground import Environment, until
 
 # Patient: a loaded machine and a controller that backs off cost time, and time is not what is promised here.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -35,7 +35,7 @@ async def mooring(ground, *args):
 
 async def test_story_1(lab, tmp_path, real_pd):
     """E8: cordon, annotate, the pod comes back on another node without a leader interrupted, drain, the node is empty."""
-    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
         await until(ground.leads, PATIENCE_S, tell=ground.logs)
         before = await ground.pod("demo-tikv-0")
@@ -60,7 +60,7 @@ async def test_story_1(lab, tmp_path, real_pd):
 async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
     """E2, E3: an unknown value acts as none, with a Warning; mark and status are there before the scheduler is, and all
     of it goes with the annotation."""
-    async with Ground(lab, tmp_path) as ground:
+    async with Environment(lab, tmp_path) as ground:
         await ground.start()
         await until(ground.leads, PATIENCE_S, tell=ground.logs)
         await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}=please")
@@ -97,7 +97,7 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
 
 async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
     """E7, worked example 1: the second waits for the first by name, and they are never both away."""
-    async with Ground(lab, tmp_path) as ground:
+    async with Environment(lab, tmp_path) as ground:
         await ground.start()
         await until(ground.leads, PATIENCE_S, tell=ground.logs)
         uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
@@ -112,11 +112,11 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         await until(begun, PATIENCE_S, tell=ground.logs)
         report = json.loads(await mooring(ground, "handoff", "status", f"{ground.namespace}/demo", "-o", "json"))
         states = {m["pod"]: m["state"] for m in report["clusters"][0]["members"]}
-        assert sorted(states.values()) == ["moving", "placed", "waits"]
+        assert sorted(states.values()) == ["moving", "stable", "waiting"]
         moving = next(name for name, state in states.items() if state == "moving")
-        waiting = next(name for name, state in states.items() if state == "waits")
+        waiting = next(name for name, state in states.items() if state == "waiting")
         answer = json.loads(await mooring(ground, "handoff", "why", waiting, "-n", ground.namespace, "-o", "json"))
-        assert answer["state"] == "waits"
+        assert answer["state"] == "waiting"
         assert moving in answer["answer"]
         tikv.stuck = set()
         for name, uid in uids.items():
@@ -127,7 +127,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
 
 async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
     """E4, E6: PD restarts midway and shows zero leaders for a moment: nothing is deleted on that word."""
-    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
         await until(ground.leads, PATIENCE_S, tell=ground.logs)
         uid = await ground.uid("demo-tikv-2")
@@ -141,7 +141,7 @@ async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
 
 async def test_pd_leader_hands_leadership_on_before_it_goes(lab, tmp_path):
     """E9: the PD leader's pod is evicted when another member has been seen to lead, and comes back."""
-    async with Ground(lab, tmp_path, pd_pods=3) as ground:
+    async with Environment(lab, tmp_path, pd_pods=3) as ground:
         pd = ground.placement.pd
         assert pd.leader == "demo-pd-0"
         await ground.start()

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.clients.ports import PortError
 from mooring.sandbox.pd import PdSettings
-from tests.e2e.spine_ground import Ground, RealPlacement, SandboxPlacement, Toll, until
+from tests.e2e.spine_ground import Environment, RealPlacement, SandboxPlacement, Toll, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 RESTART = "tidb.pingcap.com/restart="
@@ -125,7 +125,7 @@ class RealTrouble(RealPlacement):
 
 
 def ground_for(lab, directory, *, real_pd, members=1):
-    ground = Ground(lab, directory)
+    ground = Environment(lab, directory)
     trouble = RealTrouble(lab, ground.namespace, members) if real_pd else SandboxTrouble(ground.namespace, members)
     ground.placement = trouble
     ground.toll = Watch(trouble)
@@ -189,7 +189,9 @@ async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
     """E5, E6: a power cut in each phase, our process and PD at once: the next process finds a PD that shows zero leaders,
     believes nothing of it, and ends what was begun."""
     if lab.pd_server is None:
-        pytest.skip("pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/capabilities/handoff")
+        pytest.skip(
+            "pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/capabilities/handoff"
+        )
     async with ground_for(lab, tmp_path, real_pd=True) as ground:
         await ground.start()
         await until(ground.leads, 60, tell=ground.logs)

@@ -186,7 +186,7 @@ def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Pl
 @pytest.mark.parametrize("held", [True, False], ids=["held", "not held"])
 def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
     """H8: another scheduler's pod waits for room and takes a member's seat, unless it is held; then the member is back."""
-    labels = {"mooring.dev/hold-seat": "true"} if held else {}
+    labels = {"mooring.dev/reserve-node": "true"} if held else {}
     leaves_slowly = {"lab.mooring.dev/grace-seconds": "2"}
     tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
     homes = tidb.settle()
@@ -212,8 +212,8 @@ def seats(lab: Lab) -> list[str]:
     return [
         n["metadata"]["name"]
         for n in nodes
-        if "mooring.dev/seat" in n["metadata"].get("annotations", {})
-        or any(t["key"] == "mooring.dev/seat" for t in n["spec"].get("taints", ()))
+        if "mooring.dev/reserved" in n["metadata"].get("annotations", {})
+        or any(t["key"] == "mooring.dev/reserved" for t in n["spec"].get("taints", ()))
     ]
 
 

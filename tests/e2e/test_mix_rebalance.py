@@ -72,7 +72,7 @@ class Mooring:
         self.log.close()
 
 
-class Ground:
+class Environment:
     """Two on-demand and three spot nodes of our own, one namespace, one process at a time."""
 
     def __init__(self, lab, directory):
@@ -209,7 +209,7 @@ def hooks(lab):
 
 @pytest.fixture
 def ground(lab, tmp_path):
-    made = Ground(lab, tmp_path)
+    made = Environment(lab, tmp_path)
     try:
         made.start()
         yield made
@@ -231,9 +231,9 @@ def test_a_mode_change_moves_exactly_the_difference(ground):
     assert len(ground.seen["web"]) == 6
     assert _generation(ground, "web") == generation
     told = ground.mooring.get(f"/api/v1/mix/Deployment/{ground.namespace}/web")
-    assert (told["state"], told["have"], told["safe"]) == ("placed", 3, 3)
+    assert (told["state"], told["have"], told["safe"]) == ("stable", 3, 3)
     said = ground.mooring.command("mix", "explain", "web", "-n", ground.namespace)
-    assert said.startswith("Deployment/web is placed: 3 of 5 on on-demand, as custom 3 wants\n")
+    assert said.startswith("Deployment/web is stable: 3 of 5 on on-demand, as custom 3 wants\n")
     assert "slots OOOss" in said
     rows = json.loads(ground.mooring.command("mix", "status", "-o", "json"))["workloads"]
     assert [r["name"] for r in rows if r["namespace"] == ground.namespace] == ["web"]

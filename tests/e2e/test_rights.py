@@ -13,8 +13,8 @@ from mooring.process.admission.certificates import advance
 from mooring.process.admission.configurations import Address, configurations
 from tests.e2e.home_ground import TOLERATION
 from tests.e2e.rights_ground import Installation, granted
-from tests.e2e.spine_ground import CRD, Ground
-from tests.e2e.test_fleet import Ground as Registry
+from tests.e2e.spine_ground import CRD, Environment
+from tests.e2e.test_fleet import Environment as Registry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 CAPACITY = "node.kubernetes.io/capacity"
@@ -65,8 +65,8 @@ async def test_core(installation):
     all_used(installation)
 
 
-@only("traffic")
-async def test_traffic(installation):
+@only("balance")
+async def test_balance(installation):
     """Balancing needs no right in Kubernetes beyond the core's."""
     leave_hooks(installation)
     await installation.start()
@@ -79,7 +79,7 @@ async def test_handoff(installation, tmp_path):
     """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about."""
     lab = installation.lab
     (tmp_path / "ground").mkdir()
-    async with Ground(lab, tmp_path / "ground", pd_pods=3) as ground:
+    async with Environment(lab, tmp_path / "ground", pd_pods=3) as ground:
         await installation.start("--pd", f"{ground.namespace}/demo={ground.pd_url}")
         tikv, pd = await ground.uid("demo-tikv-0"), await ground.uid("demo-pd-1")
         lab.kubectl("annotate", "pod", "demo-tikv-0", "tidb.pingcap.com/restart=", "-n", ground.namespace)
@@ -107,10 +107,10 @@ async def test_home(installation):
     cluster = {
         "apiVersion": "pingcap.com/v1alpha1",
         "kind": "TidbCluster",
-        "metadata": {"name": "demo", "labels": {"mooring.dev/hold-seat": "true"}},
+        "metadata": {"name": "demo", "labels": {"mooring.dev/reserve-node": "true"}},
         "spec": {"tidb": {"replicas": 1}},
     }
-    opted = {"mooring.dev/home": "true", "mooring.dev/hold-seat": "true"}
+    opted = {"mooring.dev/home": "true", "mooring.dev/reserve-node": "true"}
     sets = [
         stateful_set("demo-tidb", labels, labels, namespace, [TOLERATION]),
         stateful_set("web", {"app": "web"}, opted, namespace, []),
@@ -127,7 +127,7 @@ async def test_home(installation):
 
         async def held():
             (node,) = (await installation.get("nodes", "-l", f"test={namespace}"))["items"]
-            return "mooring.dev/seat" in node["metadata"].get("annotations", {})
+            return "mooring.dev/reserved" in node["metadata"].get("annotations", {})
 
         async def free():
             return not await held()

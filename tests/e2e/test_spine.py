@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.spine_ground import Ground, until
+from tests.e2e.spine_ground import Environment, until
 
 # Patient: a real controller may back off for half a minute and more; what is promised is the end, not the time.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -42,7 +42,7 @@ ONCE = Counter({"DELETE pods": 1, "POST schedulers": 1})
 @pytest.mark.parametrize("numbers", [(1, 2, 3), (4, 5, 6)], ids=["writes 1 to 3", "writes 4 to 6"])
 async def test_killed_at_every_write(lab, tmp_path, numbers, side, real_pd):
     """E5, worked example 6: kill -9 right before and right after each write; another process ends it the same."""
-    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
         await ground.start()
         for number in numbers:
@@ -66,7 +66,7 @@ def disturbing(write):
 
 async def test_undisturbed_restart(lab, tmp_path, real_pd):
     """E1, E3, E6: mark, scheduler, mark, delete, scheduler out, mark out; no leader was on the pod when it went."""
-    async with Ground(lab, tmp_path, real_pd=real_pd) as ground:
+    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
         await until(ground.leads, 30, tell=ground.logs)
         writes = await restart(ground, "demo-tikv-0")
@@ -78,7 +78,7 @@ async def test_undisturbed_restart(lab, tmp_path, real_pd):
 
 async def test_api_server_killed_and_restarted_midway(lab, tmp_path):
     """E5: the API server dies while leaders leave and comes back; the hand-over goes on and ends."""
-    async with Ground(lab, tmp_path) as ground:
+    async with Environment(lab, tmp_path) as ground:
         await ground.start()
         await until(ground.leads, 20, tell=ground.logs)
         uid = await ground.uid("demo-tikv-0")
@@ -99,7 +99,7 @@ async def _evicting(ground):
 
 async def test_stopped_politely_and_started_again(lab, tmp_path):
     """SIGTERM midway: it ends within 10 s with 0, gives the lease back, and the next one finishes the work."""
-    async with Ground(lab, tmp_path) as ground:
+    async with Environment(lab, tmp_path) as ground:
         process = await ground.start()
         await until(ground.leads, 20, tell=ground.logs)
         uid = await ground.uid("demo-tikv-1")

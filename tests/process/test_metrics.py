@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
-from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.process.config import Config
 from mooring.process.metrics import COUNTERS, GAUGES, HISTOGRAMS, SOURCES, WAITING_REASONS, Metrics
 from mooring.sandbox.cluster import Cluster
@@ -49,8 +49,8 @@ def test_what_may_wait_is_there_at_0_from_the_start():
     assert set(found.values()) == {0.0}
     assert {key[0] for key in found} == set(SOURCES)
     assert {(state, reason) for _, state, reason in found} == {
-        *((str(State.WAITS), str(reason)) for reason in WAITING_REASONS),
-        *((str(State.HELD), str(reason)) for reason in HELD_REASONS),
+        *((str(State.WAITING), str(reason)) for reason in WAITING_REASONS),
+        *((str(State.BLOCKED), str(reason)) for reason in BLOCKED_REASONS),
     }
     assert {reason for _, _, reason in found} <= {str(reason) for reason in Reason}
 
@@ -61,14 +61,14 @@ def test_what_is_held_is_told_by_its_reason_and_told_at_0_afterwards():
     for number in range(2):
         rig.cluster.add_node(f"n{number}", capacity="on-demand", rack=1)
     rig.cluster.tidb_cluster("tidb", "demo", tikv=1, with_pd=True)
-    held = ("handoff", str(State.HELD), str(Reason.ONE_STORE))
+    held = ("handoff", str(State.BLOCKED), str(Reason.ONE_STORE))
 
     async def scene(rig):
         def told():
             leader.metrics.look_at(leader.engine, 0)
             found = waiting(leader.metrics)
             needs_you = leader.metrics.registry.get_sample_value("mooring_needs_you")
-            assert sum(count for key, count in found.items() if key[1] == State.HELD) == needs_you
+            assert sum(count for key, count in found.items() if key[1] == State.BLOCKED) == needs_you
             return found[held]
 
         leader = rig.start()

@@ -1,6 +1,6 @@
 """How the pump shares the loop with admission."""
 
-from mooring.process.admission.load import MANY, WINDOW_S, Rush
+from mooring.process.admission.load import MANY, WINDOW_S, AdmissionLoad
 from mooring.process.shell import LONGEST_REST_S, REST, RUSH_REST, SLICE_S, Pace
 
 
@@ -68,7 +68,7 @@ def test_a_rush_is_many_in_a_short_time():
     """A few admissions slow nobody down; a rush is known within a tenth of a second, lasts as long as it lasts and no
     longer."""
     clock = Hand()
-    rush = Rush(clock.monotonic)
+    rush = AdmissionLoad(clock.monotonic)
     assert not rush.is_on()
     for _ in range(100):
         clock.at += WINDOW_S / (MANY / 2)

@@ -51,7 +51,7 @@ async def test_a_file_that_has_become_wrong_changes_nothing(reloader, file, take
 
 
 @pytest.mark.parametrize(
-    "text", ["traffic: {MaxScheduleCost: -5}\n", "traffic: {Nonsense: 1}\n", "traffic: {OperatorStepCost: 7}\n"]
+    "text", ["queue: {MaxScheduleCost: -5}\n", "queue: {Nonsense: 1}\n", "queue: {OperatorStepCost: 7}\n"]
 )
 async def test_queue_settings_that_cannot_be_change_nothing(reloader, file, taken, text):
     """T8: changeable while running; a slip in the file is said and does not end the process."""

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Led
+from mooring.core.engine.events import LeaseChanged
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import MachinesLost, PdLost
-from mooring.core.model.instructions import LookAtMachines, LookAtPd, LookAtRegions, Outcome, Patch
+from mooring.core.model.instructions import Outcome, Patch, ReadMachines, ReadPd, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
@@ -36,10 +36,10 @@ def shell_on(broken):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (LookAtMachines(id="i1"), MachinesLost),
-        (LookAtPd(id="i2", cluster=Key("tidb", "demo")), PdLost),
-        (LookAtRegions(id="i3", cluster=Key("tidb", "demo")), Outcome),
-        (LookAtRegions(id="i4", cluster=Key("tidb", "demo"), region_ids=(7,)), Outcome),
+        (ReadMachines(id="i1"), MachinesLost),
+        (ReadPd(id="i2", cluster=Key("tidb", "demo")), PdLost),
+        (ReadRegions(id="i3", cluster=Key("tidb", "demo")), Outcome),
+        (ReadRegions(id="i4", cluster=Key("tidb", "demo"), region_ids=(7,)), Outcome),
     ],
 )
 async def test_a_look_that_falls_over_is_told_as_a_loss(asked, told):
@@ -59,9 +59,9 @@ async def test_while_stopping_nothing_is_begun_and_outcomes_are_taken_in():
     """Contracts, SIGTERM: stops promoting; what was begun is heard to its end."""
     shell = shell_on(Broken())
     await shell.drain(0.1)
-    shell._start([LookAtMachines(id="i1")])
+    shell._start([ReadMachines(id="i1")])
     assert not shell._tasks
-    shell.tell(Led(True))
+    shell.tell(LeaseChanged(True))
     assert shell.backlog == 1
 
 

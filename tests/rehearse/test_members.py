@@ -8,7 +8,7 @@ from mooring.core.model.kinds import Kind
 from mooring.process.config import Config
 from mooring.rehearse.load import load
 from mooring.rehearse.members import Members
-from mooring.rehearse.observer import Witness
+from mooring.rehearse.observer import Observer
 from mooring.rehearse.promises import promises, workloads
 from mooring.rehearse.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
@@ -17,10 +17,10 @@ from mooring.sandbox.controllers.podstate import node_of
 PODS = tuple(f"demo-pd-{i}" for i in range(3))
 
 
-def stage(demo: Snapshot) -> tuple[Cluster, Witness, Members]:
+def stage(demo: Snapshot) -> tuple[Cluster, Observer, Members]:
     cluster = load(demo, 1).cluster
     wanted, lines = workloads(cluster.store), promises(cluster.store, Config().mix, mix=True)
-    witness = Witness(cluster, wanted, lines, CapacityRules(), by_us=lambda _: False, say=lambda *_: None)
+    witness = Observer(cluster, wanted, lines, CapacityRules(), by_us=lambda _: False, say=lambda *_: None)
     return cluster, witness, Members(cluster, witness)
 
 

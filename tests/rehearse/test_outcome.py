@@ -5,7 +5,7 @@ import pytest
 
 from mooring.rehearse.losses import Breach
 from mooring.rehearse.observer import Gone
-from mooring.rehearse.outcome import DOES_NOT_HOLD, HOLDS, Interrupted, Played, RegionToll, judge
+from mooring.rehearse.outcome import DOES_NOT_HOLD, HOLDS, Interrupted, Played, RegionLosses, judge
 from mooring.rehearse.room import Unplaced
 
 CALM = Played(
@@ -21,7 +21,7 @@ CALM = Played(
     played_s=300.0,
     workloads=4,
 )
-TOLL = RegionToll(cluster="tidb/demo", regions=300)
+TOLL = RegionLosses(cluster="tidb/demo", regions=300)
 SHORT = Interrupted(
     workload="Deployment shop/web", wanted=5, before=5, worst=3, away_s=42.0, from_s=0.0, until_s=42.0, at_end=5
 )

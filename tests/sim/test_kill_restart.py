@@ -3,12 +3,12 @@
 import pytest
 
 from mooring.sim.kill import kill_everywhere, undisturbed
-from mooring.sim.scenarios.restart import RestartScene
+from mooring.sim.scenarios.restart import RestartScenario
 
 
 def test_the_undisturbed_restart_deletes_once_and_leaves_nothing():
     """E1, E3, E6: one mark, one scheduler, one deletion, nothing left; no leader was on the pod when it went."""
-    ending = undisturbed(RestartScene())
+    ending = undisturbed(RestartScenario())
     assert ending.state == {"new": ["demo-tikv-0"], "ready": 3, "deleted with leaders": 0}
     assert ending.left_overs == ()
     assert [w for w in ending.writes if w.startswith(("delete", "pd"))] == [
@@ -22,13 +22,13 @@ def test_the_undisturbed_restart_deletes_once_and_leaves_nothing():
 @pytest.mark.parametrize("members", [(0,), (0, 1)], ids=["one pod", "two pods in the same second"])
 def test_killed_at_every_write_it_ends_the_same(members):
     """E5, worked example 6: kill -9 right before and right after every write changes nothing about the end."""
-    scene = RestartScene(members)
+    scene = RestartScenario(members)
     assert list(kill_everywhere(scene)) == []
 
 
 def test_two_pods_annotated_in_the_same_second_are_never_both_away():
     """E7, worked example 1: the second begins when the first is back, and no member more is ever away."""
-    scene = RestartScene((0, 1))
+    scene = RestartScenario((0, 1))
     ending = undisturbed(scene)
     assert ending.state["new"] == ["demo-tikv-0", "demo-tikv-1"]
     assert scene.most_away == 1

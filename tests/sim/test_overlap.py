@@ -6,16 +6,16 @@ from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.faults import FaultRates
 from mooring.sim.kill import undisturbed
-from mooring.sim.scenarios.restart import NAME, NAMESPACE, RestartScene
+from mooring.sim.scenarios.restart import NAME, NAMESPACE, RestartScenario
 
-WRITES = len(undisturbed(RestartScene((0, 1))).writes)
+WRITES = len(undisturbed(RestartScenario((0, 1))).writes)
 
 
 class Play:
     """A restart of two pods with something going wrong; what must hold is looked at every virtual second."""
 
     def __init__(self, seed=1, members=(0, 1)):
-        self.scene = RestartScene(members, seed=seed)
+        self.scene = RestartScenario(members, seed=seed)
         self.rig = self.scene.rig()
         self.broken = []
 

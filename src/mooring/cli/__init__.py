@@ -16,6 +16,7 @@ from mooring.cli.exits import CommandError, Exit
 
 #: name → where its app (or function) lives. A group appears here when its capability lands.
 GROUPS: Final[dict[str, str]] = {
+    "balance": "mooring.cli.balance:app",
     "cleanup": "mooring.cli.cleanup:app",
     "completion": "mooring.cli.completion:app",
     "demo": "mooring.cli.demo:app",
@@ -30,7 +31,6 @@ GROUPS: Final[dict[str, str]] = {
     "rehearse": "mooring.cli.rehearse:app",
     "run": "mooring.cli.run:app",
     "top": "mooring.cli.top:app",
-    "traffic": "mooring.cli.traffic:app",
     "why": "mooring.cli.why:app",
 }
 
@@ -44,6 +44,9 @@ app = App(
 )
 for _name, _where in GROUPS.items():
     app.command(_where, name=_name)
+#: Former names, kept for one release with a warning.
+FORMER: Final = {"traffic": "balance, or queue replay"}
+app.command("mooring.cli.traffic:app", name="traffic", show=False)
 
 
 def main() -> NoReturn:
@@ -67,6 +70,8 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    if len(sys.argv) > 1 and sys.argv[1] in FORMER:
+        _say(f"`mooring {sys.argv[1]}` is a former name and will be removed; use mooring {FORMER[sys.argv[1]]}")
     try:
         result = app(exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

@@ -53,7 +53,7 @@ def demo(
     """Play a scripted day and check every promise it shows.
 
     Each act does what a person would type, says what moved and why, and checks what was promised. Exits 0 when every
-    promise held, 1 when one did not or the day was stopped before its end. The narration is on stderr, the table of
+    promise was kept, 1 when one did not or the day was stopped before its end. The narration is on stderr, the table of
     promises on stdout.
 
     Example: mooring demo --keep, then in another terminal: mooring why pod/demo-tikv-1 -n tidb
@@ -85,7 +85,7 @@ def demo(
         stopped = True
     _table(day, output)
     _closing(day, time.perf_counter() - began, stopped=stopped)
-    return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
+    return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
 
 
 def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, output: Format) -> int:
@@ -105,7 +105,7 @@ def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, ou
         note(f"mooring: the day could not go on: {failed}")
     _table(day, output)
     _closing(day, time.perf_counter() - began, stopped=stopped, on_lab=True)
-    return Exit.DONE if day.held else Exit.NOT_AS_IT_SHOULD_BE
+    return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
 
 
 # ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,27 +148,27 @@ def _narrate(line: str) -> None:
 
 def _table(day: "Day", output: Format) -> None:
     checks = [(act, check) for act in day.played for check in act.checks]
-    held = sum(check.held for _, check in checks)
+    kept = sum(check.kept for _, check in checks)
     missing = [act.title for act in day.acts[len([a for a in day.played if a.ended]) :]]
     if output is Format.JSON:
         acts = [
-            {"at": a.at, "title": a.title, "held": a.held, "failed": a.failed, "why": a.why, "checks": a.checks}
+            {"at": a.at, "title": a.title, "kept": a.kept, "failed": a.failed, "why": a.why, "checks": a.checks}
             for a in day.played
         ]
         tally = day.tally
         figures = {"moves": tally.moves, "peak": tally.peak, "longest_wait_s": tally.longest_wait_s}
-        print_json({"held": day.held, "acts": acts, "not_played": missing, **figures})
+        print_json({"kept": day.kept, "acts": acts, "not_played": missing, **figures})
         return
-    rows = [(c.promise, "held" if c.held else "BROKEN", a.title, c.seen) for a, c in checks]
+    rows = [(c.promise, "kept" if c.kept else "BROKEN", a.title, c.seen) for a, c in checks]
     for act in day.played:
         if act.failed:
             rows.append(("–", "BROKEN", act.title, act.failed))
-        if not act.held and act.why:
+        if not act.kept and act.why:
             rows.append(("", "why", act.title, act.why))
     rows += [("–", "not played", title, "stopped before") for title in missing]
     sys.stdout.write("\n")
     print_table(("PROMISE", "", "ACT", "SEEN"), rows)
-    print(f"\nPROMISES   {len(checks)} shown, {held} held · {day.tally.line()}")
+    print(f"\nPROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}")
 
 
 def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:

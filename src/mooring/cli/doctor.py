@@ -77,7 +77,7 @@ def doctor(
 
 async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":
     from mooring.clients.kube import ConfigError, HttpKubeApi, load
-    from mooring.install.doctor import Patient, examine
+    from mooring.install.doctor import DoctorTarget, examine
     from mooring.process.clock import SystemChance, WallClock
 
     settings = resolved.config
@@ -86,7 +86,7 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
     except ConfigError as error:
         raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
     async with HttpKubeApi(connection) as api:
-        patient = Patient(
+        patient = DoctorTarget(
             api=api,
             clock=WallClock(),
             chance=SystemChance(),

@@ -11,7 +11,7 @@ from mooring.cli.server import Server, ask
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 
-GLYPHS: Final = {"held": "▲ held", "moving": "● moving", "waits": "○ waits", "placed": "  placed"}
+GLYPHS: Final = {"blocked": "▲ blocked", "moving": "● moving", "waiting": "○ waiting", "stable": "  stable"}
 COLUMNS: Final = ("STATE", "CLUSTER", "POD", "NODE", "STORE", "LEADERS", "ASKED", "STEP", "PROGRESS")
 
 
@@ -25,7 +25,7 @@ def status(
 ) -> None:
     """List the members that are asked to leave, with leaders left, their pace, and how long the rest will take.
 
-    JSON has every member with `state`, `reason`, `waits`, `remedy`, `leaders_left`, `leaders_gone`, `rate_per_s`,
+    JSON has every member with `state`, `reason`, `waiting_on`, `remedy`, `leaders_left`, `leaders_gone`, `rate_per_s`,
     `estimate_s`, and `still_s` where none has left for a minute and more.
 
     Example: mooring handoff status tidb/demo -o json
@@ -40,7 +40,7 @@ def status(
         return
     _remarks(answer)
     found = [(c["cluster"], m) for c in answer["clusters"] for m in c["members"]]
-    shown = [(name, m) for name, m in found if all_ or m["state"] != "placed" or m["asked"]]
+    shown = [(name, m) for name, m in found if all_ or m["state"] != "stable" or m["asked"]]
     if shown:
         print_table(COLUMNS, [row(name, member) for name, member in shown])
     else:
@@ -72,8 +72,8 @@ def row(cluster: str, member: dict[str, Any]) -> tuple[str, ...]:
     leaders = member.get("leaders_left")
     if member["component"] == "pd":
         leaders = "leads PD" if member.get("leads") else None
-    words = member["given_up"] or member["waits"] or member["progress"]
-    if member.get("still_s") and not member["waits"]:
+    words = member["given_up"] or member["waiting_on"] or member["progress"]
+    if member.get("still_s") and not member["waiting_on"]:
         words = f"{words}, none for {span(member['still_s'])}"
     if member["remedy"]:
         words = f"{words}; {member['remedy']}"

@@ -30,7 +30,7 @@ def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
         note("no TiDB members, and no StatefulSet with the label mooring.dev/home=true")
         return
     rows = [_row(member) for member in answer["members"]]
-    print_table(("NAMESPACE", "MEMBER", "HOME", "NOW", "STATE", "MODE", "SEAT"), rows)
+    print_table(("NAMESPACE", "MEMBER", "HOME", "NOW", "STATE", "MODE", "RESERVED_TAINT"), rows)
     for seat in answer["seats"]:
         note(f"{seat['node']} is kept free for {seat['pod']} until {_clock(seat['until'])}")
 

@@ -17,7 +17,7 @@ app = App(name="manifests", help="Print the Kubernetes objects that install Moor
 def manifests(
     *,
     features: Annotated[
-        str, Parameter(help="NAME=true,…: home, handoff, mix, fleet, traffic. Rights follow them.")
+        str, Parameter(help="NAME=true,…: home, handoff, mix, fleet, balance. Rights follow them.")
     ] = "",
     image: Annotated[
         str, Parameter(help="The image built from deploy/Containerfile.")

@@ -22,7 +22,7 @@ LONGEST_SEQUENCE = 40
 
 
 #: The state words, as they read after a name.
-_IS = {"held": "is held", "moving": "is moving", "refused": "is refused"}
+_IS = {"blocked": "is blocked", "moving": "is moving", "refused": "is refused"}
 
 
 class WorkloadKind(StrEnum):
@@ -206,7 +206,7 @@ def _story(one: dict[str, Any]) -> list[str]:
     elif one["wrong"]:
         first = f"{name} {_IS.get(one['state'], one['state'])}: {one['wrong']}"
     else:
-        first = f"{name} is placed: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
+        first = f"{name} is stable: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
     lines = [_headline(first, one["problems"]), ""]
     if len(first) > LONGEST_LINE:
         lines += [f"wrong       {part}" for part in one["problems"] or one["wrong"].split("; ")]

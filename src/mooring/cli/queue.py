@@ -8,10 +8,12 @@ from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import Server, ask
 
 app = App(name="queue", help="Show what waits and what runs, in the order in which it will pass.")
+app.command("mooring.cli.queue_replay:replay", name="replay")
+app.command("mooring.cli.queue_replay:migrate", name="migrate")
 
 #: Word and shape, so that neither colour nor sight of it is needed.
-GLYPHS: Final = {"held": "▲ held", "refused": "× refused", "runs": "● runs", "waits": "○ waits"}
-COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITS FOR", "MISSING", "HELD BY", "SINCE", "DEADLINE")
+GLYPHS: Final = {"blocked": "▲ blocked", "refused": "× refused", "moving": "● moving", "waiting": "○ waiting"}
+COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITING FOR", "MISSING", "USED BY", "SINCE", "DEADLINE")
 
 
 @app.default
@@ -29,7 +31,7 @@ def queue(*, server: Server = "", output: Output = Format.TABLE) -> None:
         return
     rows = [cells(row, answer["as_of"]) for row in answer["rows"]]
     if not rows:
-        note("nothing waits and nothing runs")
+        note("no pending changes")
         return
     # A column that says nothing in any row is left out.
     shown = [i for i in range(len(COLUMNS)) if i < 4 or any(row[i] != "–" for row in rows)]
@@ -46,7 +48,7 @@ def cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
         row["source"],
         row["what"],
         step or "–",
-        row.get("waits") or "–",
+        row.get("waiting_on") or "–",
         row.get("missing") or "–",
         ", ".join(row.get("by", ())) or "–",
         _span(now - since) if since else "–",

@@ -27,7 +27,7 @@ def run(
     context: str = "",
     config: Annotated[str, Parameter(help="YAML or JSON file with the same keys as the flags.")] = "",
     features: Annotated[
-        str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, traffic.")
+        str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, balance.")
     ] = "",
     namespace: Annotated[str, Parameter(help="Our own namespace: the lease and our memory live there.")] = "",
     pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),

@@ -26,7 +26,7 @@ ENDLESS: Final = 10_000
 #: Into a pipe or a file there is no edge to keep to.
 WIDE: Final = 200
 #: These give way when a terminal is narrow; the others stay whole.
-ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITS FOR", "HELD BY", "PODS", "NEWS", "ABOUT", "BECAUSE", ""})
+ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITING FOR", "USED BY", "PODS", "NEWS", "ABOUT", "BECAUSE", ""})
 
 
 @app.default
@@ -93,22 +93,20 @@ def screen(
         Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
     ]
     needs = f"▲ NEEDS YOU {head['needs']}: {head['needs_words']}" if head["needs"] else "NEEDS YOU 0"
-    strip = f"{needs}   WAITS {head['waits']}  RUNS {head['runs']}  moved today {head['moved']}"
+    strip = f"{needs}   WAITING {head['waiting']}  RUNNING {head['running']}  moved today {head['moved']}"
     parts.append(Text(strip, style="bold red" if head["needs"] else ""))
     notes = " · ".join(head["not_ready"])
     if notes:
         parts.append(Text(notes, style="yellow"))
     room = max(4, (height - 14) // 3)
     size = (room, width)
-    parts += _section(
-        "1 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "nothing waits and nothing runs"
-    )
+    parts += _section("1 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "no pending changes")
     stores = tables["stores"]
     parts += _section(
         f"2 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
         _rows(stores),
         size,
-        ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "HELD BY"),
+        ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "USED BY"),
         _store,
         "no stores are known",
     )
@@ -196,10 +194,10 @@ def _cut(cell: str, width: int) -> str:
 
 def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
     used, limit = row.get("used", 0), row.get("limit")
-    held = [f"{who}: {amount}" for who, amount, _ in row.get("held", ())]
-    held += [f"{len(row['waiting'])} waits (op {', '.join(row['waiting'][:3])})"] if row.get("waiting") else []
-    held += ["leaders leave"] if row.get("evicting") else []
-    held += [f"store is {row['state']}"] if row.get("state", "Up") != "Up" else []
+    users = [f"{who}: {amount}" for who, amount, _ in row.get("used_by", ())]
+    users += [f"{len(row['waiting'])} waiting (op {', '.join(row['waiting'][:3])})"] if row.get("waiting") else []
+    users += ["leaders leave"] if row.get("evicting") else []
+    users += [f"store is {row['state']}"] if row.get("state", "Up") != "Up" else []
     leaders = f"{row.get('leaders', 0):,}"
     return (
         row["id"],
@@ -208,7 +206,7 @@ def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
         bar(row),
         f"{used}/{'∞' if limit is None else limit}",
         leaders,
-        " · ".join(held) or "–",
+        " · ".join(users) or "–",
     )
 
 
@@ -216,7 +214,7 @@ def bar(row: Mapping[str, Any]) -> str:
     """Twenty cells: one shade per holder, facts apart, the rest free."""
     scale = max(row.get("limit") or 0, row.get("used", 0), 1)
     text = ""
-    for number, (_, amount, kind) in enumerate(row.get("held", ())):
+    for number, (_, amount, kind) in enumerate(row.get("used_by", ())):
         sign = "▒" if kind == "fact" else "█▓"[number % 2]
         text += sign * round(CELLS * amount / scale)
     return text[:CELLS].ljust(CELLS, "░")
@@ -228,7 +226,7 @@ def _node(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rack(row: Mapping[str, Any]) -> tuple[str, ...]:
-    figures = (str(row.get(k, 0)) for k in ("total", "ok", "moving", "trouble"))
+    figures = (str(row.get(k, 0)) for k in ("total", "ok", "leaving", "trouble"))
     return (row["id"], *figures, row.get("glyphs", ""))
 
 

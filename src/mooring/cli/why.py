@@ -42,7 +42,7 @@ def why(
 ) -> None:
     """Explain one object, in the words of the running Mooring.
 
-    Line 1 is the answer. `waits`: nothing for you to do. `held`: a person must act. `refused`: never, as configured.
+    Line 1 is the answer. `waiting`: nothing for you to do. `blocked`: a person must act. `refused`: never.
     `placed` and `moving` say so. What does not happen is explained too: the deciders are run dry.
 
     Example: mooring why pod/demo-tikv-1 -n tidb

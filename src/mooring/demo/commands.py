@@ -23,7 +23,7 @@ KINDS: Final = {
 }
 
 
-class Typed(msgspec.Struct, frozen=True):
+class KubectlCommands(msgspec.Struct, frozen=True):
     """One command, read."""
 
     kind: Kind
@@ -36,7 +36,7 @@ class Typed(msgspec.Struct, frozen=True):
     overwrite: bool = False
 
 
-def read(command: str) -> Typed:
+def read(command: str) -> KubectlCommands:
     """A ValueError names what is not understood."""
     words = shlex.split(command)
     if words[:1] != ["kubectl"]:
@@ -48,12 +48,12 @@ def read(command: str) -> Typed:
     kind, names, rest = _named(command, rest)
     namespace = flags.get("-n", "")
     if verb == "patch" and flags.get("--type") == "merge" and not rest:
-        return Typed(kind, namespace, names, msgspec.json.decode(flags.get("-p", "{}"), type=dict))
+        return KubectlCommands(kind, namespace, names, msgspec.json.decode(flags.get("-p", "{}"), type=dict))
     if verb not in {"annotate", "label"} or not rest:
         raise ValueError(f"{command!r}: annotate, label or patch --type merge is wanted")
     field = "annotations" if verb == "annotate" else "labels"
     patch = {"metadata": {field: dict(_pair(word) for word in rest)}}
-    return Typed(kind, namespace, names, patch, field, overwrite="--overwrite" in flags)
+    return KubectlCommands(kind, namespace, names, patch, field, overwrite="--overwrite" in flags)
 
 
 async def type_in(api: KubeApi, command: str) -> None:

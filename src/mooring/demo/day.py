@@ -26,12 +26,12 @@ class Played(msgspec.Struct):
     failed: str = ""
     #: What `why` said of the first thing that was stuck then.
     why: str = ""
-    #: It was stopped before its end, by Ctrl-C: neither held nor broken.
+    #: It was stopped before its end, by Ctrl-C: neither kept nor broken.
     ended: bool = False
 
     @property
-    def held(self) -> bool:
-        return self.ended and not self.failed and all(check.held for check in self.checks)
+    def kept(self) -> bool:
+        return self.ended and not self.failed and all(check.kept for check in self.checks)
 
 
 class Day:
@@ -54,9 +54,9 @@ class Day:
         self.tally = Tally()
 
     @property
-    def held(self) -> bool:
-        """Every act was played to its end and every promise held."""
-        return len(self.played) == len(self.acts) and all(act.held for act in self.played)
+    def kept(self) -> bool:
+        """Every act was played to its end and every promise was kept."""
+        return len(self.played) == len(self.acts) and all(act.kept for act in self.played)
 
     def run(self, acts: Sequence[type[Act]] = ACTS, around: Callable[["Day"], "Around"] | None = None) -> None:
         """Play the acts; `around` may serve the page beside them."""
@@ -101,16 +101,16 @@ class Day:
                 told[0] if told and isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             )
         played.ended = True
-        if not played.held:
+        if not played.kept:
             played.why = self._stuck()
         self._tell(played)
 
     def _tell(self, played: Played) -> None:
-        broken = [check for check in played.checks if not check.held]
+        broken = [check for check in played.checks if not check.kept]
         shown = broken or played.checks[:2]
         seen = played.failed or "; ".join(check.seen for check in shown)
         promises = " ".join(dict.fromkeys(check.promise for check in played.checks))
-        self._narrate(f"     {'ok' if played.held else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
+        self._narrate(f"     {'ok' if played.kept else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
         if played.why:
             self._narrate(f"           why: {played.why}")
 
@@ -129,7 +129,7 @@ class Day:
             answer = explain(engine, f"operator/{operator}", now=leader.shell.now())
             if answer is not None:
                 return answer.answer
-        return "nothing waits and nothing runs"
+        return "no pending changes"
 
 
 class Around(Protocol):

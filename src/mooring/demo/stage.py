@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.home.members import HOLD_SEAT
+from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.clients.ports import Json, NotFound
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
 from mooring.sandbox.nodes import CAPACITY_LABEL
-from mooring.sim.environment import Boards, Ground
+from mooring.sim.environment import Environment, Fixtures
 from mooring.sim.scenarios.fleet import TEMPLATE, register_nodes
 from mooring.sim.scenarios.home import TOLERATION
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, slow_template, switched_on
@@ -36,10 +36,10 @@ SHOP = {
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One promise, looked at. `seen` says what was seen, also when it held."""
+    """One promise, looked at. `seen` says what was seen, also when it was kept."""
 
     promise: str
-    held: bool
+    kept: bool
     seen: str
 
 
@@ -79,10 +79,10 @@ class Stage(ABC):
 
     @property
     @abstractmethod
-    def rig(self) -> Ground: ...
+    def rig(self) -> Environment: ...
 
     @property
-    def cluster(self) -> Boards:
+    def cluster(self) -> Fixtures:
         return self.rig.cluster
 
     @abstractmethod
@@ -196,7 +196,7 @@ class Stage(ABC):
             bought["annotations"] = dict(self.figures.member_times)
         made = tidb_cluster(TIDB, DEMO, tidb={**bought, "tolerations": [TOLERATION]}, tikv=bought, pd=bought)
         # While a member of TiDB is away, its seat is held.
-        made["metadata"]["labels"] = {HOLD_SEAT: "true"}
+        made["metadata"]["labels"] = {RESERVE_NODE: "true"}
         return made
 
 

@@ -93,7 +93,7 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
         _MEMORY,
     ),
     # Talks to PD only.
-    "traffic": (),
+    "balance": (),
 }
 assert set(RIGHTS) == {CORE, *FEATURES}
 

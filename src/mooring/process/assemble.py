@@ -25,7 +25,7 @@ def capabilities(config: Config) -> Sequence[Capability]:
         Handoff(config.handoff),
         Home(config.home),
         Mix(config.mix, namespace=config.namespace),
-        Balance(config.balance, settings=parse(config.traffic, live_settings()), on="traffic" in config.on()),
+        Balance(config.balance, settings=parse(config.queue, live_settings()), on="balance" in config.on()),
     ]
 
 

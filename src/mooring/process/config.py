@@ -19,7 +19,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.queue import live_settings
-from mooring.core.queue.config import BadConfig as BadTraffic
+from mooring.core.queue.config import BadConfig as BadQueueSettings
 from mooring.core.queue.config import parse
 from mooring.process.features import BadFeatures, parse_features
 
@@ -60,8 +60,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     home: HomePolicy = HomePolicy()
     mix: MixPolicy = MixPolicy()
     balance: BalancePolicy = BalancePolicy()
-    #: The queue's five settings, as in `mooring traffic replay --config`.
-    traffic: dict[str, Any] = {}
+    #: The queue's five settings, as in `mooring queue replay --config`.
+    queue: dict[str, Any] = {}
 
     def on(self) -> frozenset[str]:
         return frozenset(name for name, on in self.features.items() if on)
@@ -71,7 +71,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "traffic"}
+    if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "queue"}
 )
 ENVIRONMENT: Final = "MOORING_"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
@@ -195,9 +195,9 @@ def _check(config: Config) -> None:
             "a write may take as long, and must have ended before another replica leads"
         )
     try:
-        parse(config.traffic, live_settings())
-    except BadTraffic as error:
-        raise BadConfig(f"traffic: {error}") from None
+        parse(config.queue, live_settings())
+    except BadQueueSettings as error:
+        raise BadConfig(f"queue: {error}") from None
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):

@@ -6,8 +6,10 @@ share one line between the tools: they are ignored, with a warning.
 
 from typing import Final
 
-FEATURES: Final = ("fleet", "handoff", "home", "mix", "traffic")
+FEATURES: Final = ("balance", "fleet", "handoff", "home", "mix")
 ALIASES: Final = {"StableScheduling": "home"}
+#: Names of an earlier version, understood for one release.
+FORMER: Final = {"traffic": "balance"}
 #: tidb-operator's own gates, not ours.
 FOREIGN: Final = frozenset({"AdvancedStatefulSet", "VolumeModifying", "VolumeReplacing", "AutoScaling"})
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -28,7 +30,9 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
             raise BadFeatures(f"feature {name!r} has no value; write {name}=true or {name}=false ({_allowed()})")
         if value not in _TRUE | _FALSE:
             raise BadFeatures(f"feature {name}={value!r} is no boolean; write {name}=true or {name}=false")
-        ours = ALIASES.get(name, name)
+        ours = FORMER.get(name) or ALIASES.get(name, name)
+        if name in FORMER:
+            warnings.append(f"feature {name} is called {ours} now; the former name will be removed")
         if name in FOREIGN:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
         elif ours not in FEATURES:

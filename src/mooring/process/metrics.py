@@ -10,7 +10,7 @@ from typing import Final, Protocol, runtime_checkable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from mooring.core.engine.engine import Engine
-from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.core.queue.why import why_all
 
 #: name → (help, label names)
@@ -97,7 +97,7 @@ class Metrics:
         self._waiting_series: set[tuple[str, str, str]] = {
             (source, str(state), str(reason))
             for source in SOURCES
-            for state, reasons in ((State.WAITS, WAITING_REASONS), (State.HELD, HELD_REASONS))
+            for state, reasons in ((State.WAITING, WAITING_REASONS), (State.BLOCKED, BLOCKED_REASONS))
             for reason in reasons
         }
         for series in self._waiting_series:
@@ -123,7 +123,7 @@ class Metrics:
         running = dict.fromkeys(SOURCES, 0)
         for operator_id, why in why_all(engine.queue).items():
             found = engine.queue.get(operator_id)
-            series = (found.source if found is not None else "", str(State.WAITS), str(why.reason))
+            series = (found.source if found is not None else "", str(State.WAITING), str(why.reason))
             waiting[series] = waiting.get(series, 0) + 1
         for one in engine.running.values():
             running[one.operator.source] = running.get(one.operator.source, 0) + 1
@@ -163,8 +163,8 @@ class Metrics:
 def _held(engine: Engine) -> Iterator[tuple[str, str, str]]:
     """Source, state and reason of whatever a person must act on: operators on their way, and what was not begun."""
     for running in engine.running.values():
-        if running.waits is not None and running.waits.state == State.HELD:
-            yield running.operator.source, str(State.HELD), str(running.waits.reason)
+        if running.waiting_on is not None and running.waiting_on.state == State.BLOCKED:
+            yield running.operator.source, str(State.BLOCKED), str(running.waiting_on.reason)
     for (capability, _), verdict in engine.verdicts.items():
-        if verdict.state == State.HELD:
-            yield capability, str(State.HELD), str(verdict.reason)
+        if verdict.state == State.BLOCKED:
+            yield capability, str(State.BLOCKED), str(verdict.reason)

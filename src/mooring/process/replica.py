@@ -20,7 +20,7 @@ from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Retuned, Synced
+from mooring.core.engine.events import QueueSettingsChanged, Synced
 from mooring.core.model.events import KubeEvent, Listed
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue, live_settings
@@ -28,9 +28,9 @@ from mooring.core.queue.config import parse
 from mooring.core.world.world import World
 from mooring.process.act import Act
 from mooring.process.admission.configurations import Address
-from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import Reviewer
-from mooring.process.admission.webhook_reconciler import Keeper
+from mooring.process.admission.webhook_reconciler import WebhookReconciler
 from mooring.process.config import Config
 from mooring.process.election import Timing
 from mooring.process.elector import Elector
@@ -85,7 +85,7 @@ class Replica:
         self.metrics = Metrics()
         self._lifetimes = Lifetimes(self.metrics)
         self.world = World(config.mix.capacity)
-        settings = parse(config.traffic, live_settings()) if config.traffic else live_settings()
+        settings = parse(config.queue, live_settings()) if config.queue else live_settings()
         self.engine = Engine(self.world, Queue(settings), capabilities)
         self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd)
@@ -169,15 +169,15 @@ class Replica:
 
     def apply(self, config: Config) -> list[str]:
         """Take over what may change while running; answers with the keys that need a restart."""
-        settings = parse(config.traffic, live_settings())  # first: should it be wrong, nothing has changed
+        settings = parse(config.queue, live_settings())  # first: should it be wrong, nothing has changed
         old, self.config = self.config, config
         if config.on() != old.on():
             self.shell.switch(config.on())
             self.keeper.serve(on="mix" in config.on())
-        if config.traffic != old.traffic:
-            self.shell.tell(Retuned(settings))
+        if config.queue != old.queue:
+            self.shell.tell(QueueSettingsChanged(settings))
         changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
-        return [name.replace("_", "-") for name in changed if name not in {"features", "traffic"}]
+        return [name.replace("_", "-") for name in changed if name not in {"features", "queue"}]
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""
@@ -195,7 +195,7 @@ class Replica:
                 self.shell.tell(Synced())
 
     def _serve_admission(self, capabilities: Sequence[Capability], chance: Chance) -> None:
-        """What the webhook needs; `process/admission/server.py` puts it on the network, the sandbox calls it directly."""
+        """What the webhook needs; `admission/server.py` puts it on the network, the sandbox calls it directly."""
         mix = next((c for c in capabilities if c.name == "mix"), None)
         # The rebalancer asks about reservations and relaxes what finds no room: both halves share one book.
         admission: Admission = getattr(mix, "admission", None) or Admission(self.config.mix)
@@ -211,9 +211,9 @@ class Replica:
             sleep=self.clock.sleep,
         )
         self.shell.in_a_rush = self.reviewer.rush.is_on
-        self.front = Front()
+        self.front = ReloadingTls()
         config = self.config
-        self.keeper = Keeper(
+        self.keeper = WebhookReconciler(
             Fenced(self.api, self.elector.may_write),
             self.clock,
             self.front,

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from mooring.clients.ports import KubeApi
-from mooring.process.admission.server import Courier, WebhookServer
+from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.config import Config, Resolved, host_port
@@ -69,7 +69,7 @@ async def live(
         )
         webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port)
         house.push_async_callback(webhook.stop)
-        courier = replica.reviewer.pass_on = Courier(replica.front, lambda: address_of(replica.elector.holder))
+        courier = replica.reviewer.pass_on = LeaderForwarder(replica.front, lambda: address_of(replica.elector.holder))
         house.push_async_callback(courier.close)
         if "mix" in config.on():
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")

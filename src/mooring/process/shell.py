@@ -16,9 +16,9 @@ import structlog
 
 from mooring.clients.ports import Clock, MachineRegistry, PortError, Recorder
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Event, Features, Led, Tick
+from mooring.core.engine.events import Event, Features, LeaseChanged, Tick
 from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
-from mooring.core.model.instructions import Instruction, LookAtMachines, LookAtPd, LookAtRegions, Outcome, Tell
+from mooring.core.model.instructions import EmitEvent, Instruction, Outcome, ReadMachines, ReadPd, ReadRegions
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Act, PdDirectory
 
@@ -108,7 +108,7 @@ class Shell:
         self._news.set()
 
     def lead(self, *, leading: bool) -> None:
-        self.tell(Led(leading))
+        self.tell(LeaseChanged(leading))
 
     def switch(self, features: frozenset[str]) -> None:
         self.tell(Features(features))
@@ -195,7 +195,7 @@ class Shell:
             return
         for instruction in instructions:
             match instruction:
-                case Tell():
+                case EmitEvent():
                     self._recorder.event(
                         instruction.kind,
                         instruction.key.namespace,
@@ -205,11 +205,11 @@ class Shell:
                         message=instruction.message,
                         warning=instruction.warning,
                     )
-                case LookAtPd():
+                case ReadPd():
                     self._spawn(self._look_at_pd(instruction), f"look at PD {instruction.cluster}")
-                case LookAtRegions():
+                case ReadRegions():
                     self._spawn(self._look_at_regions(instruction), f"look at regions {instruction.cluster}")
-                case LookAtMachines():
+                case ReadMachines():
                     self._spawn(self._look_at_machines(), "look at machines")
                 case _:
                     self._spawn(self._write(instruction), f"{type(instruction).__name__} {instruction.id}")
@@ -239,7 +239,7 @@ class Shell:
         )
         self.tell(outcome)
 
-    async def _look_at_pd(self, instruction: LookAtPd) -> None:
+    async def _look_at_pd(self, instruction: ReadPd) -> None:
         cluster, began = instruction.cluster, self.now()
         try:
             view = await self._pds.pd(cluster).observe()
@@ -251,7 +251,7 @@ class Shell:
         else:
             self.tell(PdSeen(cluster, view, began))
 
-    async def _look_at_regions(self, look: LookAtRegions) -> None:
+    async def _look_at_regions(self, look: ReadRegions) -> None:
         began, reason, detail = self.now(), None, ""
         try:
             pd = self._pds.pd(look.cluster)

@@ -6,7 +6,7 @@ The sandbox's PD is one server that answers until a scene says otherwise. Here t
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import majority
-from mooring.rehearse.observer import Witness
+from mooring.rehearse.observer import Observer
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.pd import SandboxPd
 
@@ -14,7 +14,7 @@ from mooring.sandbox.pd import SandboxPd
 class Members:
     """Call `look` after anything may have changed; it acts on what it sees."""
 
-    def __init__(self, cluster: Cluster, witness: Witness) -> None:
+    def __init__(self, cluster: Cluster, witness: Observer) -> None:
         self._cluster = cluster
         self._witness = witness
         self._dark: set[tuple[str, str]] = set()

@@ -63,7 +63,7 @@ class _Counted(msgspec.Struct):
     lines: tuple[int, ...]
 
 
-class Witness:
+class Observer:
     def __init__(
         self,
         cluster: Cluster,

@@ -35,7 +35,7 @@ class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
     at_end: int
 
 
-class RegionToll(msgspec.Struct, frozen=True, kw_only=True):
+class RegionLosses(msgspec.Struct, frozen=True, kw_only=True):
     """What a TiKV cluster went through. Figures are regions; times are seconds."""
 
     cluster: str
@@ -86,7 +86,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     #: How many workloads were looked at.
     workloads: int = 0
     breaches: tuple[Breach, ...] = ()
-    regions: tuple[RegionToll, ...] = ()
+    regions: tuple[RegionLosses, ...] = ()
     gone: tuple[Gone, ...] = ()
     come: tuple[Come, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()

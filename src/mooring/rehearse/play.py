@@ -24,7 +24,7 @@ from mooring.rehearse.inject import strike
 from mooring.rehearse.load import Loaded, load
 from mooring.rehearse.losses import some
 from mooring.rehearse.members import Members
-from mooring.rehearse.observer import Witness
+from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import Outcome, Played, judge
 from mooring.rehearse.promises import promises, workloads
 from mooring.rehearse.regions import Regions
@@ -181,7 +181,7 @@ class Play:
             self._writes_read = len(rig.writes)
             return pod in ours
 
-        self.witness = Witness(
+        self.witness = Observer(
             cluster, self._wanted, self._promises, config.mix.capacity, by_us=by_us, say=self.chronicle.say
         )
         self._members = Members(cluster, self.witness)

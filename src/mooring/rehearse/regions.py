@@ -5,8 +5,8 @@ from typing import Final
 
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
-from mooring.rehearse.observer import Witness
-from mooring.rehearse.outcome import RegionToll
+from mooring.rehearse.observer import Observer
+from mooring.rehearse.outcome import RegionLosses
 from mooring.rehearse.stores import without_leader, without_quorum
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.pd import Interruption, SandboxPd
@@ -18,7 +18,7 @@ COUNT_S: Final = 10.0
 class Regions:
     """Looked at every half second: an election takes ten."""
 
-    def __init__(self, cluster: Cluster, witness: Witness, scale: Mapping[tuple[str, str], float]) -> None:
+    def __init__(self, cluster: Cluster, witness: Observer, scale: Mapping[tuple[str, str], float]) -> None:
         self._cluster = cluster
         self._witness = witness
         self._watches = [_Watch(key, pd, scale.get(key, 1.0)) for key, pd in sorted(cluster.pd.items())]
@@ -31,7 +31,7 @@ class Regions:
                     one.note(stopped)
             one.look(self._witness.now_s, self._away(one))
 
-    def tolls(self) -> tuple[RegionToll, ...]:
+    def tolls(self) -> tuple[RegionLosses, ...]:
         return tuple(one.toll(self._witness.now_s) for one in self._watches)
 
     def _away(self, watch: "_Watch") -> int:
@@ -85,11 +85,11 @@ class _Watch:
         self._interrupted = len(self.pd.interruptions)
         return new
 
-    def toll(self, at: float) -> RegionToll:
+    def toll(self, at: float) -> RegionLosses:
         lost = self._whole.least - self._whole.worst
         gaps = self._led.close(at)
         until = gaps[-1].until_s if gaps else 0.0
-        return RegionToll(
+        return RegionLosses(
             cluster="/".join(self.key),
             regions=self._real(self.total),
             without_leader=self._real(self._led.least - self._led.worst),

@@ -9,12 +9,12 @@ from itertools import groupby
 from typing import Final
 
 from mooring.rehearse.losses import clock
-from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionToll, Row
+from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionLosses, Row
 
 #: Rows of the timeline, pods and workloads that are shown unless everything is asked for.
 SHOWN: Final = 40
 SHOWN_WORKLOADS: Final = 15
-_TOLD: Final = frozenset({"", "queued", "waits", "finished", "failed", "canceled", "timeout", "away", "fell", "back"})
+_TOLD: Final = frozenset({"", "queued", "waiting", "finished", "failed", "canceled", "timeout", "away", "fell", "back"})
 _QUIET_SOURCES: Final = ("balance-", "replica", "merge", "split", "hot")
 _LACKS: Final = {"room": "no room", "pinned": "no such node would help", "before": "had none before either"}
 _HOW: Final = {"lost": "lost with their machine", "moved": "moved by Mooring", "ended": "ended by Kubernetes"}
@@ -88,7 +88,7 @@ def _tikv(played: Played) -> Iterator[str]:
         yield f"  {toll.cluster}: {toll.regions} regions; {'; '.join(_region_words(toll))}"
 
 
-def _region_words(toll: RegionToll) -> Iterator[str]:
+def _region_words(toll: RegionLosses) -> Iterator[str]:
     if toll.without_leader:
         yield f"{toll.without_leader} without a leader, {clock(toll.without_leader_s)} in all"
     else:

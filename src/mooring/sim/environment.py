@@ -29,7 +29,7 @@ class Reader(Protocol):
     def list(self, kind: Kind, namespace: str | None = None) -> Objects: ...
 
 
-class Boards(Protocol):
+class Fixtures(Protocol):
     """The cluster itself: its objects, and what stands beside it."""
 
     #: The machine registry, when there is one.
@@ -58,12 +58,12 @@ class Boards(Protocol):
     def ready_nodes(self, namespace: str, service: str) -> set[str]: ...
 
 
-class Ground(Protocol):
+class Environment(Protocol):
     @property
     def config(self) -> Config: ...
 
     @property
-    def cluster(self) -> Boards: ...
+    def cluster(self) -> Fixtures: ...
 
     @property
     def api(self) -> KubeApi: ...

@@ -15,7 +15,7 @@ import msgspec
 from mooring.sim.rig import Rig
 
 
-class KillScene(Protocol):
+class KillScenario(Protocol):
     """What the harness needs of a scene. `kinds` of writes that must not happen twice: their first word(s)."""
 
     name: str
@@ -51,11 +51,11 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
 
 
-def undisturbed(scene: KillScene) -> Ending:
+def undisturbed(scene: KillScenario) -> Ending:
     return _play(scene, None)
 
 
-def kill_everywhere(scene: KillScene, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
+def kill_everywhere(scene: KillScenario, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
     """One play per write and side; yields what went wrong. `watch` names broken rules while the play goes on."""
     plain = _play(scene, None, watch)
     yield from (Finding("never", text) for text in (*plain.left_overs, *plain.broken))
@@ -76,7 +76,7 @@ def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Fi
         yield Finding(ending.killed, f"made {times} time(s) too often: {write}")
 
 
-def _play(scene: KillScene, kill: tuple[int, str] | None, watch: Callable[[Rig], list[str]] | None = None) -> Ending:
+def _play(scene: KillScenario, kill: tuple[int, str] | None, watch: Callable[[Rig], list[str]] | None = None) -> Ending:
     rig = scene.rig()
     killed = f"{kill[1]} write {kill[0]}" if kill else "never"
     broken: list[str] = []

@@ -9,7 +9,7 @@ from mooring.capabilities.balance.pause import PD_SCHEDULERS
 from mooring.core.model.cluster import Key
 from mooring.core.model.decision import Running
 from mooring.core.model.events import Listed, PdSeen, RegionsSeen
-from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, LookAtRegions
+from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdOperator, PdView, Peer, Region, Store, TidbCluster
@@ -34,7 +34,7 @@ def listed(operator, *, desc="admin-transfer-leader", to=None):
     return PdOperator(region, desc, f"transfer leader: store {step.from_store} to {to}", steps=(text,))
 
 
-class House:
+class RunningProcess:
     """A decider with its world and its queue, and a PD in a few words."""
 
     def __init__(self):
@@ -51,25 +51,25 @@ class House:
         )
         view = PdView(stores, (), len(REGIONS), life, operators=operators, schedulers=PAUSED, paused=paused)
         self.world.note_pd(DEMO, view, at)
-        list(self.balance.touched(PdSeen(DEMO, view, at), self.world))
+        list(self.balance.affected_keys(PdSeen(DEMO, view, at), self.world))
 
     def knows_regions(self, at, asked=()):
-        list(self.balance.touched(RegionsSeen(DEMO, REGIONS, at, asked), self.world))
+        list(self.balance.affected_keys(RegionsSeen(DEMO, REGIONS, at, asked), self.world))
 
-    def look(self, at):
-        self.balance.look(f"pause/{DEMO}", self.world, self.queue, at)
-        return self.balance.look(str(DEMO), self.world, self.queue, at)
+    def evaluate(self, at):
+        self.balance.evaluate(f"pause/{DEMO}", self.world, self.queue, at)
+        return self.balance.evaluate(str(DEMO), self.world, self.queue, at)
 
-    def steer(self, running, at):
-        return self.balance.steer(running, self.world, self.queue, at)
+    def next_step(self, running, at):
+        return self.balance.next_step(running, self.world, self.queue, at)
 
 
 @pytest.fixture
 def house():
     """Balancing: its PD stands aside and its regions are known."""
-    house = House()
+    house = RunningProcess()
     house.sees(100.0)
-    house.look(100.0)
+    house.evaluate(100.0)
     house.knows_regions(100.5)
     house.sees(101.0)
     return house
@@ -78,12 +78,12 @@ def house():
 @pytest.fixture
 def running(house):
     """One of ours on its way to store 2, and PD has taken it."""
-    proposal = next(p for p in house.look(101.0).proposals if p.steps[0].to_store == 2)
+    proposal = next(p for p in house.evaluate(101.0).proposals if p.steps[0].to_store == 2)
     running = Running(operator=proposal, promoted_at=101.0)
-    assert isinstance(house.steer(running, 101.0).instructions[0], AddPdOperator)
+    assert isinstance(house.next_step(running, 101.0).instructions[0], AddPdOperator)
     running.acted_at = 101.5
     house.sees(102.0, listed(proposal))
-    assert house.steer(running, 102.0).instructions == ()
+    assert house.next_step(running, 102.0).instructions == ()
     return running
 
 
@@ -92,7 +92,7 @@ def test_one_whose_store_is_not_up_any_more_is_canceled_at_the_next_look(house, 
     """T12: by PD's own words of it, so that nobody else's is canceled."""
     there = listed(running.operator)
     house.sees(103.0, there, dead={2}, state=state)
-    (cancel,) = house.steer(running, 103.0).instructions
+    (cancel,) = house.next_step(running, 103.0).instructions
     assert isinstance(cancel, CancelPdOperator)
     assert (cancel.region_id, cancel.desc, cancel.brief) == (there.region_id, there.desc, there.brief)
     assert "store 2 is not Up" in cancel.why
@@ -104,21 +104,21 @@ def test_one_that_pd_leads_over_a_dead_store_is_canceled_too(house, running):
     house.sees(
         103.0, msgspec.structs.replace(there, steps=("transfer leader from store 1 to store 3", *there.steps)), dead={3}
     )
-    (cancel,) = house.steer(running, 103.0).instructions
+    (cancel,) = house.next_step(running, 103.0).instructions
     assert isinstance(cancel, CancelPdOperator) and "store 3 is not Up" in cancel.why
 
 
 def test_its_room_is_free_only_when_pd_no_longer_lists_it(house, running):
     """T12: the cancel was answered, and still it is charged until a look that began later shows it gone."""
     house.sees(103.0, listed(running.operator), dead={2})
-    house.steer(running, 103.0)
+    house.next_step(running, 103.0)
     running.acted_at = 103.5
-    assert house.steer(running, 103.6).end is None, "that look is older than the answer"
+    assert house.next_step(running, 103.6).end is None, "that look is older than the answer"
     house.sees(104.0, dead={2})
-    course = house.steer(running, 104.0)
-    assert course.end is None and isinstance(course.instructions[0], LookAtRegions)
+    course = house.next_step(running, 104.0)
+    assert course.end is None and isinstance(course.instructions[0], ReadRegions)
     house.knows_regions(104.2, asked=tuple(r.id for r in REGIONS))
-    end = house.steer(running, 104.3).end
+    end = house.next_step(running, 104.3).end
     assert end.reason == Reason.STORE_NOT_UP and "store 2" in end.detail
 
 
@@ -126,16 +126,16 @@ def test_a_cancel_that_was_not_answered_is_asked_again(house, running):
     """T12: PD did not answer; at the next look it still lists it."""
     for at in (103.0, 104.0):
         house.sees(at, listed(running.operator), dead={2})
-        assert len(house.steer(running, at).instructions) == 1
+        assert len(house.next_step(running, at).instructions) == 1
 
 
 def test_answered_once_what_pd_lists_there_is_not_canceled_again(house, running):
     """T12: after the answer it is somebody else's, who may want the same."""
     house.sees(103.0, listed(running.operator), dead={2})
-    house.steer(running, 103.0)
+    house.next_step(running, 103.0)
     running.acted_at = 103.5
     house.sees(104.0, listed(running.operator), dead={2})
-    course = house.steer(running, 104.0)
+    course = house.next_step(running, 104.0)
     assert course.instructions == () and course.end is None
 
 
@@ -143,16 +143,16 @@ def test_answered_once_what_pd_lists_there_is_not_canceled_again(house, running)
 def test_another_ones_operator_on_the_region_is_left_alone(house, running, other):
     """T12: only what came in by our door and leads where ours did."""
     house.sees(103.0, listed(running.operator, **other), dead={2})
-    assert house.steer(running, 103.0).instructions == ()
+    assert house.next_step(running, 103.0).instructions == ()
 
 
 def test_one_that_was_read_back_is_never_canceled(house, running):
     """T12: it may be a person's command; PD's own time-out ends it."""
     view = house.world.pd(DEMO)
-    (resumed,) = house.balance.resume(house.world, 102.0)
+    (resumed,) = house.balance.recover(house.world, 102.0)
     again = Running(operator=resumed.operator, promoted_at=102.0)
     house.sees(103.0, *view.operators, dead={2})
-    assert house.steer(again, 103.0).instructions == ()
+    assert house.next_step(again, 103.0).instructions == ()
     assert resumed.operator.timeout_s is None
 
 
@@ -160,73 +160,73 @@ def test_when_its_time_is_over_it_is_canceled_and_stays_charged(house, running):
     """T12: a minute for a transfer; the queue does not free its room by the clock, PD's list does."""
     assert running.operator.timeout_s is None
     house.sees(160.9, listed(running.operator))
-    assert house.steer(running, 160.9).instructions == ()
+    assert house.next_step(running, 160.9).instructions == ()
     house.sees(161.0, listed(running.operator))
-    course = house.steer(running, 161.0)
+    course = house.next_step(running, 161.0)
     assert isinstance(course.instructions[0], CancelPdOperator) and course.end is None
     running.acted_at = 161.2
     house.sees(162.0)
-    house.steer(running, 162.0)
+    house.next_step(running, 162.0)
     house.knows_regions(162.2, asked=tuple(r.id for r in REGIONS))
-    end = house.steer(running, 162.3).end
+    end = house.next_step(running, 162.3).end
     assert (end.reason, end.failed) == (Reason.TIMEOUT, True) and "60 s" in end.detail
 
 
 def test_asked_without_an_answer_it_is_ours_when_pd_lists_it(house):
     """T12: the answer was lost, not the operator: it is followed instead of asked for again."""
-    proposal = house.look(101.0).proposals[0]
+    proposal = house.evaluate(101.0).proposals[0]
     running = Running(operator=proposal, promoted_at=101.0)
-    house.steer(running, 101.0)
+    house.next_step(running, 101.0)
     house.sees(103.0, listed(proposal))
-    course = house.steer(running, 103.0)
+    course = house.next_step(running, 103.0)
     assert course.instructions == () and course.end is None and course.progress == listed(proposal).brief
 
 
 def test_nothing_begins_while_pd_balances_by_itself(house):
     """T12: what waited while PD restarted ends before it begins: PD's own balancers have taken its room, unseen yet."""
-    first, second = house.look(101.0).proposals[:2]
+    first, second = house.evaluate(101.0).proposals[:2]
     house.sees(110.0, life=8, paused=())
-    end = house.steer(Running(operator=first, promoted_at=110.0), 110.0).end
+    end = house.next_step(Running(operator=first, promoted_at=110.0), 110.0).end
     assert end.reason == Reason.WITHDRAWN and "not paused" in end.detail
     # PD stands aside again. What it began before is in this look, and charged once that has been looked at.
-    house.look(110.0)
+    house.evaluate(110.0)
     house.knows_regions(110.5)
     house.sees(111.0, life=8)
-    assert house.steer(Running(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
-    house.look(111.0)
-    again = house.steer(Running(operator=second, promoted_at=111.1), 111.1)
+    assert house.next_step(Running(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
+    house.evaluate(111.0)
+    again = house.next_step(Running(operator=second, promoted_at=111.1), 111.1)
     assert isinstance(again.instructions[0], AddPdOperator)
 
 
 def test_one_whose_region_has_another_leader_by_now_does_not_begin(house):
     """T12: the leader sends the data, and another one was charged for it; elected anew while the operator waited."""
-    operator = house.look(101.0).proposals[0]
+    operator = house.evaluate(101.0).proposals[0]
     region = next(r for r in REGIONS if operator.subject.endswith(f"/{r.id}"))
     anew = RegionsSeen(DEMO, (msgspec.structs.replace(region, leader_store=3),), 101.5, (region.id,))
-    list(house.balance.touched(anew, house.world))
-    end = house.steer(Running(operator=operator, promoted_at=102.0), 102.0).end
+    list(house.balance.affected_keys(anew, house.world))
+    end = house.next_step(Running(operator=operator, promoted_at=102.0), 102.0).end
     assert end.reason == Reason.WITHDRAWN and "store 3 leads the region now" in end.detail
 
 
 def test_asked_in_vain_it_waits_for_a_look(house):
     """T12: PD did not answer: it may have it, and it may be another life of PD by now."""
-    running = Running(operator=house.look(101.0).proposals[0], promoted_at=101.0)
-    house.steer(running, 101.0)
-    course = house.steer(running, 102.0)
-    assert course.instructions == () and course.end is None and course.glances[0].at == 102.0
+    running = Running(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
+    house.next_step(running, 101.0)
+    course = house.next_step(running, 102.0)
+    assert course.instructions == () and course.end is None and course.refreshes[0].at == 102.0
     house.sees(102.5)
-    assert isinstance(house.steer(running, 102.6).instructions[0], AddPdOperator)
+    assert isinstance(house.next_step(running, 102.6).instructions[0], AddPdOperator)
 
 
 def test_waiting_ones_are_withdrawn_at_the_first_look_that_shows_it(house):
     """T12: they do not wait for those that run there to end first."""
     house.queue.hold()
-    for number, proposal in enumerate(house.look(101.0).proposals):
+    for number, proposal in enumerate(house.evaluate(101.0).proposals):
         house.queue.submit(msgspec.structs.replace(proposal, id=str(number)))
     waiting = {op.id: op.steps[0].to_store for op in house.queue.operators()}
     assert set(waiting.values()) == {2, 3}
     house.sees(102.0, dead={2})
-    gone = house.look(102.0).withdrawals
+    gone = house.evaluate(102.0).withdrawals
     assert {w.operator for w in gone} == {i for i, to in waiting.items() if to == 2}
     assert all(w.reason == Reason.WITHDRAWN and "store 2" in w.detail for w in gone)
 
@@ -235,7 +235,7 @@ def test_the_cluster_and_its_pd_are_gone(house, running):
     """T12: there is nobody left to ask how it ended."""
     house.world.apply(Listed(Kind.TIDB_CLUSTER, ()))
     house.world.note_pd_lost(DEMO, "no such host")
-    assert house.steer(running, 103.0).end.reason == Reason.CLUSTER_GONE
+    assert house.next_step(running, 103.0).end.reason == Reason.CLUSTER_GONE
 
 
 # ── A store that may be dead ──────────────────────────────────────────────────────────────────────────────────────
@@ -278,7 +278,7 @@ def test_no_leader_is_sent_to_a_store_that_may_be_dead(town):
     for n in range(40):
         town.region(n, 1, 2, 3)
     tell(town, now=107.0, s2=(0, 98.0))
-    wishes = list(schedulers.look(town.picture(), "balance-leader", 10))
+    wishes = list(schedulers.propose(town.picture(), "balance-leader", 10))
     assert wishes and {w.move.steps[0].to_store for w in wishes} == {3}
 
 
@@ -290,6 +290,6 @@ def test_a_learner_left_behind_goes_before_the_dead_voter(town):
     peers = (Peer(31, 1), Peer(32, 2), Peer(33, 3), Peer(34, 4, "Learner"))
     town.summary.put(Region(3, "00000003", "00000004", peers=peers, leader_store=1, size_mib=96))
     town.state(2, "Down")
-    wishes = {w.move.regions[0]: w.move.steps for w in schedulers.look(town.picture(), "replica", 10)}
+    wishes = {w.move.regions[0]: w.move.steps for w in schedulers.propose(town.picture(), "replica", 10)}
     assert [(s.kind, s.store) for s in wishes[3]] == [("RemovePeer", 4)]
     assert [s.store for s in wishes[1]] == [4, 4, 2]

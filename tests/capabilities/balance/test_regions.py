@@ -85,12 +85,12 @@ def test_the_plot_has_a_bar_for_each_play():
 
 
 def test_commands_print_json(capsys):
-    """`mooring traffic compare` and `calibrate` answer scripts too, with their assumptions."""
+    """`mooring balance compare` and `calibrate` answer scripts too, with their assumptions."""
     import json
 
     for command in (["compare", "--scenario", "store-loss", "--stores", "4"], ["calibrate", "--bound", "1.5"]):
         with pytest.raises(SystemExit) as ended:
-            app(["traffic", *command, "-o", "json"], exit_on_error=False)
+            app(["balance", *command, "-o", "json"], exit_on_error=False)
         assert ended.value.code in (None, 0)
         answer = json.loads(capsys.readouterr().out)
         assert answer["seed"] == 1

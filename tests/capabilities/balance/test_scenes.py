@@ -5,16 +5,16 @@ from collections import Counter
 import pytest
 
 from mooring.capabilities.balance import Summary, foreign
-from mooring.capabilities.balance.pause import RELEASED, TRAFFIC
+from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import live_settings
 from mooring.sim.kill import kill_everywhere, undisturbed
-from mooring.sim.scenarios.balance import LIMIT, NAME, NAMESPACE, ScaleOutScene
+from mooring.sim.scenarios.balance import LIMIT, NAME, NAMESPACE, ScaleOutScenario
 
 
 def play(befalls=None, **how):
     """Play the scene; `befalls(rig, scene)` happens when about a third of the regions have moved."""
-    scene = ScaleOutScene(**how)
+    scene = ScaleOutScenario(**how)
 
     async def whole(rig):
         await scene.build(rig)
@@ -83,7 +83,7 @@ def heading_for(store, pd):
 def test_what_is_under_way_to_a_store_that_dies_is_canceled():
     """T12: the new store dies while it is being filled: as soon as PD calls it Disconnected, what runs and waits for it
     is taken back, in PD too; nothing waits for its ten minutes, and nothing is sent there any more."""
-    scene = ScaleOutScene(stores=3, regions=60)
+    scene = ScaleOutScenario(stores=3, regions=60)
 
     async def whole(rig):
         await scene.build(rig)
@@ -110,7 +110,7 @@ def test_what_is_under_way_to_a_store_that_dies_is_canceled():
 
 def lose_what_is_filled(kill=None):
     """The new store dies while it is being filled; `kill`: so do we, at that write."""
-    scene = ScaleOutScene(stores=3, regions=24)
+    scene = ScaleOutScenario(stores=3, regions=24)
     written = []
 
     async def whole(rig):
@@ -185,7 +185,7 @@ def test_after_a_restart_ours_wait_for_what_pd_began_by_itself():
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_killed_at_a_write_it_ends_the_same(write, side):
     """T12: killed right before or right after a pause or an operator: what PD runs is read back and followed."""
-    scene = ScaleOutScene(stores=3, regions=60)
+    scene = ScaleOutScenario(stores=3, regions=60)
 
     async def whole(rig):
         await scene.build(rig)
@@ -204,7 +204,7 @@ def test_killed_at_a_write_it_ends_the_same(write, side):
 def test_killed_at_every_write_it_ends_the_same():
     """T12: kill -9 right before and right after every pause and every operator of the scene: balanced in the end, no
     store above its limit, no region left half moved, and nothing is taken back."""
-    scene = ScaleOutScene(stores=3, regions=24)
+    scene = ScaleOutScenario(stores=3, regions=24)
     plain = undisturbed(scene)
     assert plain.state == {"regions": {("Voter",) * 3}, "taken back": []}
     assert len([w for w in plain.writes if "add_operator" in w]) >= 18
@@ -214,7 +214,7 @@ def test_killed_at_every_write_it_ends_the_same():
 
 def test_pd_takes_over_when_we_are_gone():
     """T12: killed for good, PD's own balancers are paused a minute at most, and finish the work."""
-    scene = ScaleOutScene()
+    scene = ScaleOutScenario()
 
     async def whole(rig):
         await scene.build(rig)
@@ -234,7 +234,7 @@ def test_pd_takes_over_when_we_are_gone():
 
 def test_released_pd_is_resumed_at_once_and_left_alone():
     """T12: the annotation resumes PD's schedulers within a second or two; taken away, we are back."""
-    scene = ScaleOutScene()
+    scene = ScaleOutScenario()
 
     async def whole(rig):
         await scene.build(rig)
@@ -248,12 +248,12 @@ def test_released_pd_is_resumed_at_once_and_left_alone():
             "balance-region-scheduler",
             "balance-hot-region-scheduler",
         }
-        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {TRAFFIC: RELEASED})
+        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {BALANCE_ANNOTATION: RELEASED})
         await rig.until(lambda: not paused(), limit_s=2)
         asked = len(rig.writes)
         await rig.sleep(120)
         assert not paused() and len(rig.writes) == asked
-        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {TRAFFIC: None})
+        rig.cluster.annotate(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {BALANCE_ANNOTATION: None})
         await rig.until(lambda: len(paused()) == 3, limit_s=30)
 
     scene.rig().play(whole)
@@ -261,7 +261,7 @@ def test_released_pd_is_resumed_at_once_and_left_alone():
 
 def test_leaders_leave_an_evicting_store_and_are_not_brought_back():
     """T12: PD's evict-leader is never paused, and our balancing gives its store no leader."""
-    scene = ScaleOutScene(stores=4, regions=120)
+    scene = ScaleOutScenario(stores=4, regions=120)
 
     async def whole(rig):
         await scene.build(rig)
@@ -282,7 +282,7 @@ def test_leaders_leave_an_evicting_store_and_are_not_brought_back():
 
 def test_somebody_elses_operators_take_room():
     """T12: what a person asks of PD is charged on the stores it touches, so ours wait for it."""
-    scene = ScaleOutScene()
+    scene = ScaleOutScenario()
 
     async def whole(rig):
         await scene.build(rig)
@@ -305,7 +305,7 @@ def test_somebody_elses_operators_take_room():
 
 def test_switched_off_midway_what_runs_ends():
     """T12: nothing new is proposed, what PD was asked for is followed to its end, and PD balances by itself again."""
-    scene = ScaleOutScene(stores=3, regions=60)
+    scene = ScaleOutScenario(stores=3, regions=60)
 
     async def whole(rig):
         await scene.build(rig)
@@ -325,10 +325,10 @@ def test_a_hand_over_beside_balancing():
     from mooring.capabilities.handoff.policy import HandoffPolicy
     from mooring.process.config import Config
     from mooring.sim.rig import Rig
-    from mooring.sim.scenarios.restart import RestartScene
+    from mooring.sim.scenarios.restart import RestartScenario
 
-    scene = RestartScene(regions=60)
-    config = Config(features={"handoff": True, "traffic": True}, handoff=HandoffPolicy(recheck_s=5.0))
+    scene = RestartScenario(regions=60)
+    config = Config(features={"handoff": True, "balance": True}, handoff=HandoffPolicy(recheck_s=5.0))
     rig = Rig(seed=1, config=config)
 
     def even():

@@ -16,13 +16,13 @@ from mooring.core.model.marks import RETIRING, Mark, write_mark
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
     TEMPLATE,
-    RetireScene,
+    RetireScenario,
     annotations_of,
     build_fleet,
     cordoned,
     fleet_config,
     marks_left,
-    seats,
+    roles_by_address,
     serial_of,
     set_settings,
     set_state,
@@ -44,10 +44,10 @@ def play(then: Any, *, machines: int = 8, planes: int = 3, workers: int = 4, **p
 
 
 def of(rig: Rig, what: str) -> list[str]:
-    return [a for a, seat in seats(rig).items() if seat == what]
+    return [a for a, seat in roles_by_address(rig).items() if seat == what]
 
 
-class Bare(RetireScene):
+class Bare(RetireScenario):
     """With a pod that only a person may delete."""
 
     async def also(self, rig: Rig) -> None:
@@ -70,7 +70,7 @@ def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
 
     async def then(rig: Rig, addresses: list[str]) -> None:
         planes = of(rig, "control plane")
-        for spare in [a for a in addresses if a not in seats(rig)]:
+        for spare in [a for a in addresses if a not in roles_by_address(rig)]:
             rig.cluster.store.delete(Kind.NODE, "", spare)
         set_state(rig, planes[0], MachineState.UNHEALTHY)
         await rig.until(lambda: planes[0] not in of(rig, "control plane"), limit_s=100)
@@ -149,7 +149,7 @@ def test_a_single_control_plane_that_retires_stays_and_says_why():
         leader = rig.leader()
         assert leader is not None
         said = leader.engine.verdicts[("fleet", "plan")]
-        assert (said.state, said.reason) == ("held", "quorum")
+        assert (said.state, said.reason) == ("blocked", "quorum")
         assert plane in said.detail
 
     play(then, machines=6, planes=1)
@@ -190,7 +190,7 @@ def test_a_stored_cluster_that_is_deleted_is_not_made_up_anew():
         leader = rig.leader()
         assert leader is not None
         said = leader.engine.verdicts[("fleet", "plan")]
-        assert (said.state, said.reason) == ("held", "misconfigured")
+        assert (said.state, said.reason) == ("blocked", "misconfigured")
         assert "set-cluster" in said.detail
 
     play(then, machines=12)
@@ -209,7 +209,7 @@ def test_a_stored_cluster_edited_by_hand_is_left_alone(rows: str):
     async def then(rig: Rig, addresses: list[str]) -> None:
         namespace = rig.config.namespace
         good = rig.cluster.store.get(Kind.CONFIG_MAP, namespace, ledger.NAME)["data"]["decisions"]
-        before = seats(rig)
+        before = roles_by_address(rig)
         data = {"data": {"decisions": rows.replace("'", '"')}}
         rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, ledger.NAME, data)
         writes = len(rig.writes)
@@ -220,7 +220,7 @@ def test_a_stored_cluster_edited_by_hand_is_left_alone(rows: str):
         assert leader.engine.verdicts[("fleet", "plan")].reason == "misconfigured"
         rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, ledger.NAME, {"data": {"decisions": good}})
         await rig.sleep(100)
-        assert seats(rig) == before
+        assert roles_by_address(rig) == before
         assert leader.engine.verdicts[("fleet", "plan")].reason == "done"
 
     play(then)
@@ -236,8 +236,8 @@ def test_a_machine_that_changes_its_address_while_it_leaves():
         serial = serial_of(rig, node)
         entry = rig.cluster.sabakan.entries[serial]
         rig.cluster.sabakan.entries[serial] = msgspec.structs.replace(entry, ipv4=("10.69.9.9",))
-        await rig.until(lambda: node not in seats(rig), limit_s=400)
+        await rig.until(lambda: node not in roles_by_address(rig), limit_s=400)
         await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=400)
-        assert "10.69.9.9" not in seats(rig), "it retires: it is not taken in under its new address"
+        assert "10.69.9.9" not in roles_by_address(rig), "it retires: it is not taken in under its new address"
 
     rig.play(whole)

@@ -18,7 +18,7 @@ from mooring.sim.scenarios.fleet import (
     build_fleet,
     cordoned,
     fleet_config,
-    seats,
+    roles_by_address,
     serial_of,
     set_settings,
     set_state,
@@ -48,7 +48,7 @@ def constraints(planes: int, minimum: int, maximum: int = 0) -> dict[str, str]:
 
 
 def of(rig: Rig, what: str) -> list[str]:
-    return [a for a, seat in seats(rig).items() if seat == what]
+    return [a for a, seat in roles_by_address(rig).items() if seat == what]
 
 
 def verdict(rig: Rig) -> Any:
@@ -73,7 +73,7 @@ def test_the_first_generation_is_stored_and_shown_on_the_nodes():
         entry = rig.cluster.sabakan.entries[serial_of(rig, worker)]
         assert labels_of(rig, worker)[keys.ZONE] == f"rack{entry.rack}"
         assert annotations_of(rig, Kind.NODE, "", worker)[keys.SERIAL] == entry.serial
-        free = next(a for a in addresses if a not in seats(rig))
+        free = next(a for a in addresses if a not in roles_by_address(rig))
         assert keys.ZONE not in labels_of(rig, free), "a machine that is in no cluster is left alone"
         before = len(rig.writes)
         await rig.sleep(300)
@@ -172,7 +172,7 @@ def test_bad_settings_leave_the_last_good_ones_in_force():
         set_settings(rig, **{settings.TEMPLATE: "nodes: []"})
         await rig.sleep(5)
         assert verdict(rig).reason == "misconfigured"
-        spare = next(a for a in addresses if a not in seats(rig))
+        spare = next(a for a in addresses if a not in roles_by_address(rig))
         assert spare
         set_state(rig, of(rig, "worker")[0], MachineState.UNHEALTHY)
         await rig.until(lambda: len(of(rig, "worker")) == 5, limit_s=90)
@@ -200,7 +200,7 @@ def test_a_registry_that_does_not_answer_removes_nothing(what: str):
     """F1, F3: no answer, an error, an empty list: nothing changes, it is said, and a good answer mends it."""
 
     async def then(rig: Rig, addresses: list[str]) -> None:
-        registry, before = rig.cluster.sabakan, seats(rig)
+        registry, before = rig.cluster.sabakan, roles_by_address(rig)
         answer = registry.machines
 
         async def broken(variables: Any = None) -> Any:
@@ -219,7 +219,7 @@ def test_a_registry_that_does_not_answer_removes_nothing(what: str):
         set_settings(rig, **constraints(3, 5))  # something to do, if only it could be seen
         await rig.until(lambda: verdict(rig) is not None and verdict(rig).reason == "registry-unreachable", limit_s=200)
         await rig.sleep(300)
-        assert {a: seats(rig)[a] for a in before} == before
+        assert {a: roles_by_address(rig)[a] for a in before} == before
         registry.lighten()
         registry.slow(0)
         registry.machines = answer
@@ -235,13 +235,13 @@ def test_most_workers_vanishing_at_once_is_held_while_other_actions_go_on():
         gone = of(rig, "worker")[:3]
         for address in gone:
             del rig.cluster.sabakan.entries[serial_of(rig, address)]
-        await rig.until(lambda: verdict(rig).reason == "removal-held", limit_s=100)
-        assert set(gone) <= set(seats(rig))
+        await rig.until(lambda: verdict(rig).reason == "removal-blocked", limit_s=100)
+        assert set(gone) <= set(roles_by_address(rig))
         set_settings(rig, **constraints(3, 5))
         await rig.until(lambda: any(a not in gone and a in of(rig, "worker") for a in addresses), limit_s=100)
-        assert set(gone) <= set(seats(rig)), "still there"
+        assert set(gone) <= set(roles_by_address(rig)), "still there"
         set_settings(rig, **{settings.CONFIRMED: msgspec.json.encode(sorted(gone)).decode()})
-        await rig.until(lambda: not set(gone) & set(seats(rig)), limit_s=100)
+        await rig.until(lambda: not set(gone) & set(roles_by_address(rig)), limit_s=100)
 
     play(then, machines=16)
 
@@ -250,12 +250,12 @@ def test_half_of_the_control_planes_vanishing_changes_nothing():
     """F3: etcd would lose its quorum; the administrator is told."""
 
     async def then(rig: Rig, addresses: list[str]) -> None:
-        before = seats(rig)
+        before = roles_by_address(rig)
         for address in of(rig, "control plane")[:2]:
             del rig.cluster.sabakan.entries[serial_of(rig, address)]
         await rig.until(lambda: verdict(rig).reason == "quorum", limit_s=100)
         await rig.sleep(300)
-        assert seats(rig) == before
+        assert roles_by_address(rig) == before
 
     play(then)
 
@@ -265,7 +265,7 @@ def test_a_control_plane_is_replaced_one_member_and_one_revision_at_a_time():
 
     async def then(rig: Rig, addresses: list[str]) -> None:
         planes = of(rig, "control plane")
-        for spare in [a for a in addresses if a not in seats(rig)]:
+        for spare in [a for a in addresses if a not in roles_by_address(rig)]:
             rig.cluster.store.delete(Kind.NODE, "", spare)
         for address in planes[:2]:
             set_state(rig, address, MachineState.UNHEALTHY)
@@ -307,17 +307,17 @@ def test_an_added_node_that_is_not_there_yet_holds_the_next_change_up():
 
     async def then(rig: Rig, addresses: list[str]) -> None:
         new = rig.cluster.sabakan.register("NEW", rack=5, state=MachineState.HEALTHY).ipv4[0]
-        for spare in [a for a in addresses if a not in seats(rig)]:
+        for spare in [a for a in addresses if a not in roles_by_address(rig)]:
             set_state(rig, spare, MachineState.UNHEALTHY)
         set_settings(rig, **constraints(3, 5))
-        await rig.until(lambda: new in seats(rig), limit_s=90)
+        await rig.until(lambda: new in roles_by_address(rig), limit_s=90)
         late = rig.cluster.sabakan.register("LATE", rack=6, state=MachineState.HEALTHY).ipv4[0]
         set_settings(rig, **constraints(3, 6))
         await rig.sleep(200)
-        assert late not in seats(rig)
+        assert late not in roles_by_address(rig)
         assert verdict(rig).reason == "settling"
         rig.cluster.add_node(new, rack=5)
-        await rig.until(lambda: late in seats(rig), limit_s=10)
+        await rig.until(lambda: late in roles_by_address(rig), limit_s=10)
 
     play(then)
 
@@ -334,11 +334,11 @@ def test_a_worker_above_the_maximum_is_emptied_before_it_leaves():
         def out() -> bool:
             nonlocal lowest
             lowest = min(lowest, rig.cluster.ready("shop", "web"))
-            return len(seats(rig)) == 5 and not rig.unsettled()
+            return len(roles_by_address(rig)) == 5 and not rig.unsettled()
 
         await rig.until(out, limit_s=1200)
         assert lowest >= 7, "one replica at a time"
-        gone = [a for a in addresses if a not in seats(rig) and cordoned(rig, a)]
+        gone = [a for a in addresses if a not in roles_by_address(rig) and cordoned(rig, a)]
         assert gone, "the cordon stays until the node is deleted"
 
     play(then, settle_timeout_s=60.0)
@@ -351,11 +351,11 @@ def test_a_retired_worker_goes_once_it_was_retired_long_enough():
         set_settings(rig, **{settings.VARIABLES: '{"notHaving": null}'})
         worker = of(rig, "worker")[0]
         set_state(rig, worker, MachineState.RETIRING)
-        await rig.until(lambda: seats(rig).get(worker) == "worker, retiring", limit_s=200)
+        await rig.until(lambda: roles_by_address(rig).get(worker) == "worker, retiring", limit_s=200)
         set_state(rig, worker, MachineState.RETIRED)
         await rig.until(lambda: taints_of(rig, worker).get(keys.STATE_TAINT) == "retired:NoExecute", limit_s=100)
         at = rig.clock.now()
-        await rig.until(lambda: worker not in seats(rig), limit_s=900)
+        await rig.until(lambda: worker not in roles_by_address(rig), limit_s=900)
         assert rig.clock.now() - at >= 240
         assert [e.action for e in stored(rig).history][-1] == "decrease-workers"
 

@@ -26,13 +26,13 @@ class Floor:
         nodes = tuple(Node(x.address, x.serial, "1", ready="True") for x in self.machines)
         self.take(Listed(Kind.NODE, nodes))
         self.see(self.machines)
-        (write,) = self.look().instructions
+        (write,) = self.evaluate().instructions
         self.take(Seen(Kind.CONFIG_MAP, ConfigMap("own", ledger.NAME, "u2", "2", data=write.object["data"])))
-        settled = [i for i in self.look().instructions if i.kind is Kind.CONFIG_MAP]
+        settled = [i for i in self.evaluate().instructions if i.kind is Kind.CONFIG_MAP]
         if settled:
             data = {**write.object["data"], **settled[0].patch["data"]}
             self.take(Seen(Kind.CONFIG_MAP, ConfigMap("own", ledger.NAME, "u2", "3", data=data)))
-        self.quiet = self.look()
+        self.quiet = self.evaluate()
 
     def set(self, version, minimum):
         data = {
@@ -45,14 +45,14 @@ class Floor:
 
     def take(self, event):
         for change in self.world.apply(event):
-            list(self.fleet.touched(change, self.world))
+            list(self.fleet.affected_keys(change, self.world))
 
     def see(self, machines):
         self.world.note_machines(machines, NOW)
-        list(self.fleet.touched(MachinesSeen(machines, NOW), self.world))
+        list(self.fleet.affected_keys(MachinesSeen(machines, NOW), self.world))
 
-    def look(self, at=NOW):
-        return self.fleet.look(PLAN, self.world, self.queue, at)
+    def evaluate(self, at=NOW):
+        return self.fleet.evaluate(PLAN, self.world, self.queue, at)
 
 
 def test_without_news_the_answer_is_the_last_one():
@@ -60,7 +60,7 @@ def test_without_news_the_answer_is_the_last_one():
     floor = Floor()
     assert not floor.quiet.instructions and not floor.quiet.proposals
     floor.see(floor.machines)
-    again = floor.look(NOW + 60)
+    again = floor.evaluate(NOW + 60)
     assert again.facts is floor.quiet.facts and again.verdict is floor.quiet.verdict
     assert floor.fleet.report.at == NOW + 60 and floor.fleet.report.successful
 
@@ -68,8 +68,8 @@ def test_without_news_the_answer_is_the_last_one():
 def test_after_some_minutes_it_is_made_all_the_same():
     """Level, not edge: an event that got lost costs minutes, never truth."""
     floor = Floor()
-    floor.look(NOW + 3600)
-    assert floor.look(NOW + 3600).verdict is not floor.quiet.verdict
+    floor.evaluate(NOW + 3600)
+    assert floor.evaluate(NOW + 3600).verdict is not floor.quiet.verdict
 
 
 @pytest.mark.parametrize("what", ["machine", "node", "settings"])
@@ -84,14 +84,14 @@ def test_news_is_looked_at(what):
                 for x in floor.machines
             )
         )
-        assert floor.look().instructions
+        assert floor.evaluate().instructions
     elif what == "node":
         plane = next(x for x in stored(floor) if x.control_plane)
         floor.take(Seen(Kind.NODE, Node(plane.address, plane.serial, "2", ready="False")))
-        assert [f.target for f in floor.look().facts] == ["control-plane"]
+        assert [f.target for f in floor.evaluate().facts] == ["control-plane"]
     else:
         floor.set("9", minimum=4)
-        assert floor.look().instructions
+        assert floor.evaluate().instructions
 
 
 def stored(floor):

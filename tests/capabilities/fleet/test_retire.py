@@ -19,12 +19,12 @@ from mooring.sim.scenarios.fleet import (
     DEMO,
     SHOP,
     TIDB,
-    RetireScene,
+    RetireScenario,
     annotations_of,
     cordoned,
     marks_left,
     pods_on,
-    seats,
+    roles_by_address,
     serial_of,
     set_settings,
     set_state,
@@ -35,7 +35,7 @@ from mooring.sim.scenarios.fleet import (
 RETIRING_STATE, RETIRED = MachineState.RETIRING, MachineState.RETIRED
 
 
-class Guarded(RetireScene):
+class Guarded(RetireScenario):
     """Worked example 3: one more pod on n7, under a budget that allows none."""
 
     async def also(self, rig: Rig) -> None:
@@ -44,7 +44,7 @@ class Guarded(RetireScene):
         await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
 
 
-def play(scene: RetireScene, then: Any) -> Rig:
+def play(scene: RetireScenario, then: Any) -> Rig:
     """Build, start, set the machine to retiring, and go on with `then`."""
     rig = scene.rig()
 
@@ -81,17 +81,17 @@ def test_worked_example_3_a_retiring_node_is_emptied_and_waits_for_its_budget():
         await rig.sleep(600)
         assert cordoned(rig, n7)
         assert keys.STATE_TAINT not in taints_of(rig, n7), "the taint waits with the pod"
-        assert seats(rig)[n7] == "worker", "and is not in the stored cluster before"
+        assert roles_by_address(rig)[n7] == "worker", "and is not in the stored cluster before"
         leader = rig.leader()
         assert leader is not None
         answer = explain(leader.engine, f"machine/{serial}")
         assert answer is not None
-        assert answer.state == "held"
+        assert answer.state == "blocked"
         assert answer.reason == "pdb"
         assert scene.most_away == 1, "never more web pods away than its workload allows"
         assert not rig.cluster.pd[TIDB, DEMO].interruptions, "no leader was on the TiKV pod when it went"
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=3600)
-        assert seats(rig)[n7] == "worker, retiring"
+        assert roles_by_address(rig)[n7] == "worker, retiring"
         told = [m for m in events_on(rig, n7) if "NoExecute" in m]
         assert len(told) == 1
         assert "shop/lock-" in told[0], "the Event names what it breaks"
@@ -134,11 +134,11 @@ def test_hold_gives_its_place_up_keeps_the_cordon_and_tries_again():
 
 def test_immediate_taints_first_as_cke_does():
     """O2: `retire: immediate` is for sites where disks are wiped a minute after RETIRING."""
-    scene = RetireScene(retire="immediate")
+    scene = RetireScenario(retire="immediate")
 
     async def then(rig: Rig) -> None:
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scene.n7), limit_s=90)
-        assert seats(rig)[scene.n7] == "worker, retiring"
+        assert roles_by_address(rig)[scene.n7] == "worker, retiring"
         assert not [w for w in rig.writes if w.startswith("evict")]
 
     play(scene, then)
@@ -163,7 +163,7 @@ def test_healthy_again_midway_takes_back_what_was_ours(by_hand: bool):
         await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=200)
         assert cordoned(rig, n7) is by_hand
         assert CORDONED_BY not in annotations_of(rig, Kind.NODE, "", n7)
-        assert seats(rig)[n7] == "worker"
+        assert roles_by_address(rig)[n7] == "worker"
         assert "lock" in names_on(rig, n7), "what had not begun stays"
 
     play(scene, then)
@@ -171,7 +171,7 @@ def test_healthy_again_midway_takes_back_what_was_ours(by_hand: bool):
 
 def test_healthy_again_after_the_taint_lifts_taint_and_cordon():
     """O2: taint and our cordon go; neither needs the queue."""
-    scene = RetireScene()
+    scene = RetireScenario()
 
     async def then(rig: Rig) -> None:
         n7 = scene.n7
@@ -179,7 +179,7 @@ def test_healthy_again_after_the_taint_lifts_taint_and_cordon():
         set_state(rig, n7, RETIRED, MachineState.UNINITIALIZED, MachineState.HEALTHY)
         await rig.until(lambda: not cordoned(rig, n7), limit_s=200)
         assert keys.STATE_TAINT not in taints_of(rig, n7)
-        assert seats(rig)[n7] == "worker"
+        assert roles_by_address(rig)[n7] == "worker"
         assert CORDONED_BY not in annotations_of(rig, Kind.NODE, "", n7)
 
     play(scene, then)
@@ -200,7 +200,7 @@ def test_a_machine_that_vanishes_midway_ends_the_retirement_visibly():
         ended = [e for e in leader.engine.story.of(f"machine/{serial}") if e.verb == "canceled"]
         assert [e.reason for e in ended] == ["subject-gone"]
         assert any("not in the registry" in m for m in events_on(rig, n7))
-        await rig.until(lambda: n7 not in seats(rig), limit_s=200)
+        await rig.until(lambda: n7 not in roles_by_address(rig), limit_s=200)
 
     play(scene, then)
 
@@ -209,7 +209,7 @@ def test_a_machine_that_vanishes_midway_ends_the_retirement_visibly():
 def test_what_a_drain_would_ask_about_is_held(what: str):
     """O2: bare pods and emptyDir data wait `held`, take nobody's room, and a person's deletion lets it go on."""
 
-    class Kept(RetireScene):
+    class Kept(RetireScenario):
         async def also(self, rig: Rig) -> None:
             if what == "bare pod":
                 pod = {"metadata": {"namespace": SHOP, "name": "keep"}, **_bare(self.n7)}
@@ -232,7 +232,7 @@ def test_what_a_drain_would_ask_about_is_held(what: str):
         assert leader is not None
         answer = explain(leader.engine, f"pod/{SHOP}/{kept}")
         assert answer is not None
-        assert answer.state == "held"
+        assert answer.state == "blocked"
         assert answer.reason == ("bare-pod" if what == "bare pod" else "empty-dir")
         rig.cluster.store.delete(Kind.POD, SHOP, kept)
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scene.n7), limit_s=120)
@@ -247,12 +247,12 @@ def _bare(node: str) -> dict[str, Any]:
 
 def test_at_most_four_machines_are_on_their_way_out():
     """O1: `fleet` has room for four; the others wait for one to end, and are emptied then."""
-    scene = RetireScene(web=0)
+    scene = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
         leader = rig.leader()
         assert leader is not None
-        workers = [a for a, what in seats(rig).items() if what == "worker"]
+        workers = [a for a, what in roles_by_address(rig).items() if what == "worker"]
         assert len(workers) == 6
         for address in workers:
             set_state(rig, address, RETIRING_STATE)
@@ -272,13 +272,13 @@ def test_at_most_four_machines_are_on_their_way_out():
 
 def test_a_retired_machine_that_is_listed_no_more_leaves_the_cluster():
     """F5: by the query's default RETIRED machines are not listed, so one that was emptied goes as non-existent."""
-    scene = RetireScene(web=0)
+    scene = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
         n7 = scene.n7
         await rig.until(lambda: scene.done(rig))
         set_state(rig, n7, RETIRED)
-        await rig.until(lambda: n7 not in seats(rig), limit_s=900)
+        await rig.until(lambda: n7 not in roles_by_address(rig), limit_s=900)
         assert [e.action for e in stored(rig).history][-1] == "remove-non-existent"
 
     play(scene, then)
@@ -286,13 +286,13 @@ def test_a_retired_machine_that_is_listed_no_more_leaves_the_cluster():
 
 def test_killed_at_every_write_of_a_retirement_it_ends_the_same():
     """Worked example 6 for example 3: kill -9 around every write; nothing twice, no mark stays."""
-    scene = RetireScene(web=2, regions=12)
+    scene = RetireScenario(web=2, regions=12)
     assert list(kill_everywhere(scene)) == []
 
 
 def test_the_undisturbed_retirement_marks_before_it_disturbs():
     """O2: the cordon and its mark come first, the taint last, in the stored cluster before on the node."""
-    ending = undisturbed(RetireScene(web=1))
+    ending = undisturbed(RetireScenario(web=1))
     acts = [w.split(" ")[0] + " " + w.split(" ")[1] for w in ending.writes]
     evicted = acts.index("evict Pod")
     assert "patch Node" in acts[:evicted]
@@ -329,7 +329,7 @@ def test_switched_off_midway_what_was_begun_is_taken_back(how: str):
 
 def test_why_names_a_machines_seat_and_why_it_was_chosen():
     """O3, F11: the score that seated a machine is still told when somebody asks later."""
-    scene = RetireScene(web=0)
+    scene = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
         leader = rig.leader()
@@ -340,7 +340,9 @@ def test_why_names_a_machines_seat_and_why_it_was_chosen():
         lines = list(capability.words(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
         assert ("now", "worker in the stored cluster, revision 1") in [(x.label, x.text) for x in lines]
         assert any(x.label == "why there" and "score" in x.text for x in lines)
-        spare = next(a for a in (e.ipv4[0] for e in rig.cluster.sabakan.entries.values()) if a not in seats(rig))
+        spare = next(
+            a for a in (e.ipv4[0] for e in rig.cluster.sabakan.entries.values()) if a not in roles_by_address(rig)
+        )
         about = capability.words(f"machine/{serial_of(rig, spare)}", leader.world, leader.engine.queue, 0.0)
         assert any("in no cluster" in x.text for x in about)
 

@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.eviction import steer_eviction
+from mooring.capabilities.handoff.eviction import next_eviction_step
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.operators import eviction_for
 from mooring.capabilities.handoff.policy import HandoffPolicy
@@ -103,7 +103,7 @@ def step(world, running):
     world.now += 1.0
     if not world.away:
         world.seen_at = world.now
-    course = steer_eviction(running, world, POLICY, world.now)
+    course = next_eviction_step(running, world, POLICY, world.now)
     running.step = course.step
     for instruction in course.instructions:
         assert not world.away or not isinstance(instruction, AddEvictLeader | RemoveEvictLeader)

@@ -290,7 +290,7 @@ def test_leaders_that_will_not_go_are_given_up_and_remembered():
         assert s.evicting() == ()
         assert s.status() == {}
         assert not s.rig.unsettled()
-        assert s.verdict().state == State.HELD
+        assert s.verdict().state == State.BLOCKED
         assert [reason for reason, _ in s.warnings(0)] == ["Timeout"]
         s.rig.kill()
         s.rig.start()
@@ -531,7 +531,7 @@ def test_local_volume_on_a_cordoned_node_is_not_begun_with():
         s.annotate(0, restart="")
         await s.rig.until(lambda: held_by_its_volume(s), limit_s=60)
         await s.rig.sleep(120)
-        assert s.verdict().state == State.HELD
+        assert s.verdict().state == State.BLOCKED
         assert s.verdict().remedy == f"kubectl uncordon {node}"
         assert s.leaders(1) == led
         assert s.untouched(0)
@@ -602,21 +602,21 @@ def test_bound_pod_of_a_node_to_be_emptied_loses_its_leaders_anyway(deadline_s):
 def test_three_pods_annotated_at_once_go_one_by_one():
     """E7: three at once: one is away at a time, the others wait for it by name, and all three are done."""
     stage = Stage()
-    waits = []
+    waiting_on = []
 
     async def scene(s):
         for member in range(3):
             s.annotate(member, restart="")
         await s.reach("evicting")
         engine = s.rig.leader().engine
-        waits.extend(explain(engine, f"pod/{NS}/demo-tikv-{i}").answer for i in (1, 2))
+        waiting_on.extend(explain(engine, f"pod/{NS}/demo-tikv-{i}").answer for i in (1, 2))
         await s.rig.until(lambda: all(map(s.renewed, range(3))) and s.ready() and s.clean(), limit_s=900)
 
     stage.play(scene)
     assert stage.most_away == 1
     assert stage.deletions() == [f"tidb/demo-tikv-{i}" for i in range(3)]
     assert stage.pd.interruptions == []
-    assert all("waits for op" in w and "demo-tikv-0" in w for w in waits), waits
+    assert all("waits for op" in w and "demo-tikv-0" in w for w in waiting_on), waiting_on
 
 
 def test_a_broken_member_parks_the_restart_of_another():

@@ -199,7 +199,7 @@ def test_the_last_store_that_takes_leaders_keeps_them():
         await s.rig.sleep(120)
         assert s.evicting() == (1, 2)
         assert s.verdict().reason == Reason.ONE_STORE
-        assert s.verdict().state == State.HELD
+        assert s.verdict().state == State.BLOCKED
         s.annotate(0, evict_leader=None)
         await s.rig.until(lambda: s.renewed(2) and s.ready() and s.evicting() == (2,), limit_s=300)
 
@@ -215,10 +215,10 @@ def test_leaders_that_do_not_move_name_what_keeps_them():
         s.pd.stick("demo-tikv-0", 3)
         s.annotate(0, restart="")
         await s.rig.sleep(180)
-        waits = s.running("evict-leaders").waits
-        assert waits.reason == Reason.LEADERS_LEFT
-        assert f"{s.leaders(1)} leaders left" in waits.detail
-        assert "healthy replica" in waits.detail
+        waiting_on = s.running("evict-leaders").waiting_on
+        assert waiting_on.reason == Reason.LEADERS_LEFT
+        assert f"{s.leaders(1)} leaders left" in waiting_on.detail
+        assert "healthy replica" in waiting_on.detail
 
     stage.play(scene)
 
@@ -317,7 +317,7 @@ def test_an_annotation_in_the_template_does_not_restart_for_ever():
         assert s.deletions() == ["tidb/demo-tikv-0"]
         assert s.evicting() == ()
         assert s.status() == {}
-        assert s.verdict().state == State.HELD
+        assert s.verdict().state == State.BLOCKED
         assert any("template" in message for _, message in s.warnings(0))
         s.annotate(0, restart=None)
         await s.rig.until(s.clean, limit_s=120)
@@ -541,9 +541,9 @@ def test_a_pod_that_finds_no_node_says_where_to_look():
         await s.reach("away")
         await s.rig.sleep(30)
         for kind in ("evict-leaders", "restart-tikv"):
-            waits = s.running(kind).waits
-            assert waits.detail == "the new demo-tikv-0 has no node yet"
-            assert waits.remedy == "kubectl -n tidb describe pod demo-tikv-0"
+            waiting_on = s.running(kind).waiting_on
+            assert waiting_on.detail == "the new demo-tikv-0 has no node yet"
+            assert waiting_on.remedy == "kubectl -n tidb describe pod demo-tikv-0"
         assert s.evicting() == (1,)
         for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
             s.cluster.cordon(node, on=False)
@@ -563,9 +563,9 @@ def test_a_pod_that_hangs_on_a_dead_node_says_what_ends_it():
         s.cluster.kubelets.silence(node)
         await s.rig.until(lambda: s.running("restart-tikv") is not None and s.running("restart-tikv").step == 1)
         await s.rig.sleep(90)
-        waits = s.running("restart-tikv").waits
-        assert f"{node} is not there to end it" in waits.detail
-        assert "delete pod demo-tikv-0 --force" in waits.remedy
+        waiting_on = s.running("restart-tikv").waiting_on
+        assert f"{node} is not there to end it" in waiting_on.detail
+        assert "delete pod demo-tikv-0 --force" in waiting_on.remedy
 
     stage.play(scene)
 

@@ -93,7 +93,7 @@ def test_pd_dark_nothing_is_deleted():
         assert s.untouched("demo-pd-0")
         assert (
             s.verdict().reason == Reason.PD_UNREACHABLE
-            or s.running("restart-member").waits.reason == Reason.PD_UNREACHABLE
+            or s.running("restart-member").waiting_on.reason == Reason.PD_UNREACHABLE
         )
         await s.rig.until(lambda: s.renewed("demo-pd-0") and s.ready("pd"), limit_s=300)
 
@@ -107,7 +107,7 @@ def test_the_only_pd_member_is_held():
     async def scene(s):
         s.annotate("demo-pd-0", pd_transfer_leader="delete-pod")
         await s.rig.sleep(120)
-        assert s.verdict().state == State.HELD
+        assert s.verdict().state == State.BLOCKED
         assert s.verdict().reason == Reason.QUORUM
 
     s.play(scene)
@@ -139,11 +139,13 @@ def test_wish_withdrawn_under_a_budget_leaves_no_mark():
         s.annotate("demo-pd-1", pd_transfer_leader="delete-pod")
         await s.rig.until(
             lambda: (
-                (r := s.running("restart-member")) is not None and r.waits is not None and r.waits.reason == Reason.PDB
+                (r := s.running("restart-member")) is not None
+                and r.waiting_on is not None
+                and r.waiting_on.reason == Reason.PDB
             ),
             limit_s=60,
         )
-        assert s.running("restart-member").waits.state == State.HELD
+        assert s.running("restart-member").waiting_on.state == State.BLOCKED
         s.annotate("demo-pd-1", pd_transfer_leader=None)
         await s.rig.until(lambda: not s.rig.unsettled(), limit_s=60)
 
@@ -199,7 +201,7 @@ def test_not_while_the_cluster_is_upgraded():
         s.annotate("demo-tidb-0", tidb_graceful_shutdown="delete-pod")
         await s.rig.sleep(60)
         assert s.untouched("demo-tidb-0")
-        assert s.running("restart-member").waits.reason == Reason.SETTLING
+        assert s.running("restart-member").waiting_on.reason == Reason.SETTLING
         s.cluster.tidb_operator.stopped = False
         s.cluster.tidb_operator.queue.add((NS, NAME))
         await s.rig.until(lambda: s.renewed("demo-tidb-0") and s.ready("tidb"), limit_s=120)

@@ -64,7 +64,7 @@ def test_another_member_lost_after_the_release(part, key):
         s.cluster.store.delete(Kind.PDB, NS, "all")
         await s.rig.sleep(60)
         assert s.untouched(f"demo-{part}-0")
-        assert s.running("restart-member").waits.reason == Reason.FACT
+        assert s.running("restart-member").waiting_on.reason == Reason.FACT
         for node in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
             s.cluster.cordon(node, on=False)
 

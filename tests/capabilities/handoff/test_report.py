@@ -42,14 +42,14 @@ def test_progress_in_figures_while_leaders_leave():
     assert first["estimate_s"] > 0
     assert first["rate_per_s"] > 0
     assert first["asked"] == "annotation tidb.pingcap.com/restart"
-    assert during["demo-tikv-1"]["state"] == "waits"
+    assert during["demo-tikv-1"]["state"] == "waiting"
     assert row("tidb/demo", during["demo-tikv-1"])[-1] == "demo-tikv-0 is ahead"
-    assert during["demo-tikv-2"]["state"] == "placed"
+    assert during["demo-tikv-2"]["state"] == "stable"
     cells = row("tidb/demo", first)
     assert cells[0] == "● moving"
     assert "leaders gone" in cells[-1]
     _, after = seen[1]
-    assert {m["state"] for m in after.values()} == {"placed"}
+    assert {m["state"] for m in after.values()} == {"stable"}
     assert {m["asked"] for m in after.values()} == {""}
 
 
@@ -68,7 +68,7 @@ def test_given_up_is_held_and_says_why():
         seen.append(members(s)[1]["demo-tikv-0"])
 
     stage.play(scene)
-    assert seen[0]["state"] == "held"
+    assert seen[0]["state"] == "blocked"
     assert "did not leave within 60 s" in row("tidb/demo", seen[0])[-1]
 
 
@@ -100,7 +100,7 @@ def test_what_has_not_begun_says_why():
 
     stage.play(scene)
     node, held = seen[0]
-    assert (held["state"], held["reason"], held["operators"]) == ("held", "local-volume", [])
+    assert (held["state"], held["reason"], held["operators"]) == ("blocked", "local-volume", [])
     assert row("tidb/demo", held)[-1].endswith(f"is bound to {node}, which is cordoned; kubectl uncordon {node}")
 
 
@@ -117,7 +117,7 @@ def test_lost_pd_is_a_wait_with_its_reason():
         seen.append(members(s)[1]["demo-tikv-0"])
 
     stage.play(scene)
-    assert (seen[0]["state"], seen[0]["reason"]) == ("waits", "pd-unreachable")
+    assert (seen[0]["state"], seen[0]["reason"]) == ("waiting", "pd-unreachable")
 
 
 def test_leaders_that_do_not_move_are_not_promised():

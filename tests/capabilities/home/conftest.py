@@ -9,12 +9,12 @@ from mooring.capabilities.home.verbs import Verbs
 from mooring.core.model.cluster import Key, Node, Owner, Pod, PodShape, Toleration, Workload
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import SEAT, Mark, write_mark
+from mooring.core.model.marks import RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
 
 TIDB = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "demo"}
-SEAT_TOLERATION = Toleration(SEAT, "Exists", "", "NoSchedule")
+SEAT_TOLERATION = Toleration(RESERVED_TAINT, "Exists", "", "NoSchedule")
 
 
 class Scenery:
@@ -65,15 +65,17 @@ class Scenery:
         key = Key(namespace, name)
         self.world.apply(Gone(kind, key, self.uids[kind, key]))
 
-    def seat(self, node: str, pod: str, until: float = 1000.0, operator: str = "1") -> Node:
+    def reservation(self, node: str, pod: str, until: float = 1000.0, operator: str = "1") -> Node:
         """A node on which the seat of `pod` is held."""
         from mooring.capabilities.home.reservation import seat_taint
 
         mark = Mark(
-            operator=operator, source="home", reason="seat-held", step="HoldSeat", since=0.0, pod=pod, pod_uid="old",
+            operator=operator, source="home", reason="reserved", step="ReserveNode", since=0.0, pod=pod, pod_uid="old",
             node=node, value="tidb/tidb/demo", deadline=until,
         )  # fmt: skip
-        return self.node(node, taints=(seat_taint(pod.partition("/")[2]),), annotations={SEAT: write_mark(mark)})
+        return self.node(
+            node, taints=(seat_taint(pod.partition("/")[2]),), annotations={RESERVED_TAINT: write_mark(mark)}
+        )
 
     def verbs(self, policy: HomePolicy | None = None) -> Verbs:
         return Verbs(self.world, policy or HomePolicy(), lambda: self.on)

@@ -6,14 +6,14 @@ import pytest
 
 from mooring.capabilities.home.capability import AGAIN_S, Home
 from mooring.capabilities.home.explain import words
-from mooring.capabilities.home.members import HOLD_SEAT, LABEL, roster_by_key
+from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.report import report
 from mooring.capabilities.home.reservation import seat_taint
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import Running
-from mooring.core.model.instructions import EditTaints, Patch, Tell
-from mooring.core.model.marks import HOME, LEAVING, SEAT, Mark, write_mark
+from mooring.core.model.instructions import EditTaints, EmitEvent, Patch
+from mooring.core.model.marks import HOME, LEAVING, RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue, live_settings
 
@@ -22,21 +22,21 @@ NOW = 1000.0
 HOMES = {f"demo-tidb-{i}": f"n{i}" for i in range(3)}
 
 
-def look(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).look(key, scenery.world, Queue(live_settings()), now)
+def evaluate(scenery, key=KEY, now=NOW, home=None):
+    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), now)
 
 
 def seat_of_2(scenery):
     """demo-tidb-2 leaves n2; the operator that holds its seat."""
-    scenery.cluster(HOMES, labels={HOLD_SEAT: "true"})
+    scenery.cluster(HOMES, labels={RESERVE_NODE: "true"})
     scenery.set()
     scenery.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30)
-    (operator,) = look(scenery).proposals
+    (operator,) = evaluate(scenery).proposals
     return Running(operator=operator, promoted_at=NOW, notes={"held": 1.0}, acted_at=NOW)
 
 
-def steer(scenery, running, now=NOW):
-    return Home().steer(running, scenery.world, Queue(live_settings()), now)
+def next_step(scenery, running, now=NOW):
+    return Home().next_step(running, scenery.world, Queue(live_settings()), now)
 
 
 # ── Seats ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -49,18 +49,18 @@ def test_a_person_who_removes_only_the_mark_leaves_no_taint_behind(scenery, back
     scenery.node("n2", taints=(seat_taint("demo-tidb-2"),))
     if back:
         scenery.pod("demo-tidb-2", "n2", uid="new")
-    (write,) = steer(scenery, running).instructions
+    (write,) = next_step(scenery, running).instructions
     assert isinstance(write, EditTaints)
-    assert [t.key for t in write.remove] == [SEAT]
+    assert [t.key for t in write.remove] == [RESERVED_TAINT]
     scenery.node("n2")
-    assert steer(scenery, running).end is not None
+    assert next_step(scenery, running).end is not None
 
 
 def test_another_taint_under_our_key_is_not_removed(scenery):
     """H8: its value names somebody else: not ours."""
     running = seat_of_2(scenery)
-    scenery.node("n2", taints=(Taint(SEAT, "NoSchedule", "kept-by-bob"),))
-    course = steer(scenery, running)
+    scenery.node("n2", taints=(Taint(RESERVED_TAINT, "NoSchedule", "kept-by-bob"),))
+    course = next_step(scenery, running)
     assert course.instructions == ()
     assert course.end.reason == Reason.WITHDRAWN
 
@@ -68,42 +68,42 @@ def test_another_taint_under_our_key_is_not_removed(scenery):
 def test_switched_off_midway_the_seat_is_given_back(scenery):
     """Features: nobody sends the member home any more, so nobody else is kept out for it."""
     running = seat_of_2(scenery)
-    scenery.seat("n2", "tidb/demo-tidb-2", until=NOW + 150)
+    scenery.reservation("n2", "tidb/demo-tidb-2", until=NOW + 150)
     running.off = True
-    (write,) = steer(scenery, running).instructions
-    assert write.annotations == {SEAT: None}
+    (write,) = next_step(scenery, running).instructions
+    assert write.annotations == {RESERVED_TAINT: None}
     scenery.node("n2")
-    assert steer(scenery, running).end.reason == Reason.FEATURE_OFF
+    assert next_step(scenery, running).end.reason == Reason.FEATURE_OFF
 
 
 def test_a_clock_that_went_back_does_not_hold_a_seat_for_hours(scenery):
     """H8: bounded by its own length from when it is found, whatever the clock said when it was written."""
-    scenery.cluster(HOMES, labels={HOLD_SEAT: "true"})
+    scenery.cluster(HOMES, labels={RESERVE_NODE: "true"})
     mark = Mark(
-        operator="1", source="home", reason="seat-held", step="HoldSeat", since=NOW + 7200, pod="tidb/demo-tidb-2",
+        operator="1", source="home", reason="reserved", step="ReserveNode", since=NOW + 7200, pod="tidb/demo-tidb-2",
         pod_uid="old", node="n2", value=KEY, deadline=NOW + 7200 + 150,
     )  # fmt: skip
-    scenery.node("n2", taints=(seat_taint("demo-tidb-2"),), annotations={SEAT: write_mark(mark)})
-    (resumed,) = Home().resume(scenery.world, NOW)
+    scenery.node("n2", taints=(seat_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
+    (resumed,) = Home().recover(scenery.world, NOW)
     assert float(resumed.operator.args["until"]) == NOW + 150
 
 
 @pytest.mark.parametrize("mark", [None, "not json"])
 def test_a_seat_that_nobody_answers_for_is_shown(scenery, mark):
     """H8, O3: it keeps every pod off that node; `status` and `why node/…` name it and the command that ends it."""
-    scenery.node("n3", taints=(seat_taint("web-0"),), annotations={SEAT: mark} if mark else {})
+    scenery.node("n3", taints=(seat_taint("web-0"),), annotations={RESERVED_TAINT: mark} if mark else {})
     (strange,) = report(scenery.world, HomePolicy(), NOW)["unknown_seats"]
     assert strange["node"] == "n3"
-    assert "kubectl taint node n3 mooring.dev/seat-" in strange["remedy"]
+    assert "kubectl taint node n3 mooring.dev/reserved-" in strange["remedy"]
     lines = {line.label: line.text for line in words("node/n3", scenery.world, HomePolicy())}
     assert "no other pod" in lines["now"] or "other pods are not scheduled" in lines["now"]
-    assert "kubectl taint node n3 mooring.dev/seat-" in lines["to change"]
+    assert "kubectl taint node n3 mooring.dev/reserved-" in lines["to change"]
 
 
 # ── Labels ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("label", [LABEL, HOLD_SEAT])
+@pytest.mark.parametrize("label", [LABEL, RESERVE_NODE])
 @pytest.mark.parametrize("value", ["False", "yes", "off", ""])
 def test_a_label_of_a_cluster_that_says_neither_is_told(scenery, label, value):
     """H6: it acts as if it were not there, and both the verdict and an Event name what is allowed."""
@@ -111,14 +111,14 @@ def test_a_label_of_a_cluster_that_says_neither_is_told(scenery, label, value):
     scenery.set()
     for name, node in HOMES.items():
         scenery.pod(name, node)
-    answer = look(scenery)
-    assert answer.verdict.state == State.HELD
+    answer = evaluate(scenery)
+    assert answer.verdict.state == State.BLOCKED
     assert answer.verdict.reason == Reason.MISCONFIGURED
     assert "true" in answer.verdict.remedy
-    (told,) = [i for i in answer.instructions if isinstance(i, Tell)]
+    (told,) = [i for i in answer.instructions if isinstance(i, EmitEvent)]
     assert told.warning
-    roster = roster_by_key(KEY, scenery.world, HomePolicy())
-    assert (roster.mode, roster.holds_seats) == (Mode.REQUIRE, False)
+    member_set = member_set_by_key(KEY, scenery.world, HomePolicy())
+    assert (member_set.mode, member_set.holds_seats) == (Mode.REQUIRE, False)
 
 
 # ── Who is wanted ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +129,7 @@ def test_slots_that_are_left_out(scenery):
     slots = {"tidb.tidb.pingcap.com/delete-slots": "[1]"}
     scenery.cluster({"demo-tidb-1": "n1"}, annotations=slots)
     scenery.pod("demo-tidb-3", "n3")
-    (patch,) = [i for i in look(scenery).instructions if isinstance(i, Patch)]
+    (patch,) = [i for i in evaluate(scenery).instructions if isinstance(i, Patch)]
     written = patch.patch["status"]["tidb"]["members"]
     assert written["demo-tidb-3"]["node"] == "n3"
     assert written["demo-tidb-1"] is None
@@ -140,7 +140,7 @@ def test_a_stateful_set_that_is_being_recreated_forgets_nobody(scenery, pod_in_r
     scenery.cluster(HOMES)
     scenery.set(deletion_at=NOW)
     scenery.pod("demo-tidb-0", "n0")
-    assert [i for i in look(scenery).instructions if isinstance(i, Patch)] == []
+    assert [i for i in evaluate(scenery).instructions if isinstance(i, Patch)] == []
     assert scenery.ask("filter", pod_in_request("demo-tidb-2"), ["n0", "n2"])["NodeNames"] == ["n2"]
 
 
@@ -149,7 +149,7 @@ def test_scaled_to_nothing_and_back_forgets(scenery):
     scenery.cluster(HOMES, tidb_replicas=0)
     scenery.set(replicas=0)
     scenery.pod("demo-tidb-0", "n0", deletion_at=NOW)
-    (patch,) = [i for i in look(scenery).instructions if isinstance(i, Patch)]
+    (patch,) = [i for i in evaluate(scenery).instructions if isinstance(i, Patch)]
     assert patch.patch["status"]["tidb"]["members"] == {"demo-tidb-1": None, "demo-tidb-2": None}
 
 
@@ -158,7 +158,7 @@ def test_other_pods_with_our_labels_are_no_members(scenery):
     scenery.cluster(HOMES)
     scenery.set()
     scenery.pod("demo-tidb-0-debug", "n4")
-    assert [i for i in look(scenery).instructions if isinstance(i, Patch)] == []
+    assert [i for i in evaluate(scenery).instructions if isinstance(i, Patch)] == []
     assert "demo-tidb-0-debug" not in {m["member"] for m in report(scenery.world, HomePolicy(), NOW)["members"]}
 
 
@@ -184,7 +184,7 @@ def test_a_move_of_ours_is_not_told_as_a_failure(scenery):
     scenery.cluster(HOMES, annotations={HOME: '{"demo-tidb-0":{"left":"n0"}}'})
     scenery.set()
     scenery.pod("demo-tidb-0", "n4", uid="new")
-    (told,) = [i for i in look(scenery).instructions if isinstance(i, Tell)]
+    (told,) = [i for i in evaluate(scenery).instructions if isinstance(i, EmitEvent)]
     assert told.message == "demo-tidb-0 was moved off n0; n4 is its home from now on"
     assert leaving
 
@@ -197,7 +197,7 @@ def test_a_record_that_never_sticks_is_said(scenery):
     home = Home()
     now = NOW
     for _ in range(4):
-        answer = look(scenery, now=now, home=home)
+        answer = evaluate(scenery, now=now, home=home)
         now += AGAIN_S
     assert answer.verdict.reason == Reason.MISCONFIGURED
     assert "written down" in answer.verdict.detail
@@ -244,6 +244,6 @@ def test_an_annotation_edited_by_hand_with_odd_names(scenery, name):
     """H2: whatever stands there, nobody stumbles over it, and it is forgotten with the next record."""
     scenery.set("web", annotations={HOME: json.dumps({name: {"node": "n0"}})}, labels={LABEL: "true"})
     scenery.pod("web-0", "n1", of="web")
-    (patch,) = [i for i in look(scenery, "set/tidb/web").instructions if isinstance(i, Patch)]
+    (patch,) = [i for i in evaluate(scenery, "set/tidb/web").instructions if isinstance(i, Patch)]
     assert json.loads(patch.patch["metadata"]["annotations"][HOME]) == {"web-0": {"node": "n1"}}
     assert [m["member"] for m in report(scenery.world, HomePolicy(), NOW)["members"]] == ["web-0"]

@@ -7,13 +7,13 @@ from mooring.capabilities.home.report import report
 def test_each_member_in_a_word(scenery):
     """At home, away, pending, leaving or missing; held seats by node."""
     homes = {f"demo-tidb-{i}": f"n{i}" for i in range(5)}
-    scenery.cluster(homes, tidb_replicas=5, labels={"mooring.dev/hold-seat": "true"})
+    scenery.cluster(homes, tidb_replicas=5, labels={"mooring.dev/reserve-node": "true"})
     scenery.set(replicas=5)
     scenery.pod("demo-tidb-0", "n0")
     scenery.pod("demo-tidb-1", "n9")
     scenery.pod("demo-tidb-2", "")
     scenery.pod("demo-tidb-3", "n3", deletion_at=50.0)
-    scenery.seat("n3", "tidb/demo-tidb-3", until=170.0)
+    scenery.reservation("n3", "tidb/demo-tidb-3", until=170.0)
     shown = report(scenery.world, HomePolicy(), 20.0)
     assert {m["member"]: m["state"] for m in shown["members"]} == {
         "demo-tidb-0": "home",

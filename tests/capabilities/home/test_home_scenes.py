@@ -7,12 +7,12 @@ from mooring.core.model.marks import LEAVING, Mark, write_mark
 from mooring.process.config import Config
 from mooring.sim.kill import kill_everywhere, undisturbed
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.home import NAME, NAMESPACE, HomeScene
+from mooring.sim.scenarios.home import NAME, NAMESPACE, HomeScenario
 
 HOME = {"new": ["demo-tidb-0", "demo-tidb-1", "demo-tidb-2"], "home": True, "endpoints": True, "recorded": True}
 
 
-class Without(HomeScene):
+class Without(HomeScenario):
     """The same day with the feature off."""
 
     def rig(self) -> Rig:
@@ -21,14 +21,14 @@ class Without(HomeScene):
 
 def test_a_rolling_update_comes_home():
     """H1, H5: new UIDs, same nodes, same local endpoints, although roomier nodes are free; nothing is written for it."""
-    ending = undisturbed(HomeScene(seats=False))
+    ending = undisturbed(HomeScenario(reservations=False))
     assert ending.state == HOME
     assert ending.writes == ()
 
 
 def test_a_wish_is_enough_where_nothing_speaks_against_it():
     """H6: with `prefer` every candidate passes, and the home's score outweighs the roomier nodes."""
-    scene = HomeScene(seats=False)
+    scene = HomeScenario(reservations=False)
 
     async def play(rig: Rig) -> None:
         await scene.build(rig)
@@ -46,28 +46,33 @@ def test_a_wish_is_enough_where_nothing_speaks_against_it():
 
 def test_switched_off_it_does_not():
     """H4: the same update without Home ends on other nodes, so the test above can fail."""
-    assert undisturbed(Without(seats=False)).state == {**HOME, "home": False, "endpoints": False, "recorded": False}
+    assert undisturbed(Without(reservations=False)).state == {
+        **HOME,
+        "home": False,
+        "endpoints": False,
+        "recorded": False,
+    }
 
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
 def test_seats_are_kept_against_another_scheduler(operator):
     """H8: two pods of another scheduler wait for room all along; each member's seat is held and given back, once."""
-    ending = undisturbed(HomeScene(operator=operator))
+    ending = undisturbed(HomeScenario(operator=operator))
     assert ending.state == HOME
-    seats = tuple(w for w in ending.writes if w.startswith("patch Node"))
-    assert seats == tuple(f"patch Node /node-{n}" for n in (2, 2, 1, 1, 0, 0))
-    assert set(ending.writes) - set(seats) == (set() if operator else {"patch TidbCluster tidb/demo"})
+    reservations = tuple(w for w in ending.writes if w.startswith("patch Node"))
+    assert reservations == tuple(f"patch Node /node-{n}" for n in (2, 2, 1, 1, 0, 0))
+    assert set(ending.writes) - set(reservations) == (set() if operator else {"patch TidbCluster tidb/demo"})
 
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
 def test_killed_at_every_write_it_ends_the_same(operator):
     """H8, worked example 6: kill -9 around every write: the members come home and no seat stays."""
-    assert list(kill_everywhere(HomeScene(operator=operator))) == []
+    assert list(kill_everywhere(HomeScenario(operator=operator))) == []
 
 
 def test_without_seats_another_scheduler_takes_the_room():
     """The seed's limitation, shown: not held, the first seat is lost at once."""
-    scene = HomeScene()
+    scene = HomeScenario()
 
     async def play(rig: Rig) -> None:
         await scene.build(rig)
@@ -84,7 +89,7 @@ def test_without_seats_another_scheduler_takes_the_room():
 
 def test_what_we_move_off_a_node_is_not_sent_back():
     """One queue: a member that one of our operators moves goes elsewhere, although its old node is free, and stays there."""
-    scene = HomeScene(seats=False)
+    scene = HomeScenario(reservations=False)
     name = "demo-tidb-1"
 
     async def recreated(rig: Rig) -> str:
@@ -116,7 +121,7 @@ def test_what_we_move_off_a_node_is_not_sent_back():
 
 def test_a_seat_ends_when_the_member_does_not_come_back():
     """H8: bounded: with no scheduler for the member, its seat is given up in time, and the others get in."""
-    scene = HomeScene()
+    scene = HomeScenario()
 
     async def play(rig: Rig) -> None:
         await scene.build(rig)

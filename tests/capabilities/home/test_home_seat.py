@@ -3,22 +3,22 @@
 import pytest
 
 from mooring.capabilities.home.capability import Home
-from mooring.capabilities.home.members import HOLD_SEAT
+from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import seat_on
-from mooring.capabilities.home.reserve import KIND, LINGER_S, resume_seats
+from mooring.capabilities.home.reserve import KIND, LINGER_S, recover_reservations
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import Running
-from mooring.core.model.instructions import EditTaints, Tell
+from mooring.core.model.instructions import EditTaints, EmitEvent
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, SEAT, Mark, read_mark, write_mark
+from mooring.core.model.marks import LEAVING, RESERVED_TAINT, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue, live_settings
 
 KEY = "tidb/tidb/demo"
 NOW = 100.0
 HOLD = HomePolicy().hold_s
-ON = {HOLD_SEAT: "true"}
+ON = {RESERVE_NODE: "true"}
 HOMES = {f"demo-tidb-{i}": f"n{i}" for i in range(3)}
 
 
@@ -38,41 +38,41 @@ def demo(scenery):
     return scenery
 
 
-def look(scenery, queue, now=NOW):
-    return Home().look(KEY, scenery.world, queue, now)
+def evaluate(scenery, queue, now=NOW):
+    return Home().evaluate(KEY, scenery.world, queue, now)
 
 
 def the_seat(scenery, queue):
-    (operator,) = look(scenery, queue).proposals
+    (operator,) = evaluate(scenery, queue).proposals
     return Running(operator=operator, promoted_at=NOW)
 
 
-def steer(scenery, running, queue, now=NOW):
-    return Home().steer(running, scenery.world, queue, now)
+def next_step(scenery, running, queue, now=NOW):
+    return Home().next_step(running, scenery.world, queue, now)
 
 
 def held(demo, queue):
     """The operator with its seat standing on n2."""
     running = the_seat(demo, queue)
-    demo.seat("n2", "tidb/demo-tidb-2", until=NOW + 30 + HOLD)
-    assert steer(demo, running, queue).end is None
+    demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 30 + HOLD)
+    assert next_step(demo, running, queue).end is None
     return running
 
 
 def test_a_leaving_member_has_its_seat_held(demo, queue):
     """H8: proposed as soon as it leaves, at no cost, bounded by its grace and the policy's time."""
-    (operator,) = look(demo, queue).proposals
+    (operator,) = evaluate(demo, queue).proposals
     assert (operator.kind, operator.source, dict(operator.cost)) == (KIND, "home", {})
     assert float(operator.args["until"]) == NOW + 30 + HOLD
 
 
 def test_taint_and_mark_are_one_write(demo, queue):
     """H8: the taint that others do not tolerate, and a mark that says whose seat it is and until when."""
-    course = steer(demo, the_seat(demo, queue), queue)
+    course = next_step(demo, the_seat(demo, queue), queue)
     (write,) = course.instructions
     assert isinstance(write, EditTaints)
-    assert write.add == (Taint(SEAT, "NoSchedule", "demo-tidb-2"),)
-    mark = read_mark(write.annotations[SEAT])
+    assert write.add == (Taint(RESERVED_TAINT, "NoSchedule", "demo-tidb-2"),)
+    mark = read_mark(write.annotations[RESERVED_TAINT])
     assert (mark.pod, mark.node, mark.deadline) == ("tidb/demo-tidb-2", "n2", NOW + 30 + HOLD)
     assert (write.node, write.uid) == ("n2", "n2-uid")
 
@@ -80,7 +80,7 @@ def test_taint_and_mark_are_one_write(demo, queue):
 def test_off_by_default(demo, queue):
     """H8: without the label nothing is held."""
     demo.cluster(HOMES)
-    assert look(demo, queue).proposals == ()
+    assert evaluate(demo, queue).proposals == ()
 
 
 @pytest.mark.parametrize(
@@ -96,27 +96,27 @@ def test_no_seat_where_nobody_would_come_back(demo, queue, how):
     """H8: a node that takes no pods is not held, and a held one is given back."""
     running = held(demo, queue)
     demo.node("n2", **how)
-    assert look(demo, queue).proposals == ()
-    assert steer(demo, running, queue).end.reason == Reason.WITHDRAWN
+    assert evaluate(demo, queue).proposals == ()
+    assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
 
 
 def test_a_pod_that_does_not_tolerate_the_seat_is_told(demo, queue):
     """H8: the seat would keep the member itself out, so it is not held; an Event says what to add."""
     demo.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30, tolerations=())
-    answer = look(demo, queue)
+    answer = evaluate(demo, queue)
     assert answer.proposals == ()
-    assert answer.verdict.state == State.HELD
+    assert answer.verdict.state == State.BLOCKED
     (told,) = answer.instructions
-    assert isinstance(told, Tell)
+    assert isinstance(told, EmitEvent)
     assert "operator: Exists" in told.message
 
 
 def test_a_pending_member_gets_its_seat_too(demo, queue):
     """H8: a pod deleted by force leaves no warning; its successor's seat is held as soon as it is seen."""
     demo.pod("demo-tidb-2", "", uid="new", created_at=NOW - 1)
-    (operator,) = look(demo, queue).proposals
+    (operator,) = evaluate(demo, queue).proposals
     assert operator.args["node"] == "n2"
-    assert look(demo, queue, now=NOW + HOLD).proposals == (), "not for ever"
+    assert evaluate(demo, queue, now=NOW + HOLD).proposals == (), "not for ever"
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ def test_given_back_at_once(demo, queue, change, reason, words):
     """H8: released at once when the member is back or gone, then ended once the taint is seen to be gone."""
     running = held(demo, queue)
     change(demo)
-    steer(demo, running, queue)
-    course = steer(demo, running, queue, now=NOW + LINGER_S)
+    next_step(demo, running, queue)
+    course = next_step(demo, running, queue, now=NOW + LINGER_S)
     (write,) = course.instructions
     assert isinstance(write, EditTaints)
-    assert (write.add, write.annotations) == ((), {SEAT: None})
-    assert [(t.key, t.effect) for t in write.remove] == [(SEAT, "NoSchedule")]
+    assert (write.add, write.annotations) == ((), {RESERVED_TAINT: None})
+    assert [(t.key, t.effect) for t in write.remove] == [(RESERVED_TAINT, "NoSchedule")]
     assert course.end is None, "not before it is seen to be gone"
     demo.node("n2")
-    end = steer(demo, running, queue).end
+    end = next_step(demo, running, queue).end
     assert end.reason == reason
     assert words in end.detail
 
@@ -152,12 +152,12 @@ def test_taken_it_lingers_for_a_second(demo, queue):
     """H8: other schedulers hear of nodes and pods on two streams: none may see the room before it sees who took it."""
     running = held(demo, queue)
     demo.pod("demo-tidb-2", "n2", uid="new")
-    course = steer(demo, running, queue)
+    course = next_step(demo, running, queue)
     assert (course.instructions, course.again_at) == ((), NOW + LINGER_S)
     demo.gone(Kind.POD, "demo-tidb-2")
-    assert steer(demo, running, queue, now=NOW + LINGER_S).instructions == (), "gone again: still held"
+    assert next_step(demo, running, queue, now=NOW + LINGER_S).instructions == (), "gone again: still held"
     demo.pod("demo-tidb-2", "n2", uid="newer")
-    assert steer(demo, running, queue, now=NOW + 5).again_at == NOW + 5 + LINGER_S
+    assert next_step(demo, running, queue, now=NOW + 5).again_at == NOW + 5 + LINGER_S
 
 
 def test_time_is_up(demo, queue):
@@ -165,14 +165,14 @@ def test_time_is_up(demo, queue):
     running = held(demo, queue)
     demo.gone(Kind.POD, "demo-tidb-2")
     until = NOW + 30 + HOLD
-    course = steer(demo, running, queue, now=until - 1)
+    course = next_step(demo, running, queue, now=until - 1)
     assert (course.instructions, course.again_at) == ((), until)
-    write, told = steer(demo, running, queue, now=until).instructions
+    write, told = next_step(demo, running, queue, now=until).instructions
     assert isinstance(write, EditTaints)
-    assert isinstance(told, Tell)
+    assert isinstance(told, EmitEvent)
     assert (told.kind, told.warning) == (Kind.TIDB_CLUSTER, True)
     demo.node("n2")
-    assert steer(demo, running, queue, now=until).end.reason == Reason.EXPIRED
+    assert next_step(demo, running, queue, now=until).end.reason == Reason.EXPIRED
 
 
 def test_our_own_move_gives_the_seat_back(demo, queue):
@@ -180,41 +180,41 @@ def test_our_own_move_gives_the_seat_back(demo, queue):
     running = held(demo, queue)
     mark = Mark(operator="3", source="spot", reason="notice", step="DeletePod", since=0.0)
     demo.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30, annotations={LEAVING: write_mark(mark)})
-    assert steer(demo, running, queue).instructions
-    assert look(demo, queue).proposals == ()
+    assert next_step(demo, running, queue).instructions
+    assert evaluate(demo, queue).proposals == ()
 
 
 def test_node_gone_ends_it(demo, queue):
     """The seat goes with its node."""
     running = held(demo, queue)
     demo.gone(Kind.NODE, "n2", "")
-    assert steer(demo, running, queue).end.reason == Reason.NODE_GONE
+    assert next_step(demo, running, queue).end.reason == Reason.NODE_GONE
 
 
 def test_somebody_elses_taint_stays(demo, queue):
     """A taint under our key without our mark is not ours: it is neither replaced nor removed."""
     running = the_seat(demo, queue)
-    demo.node("n2", taints=(Taint(SEAT, "NoSchedule"),))
-    assert steer(demo, running, queue).end.reason == Reason.WITHDRAWN
-    assert look(demo, queue).proposals == (), "and it is not tried again and again"
+    demo.node("n2", taints=(Taint(RESERVED_TAINT, "NoSchedule"),))
+    assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
+    assert evaluate(demo, queue).proposals == (), "and it is not tried again and again"
 
 
 def test_a_seat_that_a_person_removed_is_not_set_again(demo, queue):
     """A mark that a person removed ends it, and for this pod it is not set again; for the next one it is."""
     home, running = Home(), the_seat(demo, queue)
-    assert home.steer(running, demo.world, queue, NOW).instructions
+    assert home.next_step(running, demo.world, queue, NOW).instructions
     running.acted_at = NOW
-    assert home.steer(running, demo.world, queue, NOW).end.reason == Reason.WITHDRAWN
-    assert home.look(KEY, demo.world, queue, NOW).proposals == ()
+    assert home.next_step(running, demo.world, queue, NOW).end.reason == Reason.WITHDRAWN
+    assert home.evaluate(KEY, demo.world, queue, NOW).proposals == ()
     demo.pod("demo-tidb-2", "n2", uid="next", deletion_at=NOW + 30)
-    assert home.look(KEY, demo.world, queue, NOW).proposals
+    assert home.evaluate(KEY, demo.world, queue, NOW).proposals
 
 
 def test_a_refused_write_is_tried_again(demo, queue):
     """The write conflicted and nothing stands there: it is asked for once more, not taken for removed."""
     running = the_seat(demo, queue)
-    assert steer(demo, running, queue).instructions
-    assert steer(demo, running, queue).instructions
+    assert next_step(demo, running, queue).instructions
+    assert next_step(demo, running, queue).instructions
 
 
 def test_two_members_of_one_node_take_turns(demo, queue):
@@ -222,25 +222,25 @@ def test_two_members_of_one_node_take_turns(demo, queue):
     first = the_seat(demo, queue).operator
     queue.submit(first.__class__(**{**{f: getattr(first, f) for f in first.__struct_fields__}, "id": "1"}))
     demo.pod("demo-tidb-1", "n2", uid="other", deletion_at=NOW + 30)
-    answer = look(demo, queue)
+    answer = evaluate(demo, queue)
     assert answer.proposals == ()
     assert answer.again_at is not None
 
 
 def test_marks_are_read_back(demo, queue):
     """E5's rule for seats: whoever leads next finds the seat, keeps its time, and ends it."""
-    node = demo.seat("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
+    node = demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
     assert seat_on(node).pod == "tidb/demo-tidb-2"
-    (resumed,) = resume_seats(demo.world, NOW)
+    (resumed,) = recover_reservations(demo.world, NOW)
     running = Running(operator=resumed.operator, promoted_at=NOW)
     assert resumed.operator.id == "41"
-    assert steer(demo, running, queue).again_at == NOW + 60
+    assert next_step(demo, running, queue).again_at == NOW + 60
     demo.pod("demo-tidb-2", "n2", uid="new")
-    assert steer(demo, running, queue, now=NOW + 60).instructions == ()
-    assert steer(demo, running, queue, now=NOW + 60 + LINGER_S).instructions
+    assert next_step(demo, running, queue, now=NOW + 60).instructions == ()
+    assert next_step(demo, running, queue, now=NOW + 60 + LINGER_S).instructions
 
 
 def test_a_mark_that_cannot_be_read_is_left_alone(demo):
     """Never guessed at."""
-    demo.node("n3", annotations={SEAT: "{"}, taints=(Taint(SEAT, "NoSchedule"),))
-    assert resume_seats(demo.world, NOW) == []
+    demo.node("n3", annotations={RESERVED_TAINT: "{"}, taints=(Taint(RESERVED_TAINT, "NoSchedule"),))
+    assert recover_reservations(demo.world, NOW) == []

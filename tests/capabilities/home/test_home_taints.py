@@ -11,7 +11,7 @@ from mooring.process.act import Act
 from mooring.sandbox.cluster import Cluster
 
 FOREIGN = {"key": "team/gpu", "effect": "NoExecute", "value": "yes", "timeAdded": "2026-01-01T00:00:00Z"}
-OURS = Taint("mooring.dev/seat", "NoSchedule", "demo-tidb-2")
+OURS = Taint("mooring.dev/reserved", "NoSchedule", "demo-tidb-2")
 
 
 class Fence:
@@ -40,11 +40,11 @@ def node(cluster: Cluster) -> dict:
 async def test_others_taints_stay_as_they_were(cluster):
     """H8: a foreign taint keeps its every field through our coming and going; annotation and taint are one write."""
     before = node(cluster)["metadata"].get("annotations")
-    assert await carry_out(cluster, add=(OURS,), annotations={"mooring.dev/seat": "mark"}) is None
-    ours = {"key": "mooring.dev/seat", "effect": "NoSchedule", "value": "demo-tidb-2"}
+    assert await carry_out(cluster, add=(OURS,), annotations={"mooring.dev/reserved": "mark"}) is None
+    ours = {"key": "mooring.dev/reserved", "effect": "NoSchedule", "value": "demo-tidb-2"}
     assert node(cluster)["spec"]["taints"] == [FOREIGN, ours]
-    assert node(cluster)["metadata"]["annotations"]["mooring.dev/seat"] == "mark"
-    assert await carry_out(cluster, remove=(OURS,), annotations={"mooring.dev/seat": None}) is None
+    assert node(cluster)["metadata"]["annotations"]["mooring.dev/reserved"] == "mark"
+    assert await carry_out(cluster, remove=(OURS,), annotations={"mooring.dev/reserved": None}) is None
     assert node(cluster)["spec"]["taints"] == [FOREIGN]
     assert (node(cluster)["metadata"].get("annotations") or {}) == (before or {})
 

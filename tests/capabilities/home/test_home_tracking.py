@@ -4,7 +4,7 @@ from mooring.capabilities.home.capability import AGAIN_S, Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Change
-from mooring.core.model.instructions import Patch, Tell
+from mooring.core.model.instructions import EmitEvent, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME, LEAVING, Mark, write_mark
 from mooring.core.queue import Queue, live_settings
@@ -14,8 +14,8 @@ SET = "set/tidb/web"
 NOW = 10_000.0
 
 
-def look(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).look(key, scenery.world, Queue(live_settings()), now)
+def evaluate(scenery, key=KEY, now=NOW, home=None):
+    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), now)
 
 
 def patches(answer):
@@ -38,7 +38,7 @@ def test_without_tidb_operator_the_node_is_written_at_once(scenery):
     scenery.pod("demo-tidb-0", "n0", ready=True)
     scenery.pod("demo-tidb-1", "n1")
     scenery.pod("demo-tidb-2")
-    answer = look(scenery)
+    answer = evaluate(scenery)
     assert members(answer) == {
         "demo-tidb-0": {"name": "demo-tidb-0", "health": True, "node": "n0"},
         "demo-tidb-1": {"node": "n1"},
@@ -53,10 +53,10 @@ def test_tidb_operator_gets_its_time_first(scenery):
     scenery.cluster({}, tidb_phase="Normal")
     scenery.set()
     scenery.pod("demo-tidb-0", "n0", created_at=NOW - 10)
-    answer = look(scenery)
+    answer = evaluate(scenery)
     assert patches(answer) == []
     assert answer.again_at == NOW - 10 + HomePolicy().settle_s
-    assert members(look(scenery, now=NOW + 60))["demo-tidb-0"]["node"] == "n0"
+    assert members(evaluate(scenery, now=NOW + 60))["demo-tidb-0"]["node"] == "n0"
 
 
 def test_what_is_written_already_is_left_alone(scenery):
@@ -64,7 +64,7 @@ def test_what_is_written_already_is_left_alone(scenery):
     scenery.cluster({"demo-tidb-0": "n0"})
     scenery.set()
     scenery.pod("demo-tidb-0", "n0")
-    assert look(scenery).instructions == ()
+    assert evaluate(scenery).instructions == ()
 
 
 def test_the_node_survives_the_pod(scenery):
@@ -72,7 +72,7 @@ def test_the_node_survives_the_pod(scenery):
     scenery.cluster({"demo-tidb-0": "n0", "demo-tidb-1": "n1"})
     scenery.set()
     scenery.pod("demo-tidb-1")
-    assert look(scenery).instructions == ()
+    assert evaluate(scenery).instructions == ()
 
 
 def test_a_forced_move_is_remembered_and_told(scenery):
@@ -80,9 +80,9 @@ def test_a_forced_move_is_remembered_and_told(scenery):
     scenery.cluster({"demo-tidb-0": "n0"})
     scenery.set()
     scenery.pod("demo-tidb-0", "n3")
-    answer = look(scenery)
+    answer = evaluate(scenery)
     assert members(answer) == {"demo-tidb-0": {"node": "n3"}}
-    (told,) = [i for i in answer.instructions if isinstance(i, Tell)]
+    (told,) = [i for i in answer.instructions if isinstance(i, EmitEvent)]
     assert told.message == "demo-tidb-0 could not go back to n0; n3 is its home from now on"
 
 
@@ -92,9 +92,9 @@ def test_scaled_in_is_forgotten(scenery):
     scenery.set(replicas=1)
     scenery.pod("demo-tidb-0", "n0")
     scenery.pod("demo-tidb-1", "n1", deletion_at=NOW + 30)
-    assert look(scenery).instructions == ()
+    assert evaluate(scenery).instructions == ()
     scenery.gone(Kind.POD, "demo-tidb-1")
-    assert members(look(scenery)) == {"demo-tidb-1": None}
+    assert members(evaluate(scenery)) == {"demo-tidb-1": None}
 
 
 def test_a_record_that_does_not_stick_is_not_written_again_and_again(scenery):
@@ -103,11 +103,11 @@ def test_a_record_that_does_not_stick_is_not_written_again_and_again(scenery):
     scenery.cluster({})
     scenery.set()
     scenery.pod("demo-tidb-0", "n0")
-    assert patches(look(scenery, home=home))
-    answer = look(scenery, now=NOW + 1, home=home)
+    assert patches(evaluate(scenery, home=home))
+    answer = evaluate(scenery, now=NOW + 1, home=home)
     assert patches(answer) == []
     assert answer.again_at == NOW + AGAIN_S
-    assert patches(look(scenery, now=NOW + AGAIN_S, home=home))
+    assert patches(evaluate(scenery, now=NOW + AGAIN_S, home=home))
 
 
 def test_a_stateful_set_remembers_in_its_annotation(scenery):
@@ -115,12 +115,12 @@ def test_a_stateful_set_remembers_in_its_annotation(scenery):
     scenery.set("web", 2, labels={HOME: "true"})
     scenery.pod("web-0", "n0", of="web")
     scenery.pod("web-1", "n1", of="web")
-    (patch,) = patches(look(scenery, SET))
+    (patch,) = patches(evaluate(scenery, SET))
     text = '{"web-0":{"node":"n0"},"web-1":{"node":"n1"}}'
     assert patch.patch == {"metadata": {"annotations": {HOME: text}}}
     scenery.set("web", 1, labels={HOME: "true"}, annotations={HOME: text})
     scenery.gone(Kind.POD, "web-1")
-    (patch,) = patches(look(scenery, SET))
+    (patch,) = patches(evaluate(scenery, SET))
     assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
 
 
@@ -128,9 +128,9 @@ def test_a_stateful_set_that_did_not_opt_in_is_not_written(scenery):
     """H6: off unless asked; a label that says neither yes nor no is called misconfigured."""
     scenery.set("web", 1)
     scenery.pod("web-0", "n0", of="web")
-    assert look(scenery, SET).instructions == ()
+    assert evaluate(scenery, SET).instructions == ()
     scenery.set("web", 1, labels={HOME: "yes"})
-    answer = look(scenery, SET)
+    answer = evaluate(scenery, SET)
     assert answer.instructions == ()
     assert "'yes' is not known" in answer.verdict.detail
 
@@ -140,16 +140,16 @@ def test_our_own_move_is_remembered_until_it_has_settled(scenery):
     scenery.cluster({"demo-tidb-0": "n0"})
     scenery.set()
     scenery.pod("demo-tidb-0", "n0", annotations=leaving("mix"))
-    (patch,) = patches(look(scenery))
+    (patch,) = patches(evaluate(scenery))
     text = '{"demo-tidb-0":{"left":"n0"}}'
     assert patch.patch == {"metadata": {"annotations": {HOME: text}}}
     scenery.cluster({"demo-tidb-0": "n0"}, annotations={HOME: text})
     scenery.pod("demo-tidb-0", "", uid="new")
-    assert look(scenery).instructions == ()
+    assert evaluate(scenery).instructions == ()
     scenery.pod("demo-tidb-0", "n4", uid="new")
-    assert members(look(scenery)) == {"demo-tidb-0": {"node": "n4"}}
+    assert members(evaluate(scenery)) == {"demo-tidb-0": {"node": "n4"}}
     scenery.cluster({"demo-tidb-0": "n4"}, annotations={HOME: text})
-    (patch,) = patches(look(scenery))
+    (patch,) = patches(evaluate(scenery))
     assert patch.patch == {"metadata": {"annotations": {HOME: None}}}
 
 
@@ -157,7 +157,7 @@ def test_a_hand_over_is_no_move(scenery):
     """A restart by annotation happens in place: the member goes home."""
     scenery.set("web", 1, labels={HOME: "true"})
     scenery.pod("web-0", "n0", of="web", annotations=leaving("handoff"))
-    (patch,) = patches(look(scenery, SET))
+    (patch,) = patches(evaluate(scenery, SET))
     assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
 
 
@@ -167,12 +167,12 @@ def test_only_what_concerns_a_member_is_looked_at(scenery):
     scenery.set("web")
     scenery.set("store", labels={HOME: "true"})
 
-    def touched(pod):
-        return list(home.touched(Change(Kind.POD, pod.key, None, pod), scenery.world))
+    def affected_keys(pod):
+        return list(home.affected_keys(Change(Kind.POD, pod.key, None, pod), scenery.world))
 
-    assert touched(scenery.pod("web-0", of="web")) == []
-    assert touched(scenery.pod("store-0", of="store")) == ["set/tidb/store"]
-    assert touched(scenery.pod("demo-tidb-0")) == [KEY]
+    assert affected_keys(scenery.pod("web-0", of="web")) == []
+    assert affected_keys(scenery.pod("store-0", of="store")) == ["set/tidb/store"]
+    assert affected_keys(scenery.pod("demo-tidb-0")) == [KEY]
     node = scenery.node("n0")
-    assert list(home.touched(Change(Kind.NODE, node.key, None, node), scenery.world)) == []
+    assert list(home.affected_keys(Change(Kind.NODE, node.key, None, node), scenery.world)) == []
     assert list(home.keys(scenery.world)) == ["set/tidb/store"]

@@ -4,7 +4,7 @@ from math import inf
 
 from mooring.capabilities.handoff import Handoff
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Features, Led, Synced
+from mooring.core.engine.events import Features, LeaseChanged, Synced
 from mooring.core.model.cluster import Key, Pod, PodShape
 from mooring.core.model.events import Listed, PdSeen, Seen
 from mooring.core.model.instructions import Outcome, Patch
@@ -86,7 +86,7 @@ class Hand:
         """Synced, leading, with three healthy members and a PD that was seen."""
         given = {Kind.TIDB_CLUSTER: (tidb_cluster(),), Kind.POD: tuple(pod(i) for i in range(3)), **(objects or {})}
         self.feed(*(Listed(kind, given.get(kind, ())) for kind in KINDS))
-        self.feed(Features(frozenset({"handoff"})), Synced(), Led(True))
+        self.feed(Features(frozenset({"handoff"})), Synced(), LeaseChanged(True))
         return self.feed(PdSeen(CLUSTER, view(), self.now))
 
     def annotate(self, ordinal, annotations=RESTART):

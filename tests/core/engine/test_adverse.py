@@ -1,9 +1,9 @@
 """The loop by hand when the outside is late, silent or somebody else's."""
 
 from mooring.capabilities.handoff import Handoff
-from mooring.core.engine.events import Features, Led, Synced
+from mooring.core.engine.events import Features, LeaseChanged, Synced
 from mooring.core.engine.invariants import broken
-from mooring.core.model.decision import Course, End
+from mooring.core.model.decision import End, NextStep
 from mooring.core.model.events import Gone, Listed, PdSeen, Seen
 from mooring.core.model.instructions import AddEvictLeader, Outcome, Patch
 from mooring.core.model.kinds import Kind
@@ -22,9 +22,9 @@ class Listening(Handoff):
         self.name = name
         self.heard = []
 
-    def touched(self, happening, world):
-        self.heard.append((self.name, happening))
-        return super().touched(happening, world)
+    def affected_keys(self, trigger, world):
+        self.heard.append((self.name, trigger))
+        return super().affected_keys(trigger, world)
 
 
 def test_a_version_that_shows_nothing_new_wakes_nobody():
@@ -36,7 +36,7 @@ def test_a_version_that_shows_nothing_new_wakes_nobody():
     capability.heard.clear()
     hand.feed(Seen(Kind.POD, pod(0, RESTART, version="3")))
     assert capability.heard == []
-    assert not hand.engine._agenda.pending
+    assert not hand.engine._worklist.pending
     hand.feed(Seen(Kind.POD, pod(0, RESTART, version="4", ready=False)))
     assert len(capability.heard) == 1
 
@@ -72,10 +72,10 @@ def test_an_answer_from_before_the_lease_was_lost_is_news_and_no_order(hand):
     With the lease back, the mark it made is read and not written again."""
     hand.lead()
     (mark,) = of(Patch, hand.annotate(0))
-    hand.feed(Led(False))
+    hand.feed(LeaseChanged(False))
     assert hand.confirm(mark, version="2") == []
     assert HANDOFF in hand.engine.world.tidb_cluster(CLUSTER).annotations
-    hand.feed(Led(True))
+    hand.feed(LeaseChanged(True))
     assert list(hand.engine.running) == ["1"]
     assert len(of(Patch, hand.asked)) == 1
 
@@ -84,7 +84,7 @@ def test_a_late_refusal_of_an_earlier_life_holds_nobody_back(hand):
     """The refusal of a write from before the lease was lost says nothing about the operator that goes on now."""
     hand.lead()
     (mark,) = of(Patch, hand.annotate(0))
-    hand.feed(Led(False), Led(True))
+    hand.feed(LeaseChanged(False), LeaseChanged(True))
     hand.feed(Outcome(instruction=mark.id, reason=Reason.FAILED, detail="timed out", retry_after_s=600.0))
     again = of(Patch, hand.asked)[1:]
     assert len(again) == 1
@@ -137,12 +137,12 @@ class Contrary(Handoff):
         super().__init__()
         self.looked = 0
 
-    def look(self, key, world, queue, now):
+    def evaluate(self, key, world, queue, now):
         self.looked += 1
-        return super().look(key, world, queue, now)
+        return super().evaluate(key, world, queue, now)
 
-    def steer(self, running, world, queue, now):
-        return Course(step=0, end=End(reason=Reason.CANCELED, detail="not now"))
+    def next_step(self, running, world, queue, now):
+        return NextStep(step=0, end=End(reason=Reason.CANCELED, detail="not now"))
 
 
 def test_a_capability_that_contradicts_itself_turns_in_no_circle():
@@ -170,7 +170,7 @@ def test_a_new_leader_that_finds_the_pod_back_sends_no_leaders_away_again():
     back = pod(0, uid="new-0", created_at=second.now - 60)
     given = {Kind.TIDB_CLUSTER: (tidb_cluster({HANDOFF: text}),), Kind.POD: (back, pod(1), pod(2))}
     second.feed(*(Listed(kind, given.get(kind, ())) for kind in KINDS))
-    second.feed(Features(frozenset({"handoff"})), Synced(), Led(True))
+    second.feed(Features(frozenset({"handoff"})), Synced(), LeaseChanged(True))
     second.feed(PdSeen(CLUSTER, view(), second.now), at=second.now + 0.2)
     (running,) = second.engine.running.values()
     assert running.operator.steps[running.step].kind is StepKind.END_EVICTION

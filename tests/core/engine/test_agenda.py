@@ -1,7 +1,7 @@
 """What the agenda promises: each key once, in the order they came, and what may wait does not wait for ever."""
 
-from mooring.core.engine.worklist import LATER_S, Agenda
-from mooring.core.model.decision import Later
+from mooring.core.engine.worklist import LATER_S, WorkList
+from mooring.core.model.decision import Deferred
 
 
 def all_looks(agenda):
@@ -10,10 +10,10 @@ def all_looks(agenda):
 
 def test_what_may_wait_is_looked_at_when_its_time_has_come():
     """A look that may wait is not pending; it names its wake-up, and then comes with the first cause."""
-    agenda = Agenda()
-    agenda.touch("mix", Later("a"), "bound", 10.0)
-    agenda.touch("mix", Later("a"), "started", 11.0)
-    agenda.touch("mix", Later("b"), "bound", 11.5)
+    agenda = WorkList()
+    agenda.touch("mix", Deferred("a"), "bound", 10.0)
+    agenda.touch("mix", Deferred("a"), "started", 11.0)
+    agenda.touch("mix", Deferred("b"), "bound", 11.5)
     assert not agenda.pending
     assert agenda.next_wake() == 10.0 + LATER_S
     agenda.ripen(10.0 + LATER_S)
@@ -23,8 +23,8 @@ def test_what_may_wait_is_looked_at_when_its_time_has_come():
 
 def test_a_look_that_comes_by_is_the_only_one():
     """Whoever is looked at for another reason need not be looked at again for what could wait."""
-    agenda = Agenda()
-    agenda.touch("mix", Later("a"), "bound", 10.0)
+    agenda = WorkList()
+    agenda.touch("mix", Deferred("a"), "bound", 10.0)
     agenda.touch("mix", "a", "ready", 10.3)
     assert all_looks(agenda) == [(("mix", "a"), "ready")]
     assert agenda.next_wake() is None
@@ -34,9 +34,9 @@ def test_a_look_that_comes_by_is_the_only_one():
 
 def test_the_nearest_time_wakes():
     """Wake-ups that were asked for and looks that may wait share one alarm."""
-    agenda = Agenda()
+    agenda = WorkList()
     agenda.wake_at(11.0, ("mix", "a"))
-    agenda.touch("mix", Later("b"), "bound", 10.0)
+    agenda.touch("mix", Deferred("b"), "bound", 10.0)
     assert agenda.next_wake() == 11.0
     assert list(agenda.due(11.0)) == [("mix", "a")]
     assert agenda.next_wake() == 10.0 + LATER_S

@@ -1,6 +1,6 @@
 """The index of who is asked again: it finds exactly the operators that name what happened, in order of promotion."""
 
-from mooring.core.engine.operator_index import Concerns
+from mooring.core.engine.operator_index import OperatorIndex
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Change, MachinesSeen, PdLost
 from mooring.core.model.kinds import Kind
@@ -17,7 +17,7 @@ def change(kind, namespace, name):
 
 def test_each_happening_finds_those_that_name_it():
     """A pod, a node, a cluster, a workload, a registry: each finds its own, nobody else."""
-    concerns = Concerns()
+    concerns = OperatorIndex()
     concerns.add(operator("2", cluster="tidb/demo", pod="tidb/demo-tikv-0"))
     concerns.add(operator("1", cluster="tidb/demo", pod="tidb/demo-tikv-1", node="n1"))
     concerns.add(operator("3", source="mix", subject="pod/shop/web-1", workload="Deployment/shop/web"))
@@ -34,7 +34,7 @@ def test_each_happening_finds_those_that_name_it():
 
 def test_dropped_operators_leave_nothing():
     """What was dropped is found no more, and keeps no memory."""
-    concerns = Concerns()
+    concerns = OperatorIndex()
     concerns.add(operator("1", cluster="tidb/demo"))
     concerns.drop("1")
     concerns.drop("1")

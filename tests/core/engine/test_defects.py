@@ -4,7 +4,7 @@ import pytest
 
 from mooring.core.engine.defects import AGAIN_S
 from mooring.core.engine.events import Features
-from mooring.core.model.decision import Course, Look, Verdict
+from mooring.core.model.decision import Evaluation, NextStep, Verdict
 from mooring.core.model.events import Change, Seen
 from mooring.core.model.instructions import DeletePod
 from mooring.core.model.kinds import Kind
@@ -28,33 +28,33 @@ class Deleting:
         if verb == self.verb and pod_name == "demo-tikv-0":
             raise KeyError(verb)
 
-    def touched(self, happening, world):
-        if not isinstance(happening, Change):
+    def affected_keys(self, trigger, world):
+        if not isinstance(trigger, Change):
             return []
-        self._stumble("touched", happening.key.name)
-        return [happening.key.name]
+        self._stumble("touched", trigger.key.name)
+        return [trigger.key.name]
 
     def keys(self, world):
         return [one.name for one in world.pods()]
 
-    def look(self, key, world, queue, now):
+    def evaluate(self, key, world, queue, now):
         self._stumble("look", key)
         if not any(one.annotations == GO for one in world.pods() if one.name == key):
-            return Look()
+            return Evaluation()
         subject = f"pod/tidb/{key}"
         wanted = Operator(id="", source=self.name, kind="delete", subject=subject, phases=({ALL: 1},))
-        return Look(proposals=(wanted,), limits={ALL: 1}, verdict=Verdict(State.MOVING, Reason.ASKED, key))
+        return Evaluation(proposals=(wanted,), limits={ALL: 1}, verdict=Verdict(State.MOVING, Reason.ASKED, key))
 
-    def steer(self, running, world, queue, now):
+    def next_step(self, running, world, queue, now):
         name = running.operator.subject.rpartition("/")[2]
         self._stumble("steer", name)
         (found,) = [one for one in world.pods() if one.name == name]
-        return Course(step=0, instructions=(DeletePod(key=found.key, uid=found.uid, evict=False, why="test"),))
+        return NextStep(step=0, instructions=(DeletePod(key=found.key, uid=found.uid, evict=False, why="test"),))
 
-    def resume(self, world, now):
+    def recover(self, world, now):
         return ()
 
-    def waits_for(self, world):
+    def recovery_needs(self, world):
         return ()
 
 
@@ -94,7 +94,7 @@ def test_what_is_held_for_a_defect_says_so_and_is_tried_again():
     hand = Listening("look")
     hand.ask(0)
     verdict = hand.engine.verdicts["deleting", "demo-tikv-0"]
-    assert (verdict.state, verdict.reason) == (State.HELD, Reason.DEFECT)
+    assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.DEFECT)
     assert "KeyError: 'look'" in verdict.detail
     hand.decider.verb = ""
     assert hand.later() == ["demo-tikv-0"]
@@ -106,7 +106,7 @@ def test_an_operator_keeps_its_place_and_its_cost():
     hand = Listening("steer")
     assert hand.ask(0) == []
     ((operator_id, running),) = hand.engine.running.items()
-    assert running.waits.reason is Reason.DEFECT
+    assert running.waiting_on.reason is Reason.DEFECT
     assert hand.ask(1) == []
     assert list(hand.engine.running) == [operator_id]
     hand.decider.verb = ""

@@ -1,9 +1,9 @@
 """The loop by hand: events in, instructions out."""
 
-from mooring.core.engine.events import Features, Led, Synced
+from mooring.core.engine.events import Features, LeaseChanged, Synced
 from mooring.core.engine.invariants import broken
 from mooring.core.model.events import Gone, Listed, PdLost, PdSeen, Seen
-from mooring.core.model.instructions import AddEvictLeader, LookAtPd, Outcome, Patch
+from mooring.core.model.instructions import AddEvictLeader, Outcome, Patch, ReadPd
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, read_marks
 from mooring.core.model.reasons import Reason
@@ -13,7 +13,7 @@ from tests.core.engine.engine_by_hand import CLUSTER, Hand, of, pod, tidb_cluste
 
 def test_nothing_is_decided_before_every_kind_is_listed_and_the_lease_is_won(hand):
     """Level, not edge: an annotation seen early waits for sync and lease, and is acted on then."""
-    hand.feed(Features(frozenset({"handoff"})), Led(True))
+    hand.feed(Features(frozenset({"handoff"})), LeaseChanged(True))
     hand.feed(
         Listed(Kind.TIDB_CLUSTER, (tidb_cluster(),)), Listed(Kind.POD, (pod(0, {"tidb.pingcap.com/restart": ""}),))
     )
@@ -48,11 +48,11 @@ def test_two_in_the_same_second_one_waits_and_why_names_the_other(hand):
     assert list(hand.engine.running) == ["1"]
     assert list(hand.engine.waiting) == ["2"]
     answer = explain(hand.engine, "pod/tidb/demo-tikv-1")
-    assert answer.state == "waits"
-    assert answer.answer.startswith("demo-tikv-1 waits for op 1")
+    assert answer.state == "waiting"
+    assert answer.answer.startswith("demo-tikv-1 is waiting for op 1")
     assert len(answer.answer) <= 110
-    assert answer.waits.target == "evicting/tidb/demo"
-    assert answer.waits.sum().endswith("limit 1 → 1 missing")
+    assert answer.waiting_on.target == "evicting/tidb/demo"
+    assert answer.waiting_on.sum().endswith("limit 1 → 1 missing")
 
 
 def test_an_operator_is_not_asked_again_while_its_write_is_under_way(hand):
@@ -87,9 +87,9 @@ def test_losing_the_lease_forgets_the_queue_and_winning_it_reads_the_marks_back(
     (mark,) = of(Patch, hand.annotate(0))
     hand.confirm(mark, version="2")
     hand.annotate(1)
-    hand.feed(Led(False))
+    hand.feed(LeaseChanged(False))
     assert (hand.engine.running, hand.engine.waiting) == ({}, {})
-    hand.feed(Led(True))
+    hand.feed(LeaseChanged(True))
     assert list(hand.engine.running) == ["1"], "read back from the mark, with its own id"
     assert [o.args["pod"] for o in hand.engine.waiting.values()] == ["tidb/demo-tikv-1"]
 
@@ -104,7 +104,7 @@ def test_a_leader_with_marks_looks_at_pd_before_it_decides():
     marked = {Kind.TIDB_CLUSTER: (tidb_cluster({HANDOFF: text}),), Kind.POD: tuple(pod(i) for i in range(3))}
     second.feed(*(Listed(kind, marked.get(kind, ())) for kind in KINDS))
     second.feed(Features(frozenset({"handoff"})), Synced())
-    assert of(LookAtPd, second.feed(Led(True)))
+    assert of(ReadPd, second.feed(LeaseChanged(True)))
     assert not second.engine.deciding
     second.feed(PdLost(CLUSTER, "connection refused", second.now))
     assert second.engine.deciding, "a dead PD is an answer too: the operator runs, and says pd-unreachable"
@@ -129,7 +129,7 @@ def test_a_large_list_is_taken_in_by_parts_and_nothing_is_decided_meanwhile():
     hand.feed(*(Listed(kind, ()) for kind in KINDS if kind is not Kind.POD))
     hand.engine.handle(Listed(Kind.POD, many), hand.now)
     hand.engine.handle(Gone(Kind.POD, many[0].key, many[0].uid), hand.now)
-    hand.feed(Synced(), Led(True))
+    hand.feed(Synced(), LeaseChanged(True))
     assert hand.engine.world.pod(many[0].key) is None
     assert hand.engine.world.pod(many[4999].key) is not None
     assert hand.engine.deciding

@@ -3,9 +3,9 @@
 import pytest
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Features, Led, Synced, Tick
+from mooring.core.engine.events import Features, LeaseChanged, Synced, Tick
 from mooring.core.engine.invariants import broken
-from mooring.core.model.decision import Course, Look, Resumed
+from mooring.core.model.decision import Evaluation, NextStep, Recovered
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Outcome, Patch
 from mooring.core.model.kinds import Kind
@@ -37,28 +37,28 @@ class Wants:
     def __init__(self, begun=(), wanted=None):
         self.begun, self.wanted = list(begun), dict(wanted or {})
 
-    def touched(self, happening, world):
+    def affected_keys(self, trigger, world):
         return ()
 
     def keys(self, world):
         return tuple(self.wanted)
 
-    def look(self, key, world, queue, now):
-        return Look(proposals=tuple(self.wanted[key]))
+    def evaluate(self, key, world, queue, now):
+        return Evaluation(proposals=tuple(self.wanted[key]))
 
-    def steer(self, running, world, queue, now):
-        return Course(step=running.step)
+    def next_step(self, running, world, queue, now):
+        return NextStep(step=running.step)
 
-    def waits_for(self, world):
+    def recovery_needs(self, world):
         return ()
 
-    def resume(self, world, now):
-        return [Resumed(operator, step, 0, 7.0) for operator, step in self.begun]
+    def recover(self, world, now):
+        return [Recovered(operator, step, 0, 7.0) for operator, step in self.begun]
 
 
 def lead(capability):
     engine = Engine(World(), Queue(live_settings()), [capability])
-    for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), Synced(), Led(True)):
+    for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), Synced(), LeaseChanged(True)):
         engine.handle(event, 100.0)
     settle(engine)
     return engine
@@ -97,7 +97,7 @@ def test_a_key_with_one_wish_is_not_kept_out_by_a_key_with_fifty():
     for _ in range(3):
         (running,) = [r.operator for r in engine.running.values() if r.operator.subject.startswith("pod")]
         wants.wanted["many"] = [m for m in wants.wanted["many"] if m.subject != running.subject]
-        engine._learn(engine.queue.finish(running.id))
+        engine._on_queue_events(engine.queue.finish(running.id))
         settle(engine)
         if "plane" in {r.operator.subject for r in engine.running.values()}:
             break

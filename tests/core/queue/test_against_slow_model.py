@@ -10,8 +10,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from mooring.core.queue import Fact, Queue, Settings, why, why_all
 from mooring.core.queue.audit import audit
 from mooring.core.queue.lane import UNLIMITED
-from tests.core.queue.traffic_build import op, plain
-from tests.core.queue.traffic_slow_queue import SlowQueue
+from tests.core.queue.build import op, plain
+from tests.core.queue.slow_queue import SlowQueue
 
 TARGETS = ("1", "2", "10", "tikv/ns/a", "node/n1", "workload/ns/d/w", "fleet")
 SUBJECTS = ("pod/a", "pod/b", "region/1", "region/2")
@@ -229,7 +229,7 @@ TestQueueMachine.settings = hypothesis_settings(max_examples=40, stateful_step_c
 @pytest.mark.parametrize("seed", range(6))
 def test_lanes_forgotten_at_any_moment_take_nothing_with_them(seed, monkeypatch):
     """T7, conservation: lanes that nobody uses are swept now and then; here at every new one, and nobody notices."""
-    monkeypatch.setattr("mooring.traffic.state._SWEEP_AT", 1)
+    monkeypatch.setattr("mooring.core.queue.state._SWEEP_AT", 1)
     rng = random.Random(seed)
     pair = Pair(random_settings(rng))
     pair.call("tick", 0.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue, Settings, live_settings, why
 from mooring.core.queue.audit import audit
-from tests.core.queue.traffic_build import op, plain
+from tests.core.queue.build import op, plain
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ TEN = 1_767_261_600.0
 POLICY = HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0)
 
 
-class Ground:
+class Environment:
     """Six nodes in three racks, three of them spot; one TidbCluster whose leaders take a second or so to move."""
 
     def __init__(
@@ -35,11 +35,11 @@ class Ground:
         policy: HandoffPolicy = POLICY,
         tikv: int = 3,
         storage: str = "",
-        traffic: dict[str, Any] | None = None,
+        queue: dict[str, Any] | None = None,
     ) -> None:
         cluster = Cluster(seed=1, timeline=Timeline(TEN))
         switches = dict.fromkeys(features, True)
-        config = Config(features=switches, handoff=policy, traffic=traffic or {})
+        config = Config(features=switches, handoff=policy, queue=queue or {})
         self.rig = Rig(seed=1, config=config, cluster=cluster)
         self.cluster, self.tikv, self.storage = cluster, tikv, storage
         self.pd = SandboxPd(
@@ -114,7 +114,7 @@ class Ground:
 # ── The situations ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def waiting_behind_another_hand_over(g: Ground) -> None:
+async def waiting_behind_another_hand_over(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     g.annotate(1, restart="")
@@ -124,7 +124,7 @@ async def waiting_behind_another_hand_over(g: Ground) -> None:
     g.ask("operator/2")
 
 
-async def evicting_with_progress(g: Ground) -> None:
+async def evicting_with_progress(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.until(lambda: g.running(0))
@@ -136,7 +136,7 @@ async def evicting_with_progress(g: Ground) -> None:
     g.ask("cluster/tidb/demo")
 
 
-async def away_and_coming_back(g: Ground) -> None:
+async def away_and_coming_back(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.until(lambda: g.cluster.ready(NS, "demo-tikv") == 2)
@@ -144,7 +144,7 @@ async def away_and_coming_back(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def stalled(g: Ground) -> None:
+async def stalled(g: Environment) -> None:
     await g.build()
     g.pd.stick("demo-tikv-0", 3)
     g.annotate(0, restart="")
@@ -152,7 +152,7 @@ async def stalled(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def behind_a_stalled_one(g: Ground) -> None:
+async def behind_a_stalled_one(g: Environment) -> None:
     await g.build()
     g.pd.stick("demo-tikv-0", 3)
     g.annotate(0, restart="")
@@ -161,14 +161,14 @@ async def behind_a_stalled_one(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-1")
 
 
-async def held_by_one_store(g: Ground) -> None:
+async def held_by_one_store(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.rig.sleep(5.0)
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def pd_down_while_leaders_leave(g: Ground) -> None:
+async def pd_down_while_leaders_leave(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.until(lambda: g.running(0))
@@ -178,7 +178,7 @@ async def pd_down_while_leaders_leave(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def pd_down_before_anything_begins(g: Ground) -> None:
+async def pd_down_before_anything_begins(g: Environment) -> None:
     await g.build()
     g.pd.go_dark()
     await g.rig.sleep(60.0)
@@ -187,7 +187,7 @@ async def pd_down_before_anything_begins(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def parked_on_a_fact(g: Ground) -> None:
+async def parked_on_a_fact(g: Environment) -> None:
     await g.build()
     g.pd.silence("demo-tikv-2")
     await g.rig.sleep(60.0)
@@ -196,21 +196,21 @@ async def parked_on_a_fact(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def feature_off(g: Ground) -> None:
+async def feature_off(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.rig.sleep(5.0)
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def never_fits(g: Ground) -> None:
+async def never_fits(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.rig.sleep(5.0)
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def given_up(g: Ground) -> None:
+async def given_up(g: Environment) -> None:
     await g.build()
     g.pd.stick("demo-tikv-0", 3)
     g.annotate(0, restart="")
@@ -218,17 +218,17 @@ async def given_up(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def local_volume_held(g: Ground) -> None:
+async def local_volume_held(g: Environment) -> None:
     await g.build()
     pod = g.rig.pod(NS, "demo-tikv-0")
     g.cluster.cordon(pod["spec"]["nodeName"])
     g.annotate(0, restart="")
-    await g.until(lambda: any(v.state == "held" for v in g.engine.verdicts.values()))
+    await g.until(lambda: any(v.state == "blocked" for v in g.engine.verdicts.values()))
     g.ask("pod/tidb/demo-tikv-0")
     g.ask(f"node/{pod['spec']['nodeName']}")
 
 
-async def placed_and_content(g: Ground) -> None:
+async def placed_and_content(g: Environment) -> None:
     await g.build()
     g.ask("pod/tidb/demo-tikv-0")
     g.ask("node/n1")
@@ -238,7 +238,7 @@ async def placed_and_content(g: Ground) -> None:
     g.ask("operator/77")
 
 
-async def after_a_restart(g: Ground) -> None:
+async def after_a_restart(g: Environment) -> None:
     await g.build()
     g.annotate(0, restart="")
     await g.until(lambda: g.running(0))
@@ -248,7 +248,7 @@ async def after_a_restart(g: Ground) -> None:
     g.ask("operator/1")
 
 
-async def follower_answering(g: Ground) -> None:
+async def follower_answering(g: Environment) -> None:
     await g.build(replicas=2)
     g.annotate(0, restart="")
     await g.until(lambda: g.running(0))
@@ -256,7 +256,7 @@ async def follower_answering(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0", follower=True)
 
 
-async def leaders_kept_off(g: Ground) -> None:
+async def leaders_kept_off(g: Environment) -> None:
     await g.build()
     g.annotate(0, evict_leader="none")
     await g.until(lambda: g.running(0, 1))
@@ -264,7 +264,7 @@ async def leaders_kept_off(g: Ground) -> None:
     g.ask("pod/tidb/demo-tikv-0")
 
 
-async def somebody_else_evicts(g: Ground) -> None:
+async def somebody_else_evicts(g: Environment) -> None:
     await g.build()
     store = g.pd.store_of("demo-tikv-2")
     await g.pd.add_evict_leader(store.id)
@@ -285,7 +285,7 @@ SITUATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pd-down-before-anything-begins": (pd_down_before_anything_begins, {}),
     "parked-on-a-fact": (parked_on_a_fact, {}),
     "feature-off": (feature_off, {"features": ("home",)}),
-    "never-fits": (never_fits, {"traffic": {"MaxScheduleCost": 5}}),
+    "never-fits": (never_fits, {"queue": {"MaxScheduleCost": 5}}),
     "given-up": (given_up, {"policy": msgspec.structs.replace(POLICY, timeout_s=300.0)}),
     "local-volume-held": (local_volume_held, {"storage": "local-storage"}),
     "placed-and-content": (placed_and_content, {}),
@@ -299,6 +299,6 @@ SITUATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
 def play(name: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
     """Texts and values by subject."""
     scene, how = SITUATIONS[name]
-    ground = Ground(**how)
+    ground = Environment(**how)
     ground.rig.play(lambda _: scene(ground))
     return ground.asked

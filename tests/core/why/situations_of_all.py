@@ -9,12 +9,12 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import SHOP, RetireScene, serial_of
+from mooring.sim.scenarios.fleet import SHOP, RetireScenario, serial_of
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, relabel, slow_template, switched_on
-from tests.core.why.situations import TEN, Ground
+from tests.core.why.situations import TEN, Environment
 
 
-class Shop(Ground):
+class Shop(Environment):
     """Eight nodes, half of them spot; a web Deployment of five, two of them on-demand."""
 
     def __init__(self, *, features: tuple[str, ...] = ("mix",)) -> None:
@@ -70,7 +70,9 @@ async def a_move_is_held_by_a_budget(g: Shop) -> None:
     g.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=5)
     await g.rig.sleep(2.0)
     relabel(g.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "3"})
-    await g.until(lambda: any(r.waits is not None and r.waits.state == "held" for r in g.engine.running.values()))
+    await g.until(
+        lambda: any(r.waiting_on is not None and r.waiting_on.state == "blocked" for r in g.engine.running.values())
+    )
     await g.rig.sleep(20.0)
     g.ask("workload/shop/web")
 
@@ -91,14 +93,14 @@ async def a_spot_node_gets_notice(g: Shop) -> None:
     g.ask(f"operator/{running.operator.id}")
 
 
-class Guarded(RetireScene):
+class Guarded(RetireScenario):
     async def also(self, rig: Rig) -> None:
         rig.cluster.deployment(SHOP, "lock", 1)
         rig.cluster.pdb(SHOP, "lock", {"app": "lock"}, min_available=1)
         await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
 
 
-class Racks(Ground):
+class Racks(Environment):
     """Worked example 3: a node with a TiKV pod, web pods, an agent, and one pod under a budget that allows none."""
 
     def __init__(self) -> None:

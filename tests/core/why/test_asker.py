@@ -12,7 +12,7 @@ RESTART = "tidb.pingcap.com/restart"
 
 def answered(subject, asked):
     lines = (Line("asked", asked), Line("queued", "op 2")) if asked else (Line("queued", "op 2"),)
-    return Explanation(subject=subject, state=State.WAITS, reason=Reason.ASKED, answer="it waits", lines=lines)
+    return Explanation(subject=subject, state=State.WAITING, reason=Reason.ASKED, answer="it waits", lines=lines)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from mooring.core.engine.invariants import broken
 from mooring.core.engine.why import explain, render, unknown
 from mooring.core.model.reasons import State
-from tests.core.why.situations import NAME, NS, Ground
+from tests.core.why.situations import NAME, NS, Environment
 
 FEATURES = ("fleet", "handoff", "home", "mix")
 
@@ -23,7 +23,7 @@ def subjects(engine):
 
 def day(*, curious: bool) -> tuple[list[str], int]:
     """Two restarts at once, with or without somebody who asks about everything, all the time."""
-    ground = Ground(features=FEATURES)
+    ground = Environment(features=FEATURES)
     asked = 0
 
     async def scene(_):
@@ -63,7 +63,7 @@ def test_asking_about_everything_all_the_time_changes_nothing():
 )
 def test_whatever_is_asked_gets_an_answer_or_the_nearest_names(subject):
     """No subject, however spelled, raises."""
-    ground = Ground()
+    ground = Environment()
 
     async def scene(_):
         await ground.build()

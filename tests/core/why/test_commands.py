@@ -53,18 +53,18 @@ def test_a_queue_row_says_state_step_target_missing_and_holder():
     row = {
         "id": "44",
         "op": "44",
-        "state": "waits",
+        "state": "waiting",
         "source": "balance",
         "what": "region 7",
         "subject": "operator/44",
-        "waits": "store/tidb/demo/4 18/20",
+        "waiting_on": "store/tidb/demo/4 18/20",
         "missing": "6 of 8",
         "by": ["op 41", "op 39"],
         "since": 100.0,
         "deadline": 230.0,
     }
     assert cells(row, 112.0) == (
-        "○ waits",
+        "○ waiting",
         "44",
         "balance",
         "region 7",

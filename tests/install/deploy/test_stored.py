@@ -23,8 +23,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME, Mark, read_mark, read_marks, write_mark, write_marks
 from mooring.process.admission.certificates import SETTLED_S
 from mooring.process.admission.configurations import Address
-from mooring.process.admission.reloading_tls import Front
-from mooring.process.admission.webhook_reconciler import SECRET, Keeper
+from mooring.process.admission.reloading_tls import ReloadingTls
+from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
 from mooring.process.config import Config
 from mooring.sim.rig import Rig
 
@@ -196,7 +196,7 @@ def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
     that one of them vouches for."""
 
     async def scene(rig):
-        keeper = Keeper(rig.api, rig.clock, Front(), Address("mooring-system"), leads=lambda: True)
+        keeper = WebhookReconciler(rig.api, rig.clock, ReloadingTls(), Address("mooring-system"), leads=lambda: True)
 
         async def looked(count):
             await keeper.turn()

@@ -92,7 +92,7 @@ def test_every_option_renders(helm):
         "monitoring.prometheusRule=true",
         "monitoring.serviceMonitor=true",
     )
-    more += ("nodeSelector.disk=ssd", "podAnnotations.a=b", "podLabels.c=d", "config.traffic.MaxScheduleCost=10")
+    more += ("nodeSelector.disk=ssd", "podAnnotations.a=b", "podLabels.c=d", "config.queue.MaxScheduleCost=10")
     more += ("priorityClass.create=false", "podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     ran = template(helm, *(f"--set={word}" for word in more))
     assert ran.returncode == 0, ran.stderr
@@ -100,7 +100,7 @@ def test_every_option_renders(helm):
     assert {"Certificate", "PrometheusRule", "ServiceMonitor"} <= set(found)
     assert not {"PriorityClass", "PodDisruptionBudget", "NetworkPolicy"} & set(found)
     assert found["PrometheusRule"]["spec"] == yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())
-    assert yaml.safe_load(found["ConfigMap"]["data"]["config.yaml"]) == {"traffic": {"MaxScheduleCost": 10}}
+    assert yaml.safe_load(found["ConfigMap"]["data"]["config.yaml"]) == {"queue": {"MaxScheduleCost": 10}}
     pod = found["Deployment"]["spec"]["template"]
     assert pod["metadata"]["annotations"]["a"] == "b" and pod["metadata"]["labels"]["c"] == "d"
     lint = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, text=True, timeout=60)

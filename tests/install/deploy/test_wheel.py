@@ -35,10 +35,10 @@ def test_pip_installs_the_wheel(uv, wheel, tmp_path):
     assert "doctor" in run("env/bin/kubectl_complete-mooring", "do", cwd=tmp_path)
     listing = "from importlib import resources; print(*(f.name for f in resources.files('mooring.process.http').joinpath('static').iterdir()))"
     shipped = set(run("env/bin/python", "-c", listing, cwd=tmp_path).split())
-    assert shipped == {f.name for f in (ROOT / "src/mooring/serve/static").iterdir()}
+    assert shipped == {f.name for f in (ROOT / "src/mooring/process/http/static").iterdir()}
 
 
 def test_uvx_plays_the_demo(uv, wheel, tmp_path):
     """`uvx mooring demo` (`uv tool run` in full): nothing is installed, and every promise of the short day is held."""
     once = ("tool", "run", "--isolated", "--python", sys.executable, "--from", wheel)
-    assert '"held":' in run(uv, *once, "mooring", "demo", "--short", "-o", "json", cwd=tmp_path)
+    assert '"kept":true' in run(uv, *once, "mooring", "demo", "--short", "-o", "json", cwd=tmp_path)

@@ -3,7 +3,7 @@
 import json
 
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RETIRING, SEAT, Mark, write_mark, write_marks
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, HOME, RESERVED_TAINT, RETIRING, Mark, write_mark, write_marks
 from mooring.install.cleanup.remove import OBJECTS, traces
 from mooring.process.admission.configurations import Address, configurations, install
 
@@ -46,14 +46,19 @@ def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
     async def scene(rig):
         patch = rig.api.patch
         seat = write_mark(
-            Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
+            Mark(operator="4", source="home", reason="home", step="ReserveNode", since=0.0, pod="tidb/demo-tidb-0")
         )
         ours = {CORDONED_BY: mark({"unschedulable": "false"}), RETIRING: mark({})}
         await patch(Kind.NODE, "", "n0", {"metadata": {"annotations": ours}, "spec": {"unschedulable": True}})
         theirs = {CORDONED_BY: mark({"unschedulable": "true"})}
         await patch(Kind.NODE, "", "n1", {"metadata": {"annotations": theirs}, "spec": {"unschedulable": True}})
-        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]
-        await patch(Kind.NODE, "", "n2", {"metadata": {"annotations": {SEAT: seat}}, "spec": {"taints": taints}})
+        taints = [
+            {"key": RESERVED_TAINT, "value": "demo-tidb-0", "effect": "NoSchedule"},
+            {"key": "own", "effect": "NoSchedule"},
+        ]
+        await patch(
+            Kind.NODE, "", "n2", {"metadata": {"annotations": {RESERVED_TAINT: seat}}, "spec": {"taints": taints}}
+        )
         await patch(Kind.TIDB_CLUSTER, "tidb", "demo", {"metadata": {"annotations": {HANDOFF: "not a mark"}}})
         settings = {"metadata": {"namespace": "mooring-system", "name": "mooring-fleet"}, "data": {"template": "x"}}
         await rig.api.create(Kind.CONFIG_MAP, settings)
@@ -86,9 +91,9 @@ def test_interrupted_anywhere_it_is_run_again(played):
         mark = Mark(operator="3", source="fleet", reason="r", step="s", since=0.0, before={"unschedulable": "false"})
         cordoned = {"metadata": {"annotations": {CORDONED_BY: write_mark(mark)}}, "spec": {"unschedulable": True}}
         await rig.api.patch(Kind.NODE, "", "n0", cordoned)
-        seat = Mark(operator="4", source="home", reason="home", step="HoldSeat", since=0.0, pod="tidb/demo-tidb-0")
-        taints = [{"key": SEAT, "value": "demo-tidb-0", "effect": "NoSchedule"}]
-        held = {"metadata": {"annotations": {SEAT: write_mark(seat)}}, "spec": {"taints": taints}}
+        seat = Mark(operator="4", source="home", reason="home", step="ReserveNode", since=0.0, pod="tidb/demo-tidb-0")
+        taints = [{"key": RESERVED_TAINT, "value": "demo-tidb-0", "effect": "NoSchedule"}]
+        held = {"metadata": {"annotations": {RESERVED_TAINT: write_mark(seat)}}, "spec": {"taints": taints}}
         await rig.api.patch(Kind.NODE, "", "n1", held)
         evicting = Mark(operator="5", source="handoff", reason="r", step="EvictLeaders", since=0.0, store_id=store(rig))
         marks = write_marks({"demo-tikv-0": evicting})

@@ -26,7 +26,7 @@ def test_every_code_has_its_section_and_every_section_its_code():
 
 def test_every_code_in_the_source_is_in_the_table_and_is_used():
     """A code that is printed is a code that is listed."""
-    sources = [*(ROOT / "src/mooring/run/doctor").glob("*.py"), ROOT / "src/mooring/cli/doctor.py"]
+    sources = [*(ROOT / "src/mooring/install/doctor").glob("*.py"), ROOT / "src/mooring/cli/doctor.py"]
     used = {c for f in sources if f.name != "codes.py" for c in re.findall(r'"(MO\d+)"', f.read_text())}
     assert used == set(CODES)
 

@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 from mooring.cli import app
 from mooring.clients.ports import NotFound, Page, Unanswered
 from mooring.core.model.kinds import Kind
-from mooring.install.doctor import CODES, Level, Patient, cluster, examine
+from mooring.install.doctor import CODES, DoctorTarget, Level, cluster, examine
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.config import Config
 
@@ -43,7 +43,7 @@ class Api:
 
 def patient(api, config, server=NOBODY, **more):
     sources = {"features": "flag --features", **more.pop("sources", {})}
-    return Patient(
+    return DoctorTarget(
         api=api, clock=WallClock(), chance=SystemChance(), config=config, sources=sources, server=server, **more
     )
 
@@ -163,7 +163,7 @@ async def test_every_setting_is_shown_with_its_source_and_no_secret():
 async def test_without_the_kind_nothing_is_missed_unless_it_is_needed():
     """No TidbCluster in a cluster that has only mix on is no finding."""
     assert (await cluster.tidb_kind(Api(), frozenset({"mix"}))).code == ""
-    assert (await cluster.tidb_kind(Api(), frozenset({"traffic"}))).code == "MO104"
+    assert (await cluster.tidb_kind(Api(), frozenset({"balance"}))).code == "MO104"
 
 
 def test_codes_are_for_ever():

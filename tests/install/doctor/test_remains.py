@@ -8,7 +8,7 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.clients.ports import Refused
 from mooring.core.model.cluster import Key, Node, Taint
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, SEAT, Mark, write_mark
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark, write_mark
 from mooring.install.cleanup.begun import begun
 from mooring.install.cleanup.remove import traces
 from mooring.install.doctor import running
@@ -109,7 +109,8 @@ def test_each_feature_is_told_by_its_own_marks():
         return write_mark(Mark(operator="7", source=source, reason="r", step="s", since=0.0, **more))
 
     seat = node(
-        annotations={SEAT: mark("home", pod="tidb/demo-tidb-0")}, taints=(Taint(SEAT, "NoSchedule", "demo-tidb-0"),)
+        annotations={RESERVED_TAINT: mark("home", pod="tidb/demo-tidb-0")},
+        taints=(Taint(RESERVED_TAINT, "NoSchedule", "demo-tidb-0"),),
     )
     ours = {"unschedulable": "false"}
     nodes = [
@@ -154,6 +155,6 @@ def test_only_the_one_that_leads_is_believed(monkeypatch):
 
 def test_a_feature_that_does_not_exist_is_bad_usage():
     """Exit 2, with the names that there are."""
-    with pytest.raises(CommandError, match="one of fleet, handoff, home, mix, traffic") as raised:
+    with pytest.raises(CommandError, match="one of balance, fleet, handoff, home, mix") as raised:
         command.cleanup(feature=("hom",), dry_run=True)
     assert raised.value.code is Exit.USAGE

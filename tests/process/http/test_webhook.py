@@ -19,9 +19,9 @@ from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 from mooring.process.admission.certificates import advance
-from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
-from mooring.process.admission.server import Courier, WebhookServer
+from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.clock import SystemChance
 
 RECORDED = Path(__file__).parents[2] / "capabilities" / "mix" / "admission" / "data" / "admission_reviews.jsonl"
@@ -63,7 +63,7 @@ class Stand:
             leads=lambda: self.leads,
             ready=lambda: self.ready,
         )
-        self.front = Front()
+        self.front = ReloadingTls()
         self.front.swap(material)
         self.server = WebhookServer(self.reviewer, self.front, "127.0.0.1", 0)
         self.trust = ssl.create_default_context(cadata=material.bundle.decode())
@@ -268,7 +268,7 @@ async def test_a_follower_passes_on_and_the_leader_counts(material):
         leader.deployment(20)
         follower.deployment(20)
         # Patient: what is shown is that it passes on, not how busy this machine is.
-        courier = follower.reviewer.pass_on = Courier(
+        courier = follower.reviewer.pass_on = LeaderForwarder(
             follower.front, lambda: f"127.0.0.1:{leader.server.port}", patience_s=10.0
         )
         try:
@@ -288,7 +288,7 @@ async def test_no_leader_in_reach_admits_unchanged(material):
         follower.deployment()
         former.deployment()
         for address in ("", "127.0.0.1:1", f"127.0.0.1:{former.server.port}"):
-            courier = follower.reviewer.pass_on = Courier(follower.front, lambda address=address: address)
+            courier = follower.reviewer.pass_on = LeaderForwarder(follower.front, lambda address=address: address)
             try:
                 assert await follower.admit(pod_review()) == {"uid": "request-1", "allowed": True}
             finally:
@@ -300,7 +300,7 @@ async def test_strangers_may_not_pass_on(stand, material):
     stand.deployment()
     status, _ = await stand.post("/pass-on/pods", pod_review())
     assert status == 403
-    other = Front()
+    other = ReloadingTls()
     other.swap(advance(None, ["127.0.0.1"], time.time()))
     foreign = other.client
     foreign.load_verify_locations(cadata=material.bundle.decode())

@@ -10,8 +10,8 @@ from mooring.clients.ports import NotFound, Refused, Unanswered
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME, Address, configurations, install, uninstall
-from mooring.process.admission.reloading_tls import Front
-from mooring.process.admission.webhook_reconciler import SECRET, Keeper
+from mooring.process.admission.reloading_tls import ReloadingTls
+from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
 from mooring.process.config import Config
 from mooring.process.peers import address_of, advertised, identity_with
 from mooring.sim.rig import Rig
@@ -142,7 +142,9 @@ def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
 
     async def scene(rig: Rig) -> None:
         await install(rig.api, configurations(Address(OWN), b"ca"))
-        keeper = Keeper(Away(rig.api), rig.clock, Front(), Address(OWN), leads=lambda: True, serves=False)
+        keeper = WebhookReconciler(
+            Away(rig.api), rig.clock, ReloadingTls(), Address(OWN), leads=lambda: True, serves=False
+        )
         task = asyncio.get_running_loop().create_task(keeper.run())
         await rig.until(lambda: hooks(rig) == [], limit_s=60)
         task.cancel()
@@ -225,9 +227,9 @@ def test_a_rotation_as_it_is_lived():
 
     async def scene(rig: Rig) -> None:
         calendar = Calendar()
-        fronts = Front(), Front()
+        fronts = ReloadingTls(), ReloadingTls()
         leader, follower = (
-            Keeper(rig.api, calendar, front, Address(OWN), leads=lambda leads=leads: leads)
+            WebhookReconciler(rig.api, calendar, front, Address(OWN), leads=lambda leads=leads: leads)
             for front, leads in zip(fronts, (True, False), strict=True)
         )
 
@@ -265,10 +267,12 @@ class Pair:
 
     def __init__(self, rig: Rig) -> None:
         self.rig, self.calendar = rig, Calendar()
-        self.fronts = Front(), Front()
+        self.fronts = ReloadingTls(), ReloadingTls()
         self.leads = 0
         self.keepers = [
-            Keeper(rig.api, self.calendar, front, Address(OWN), leads=lambda number=number: self.leads == number)
+            WebhookReconciler(
+                rig.api, self.calendar, front, Address(OWN), leads=lambda number=number: self.leads == number
+            )
             for number, front in enumerate(self.fronts)
         ]
 

@@ -18,7 +18,7 @@ from mooring.process.admission.certificates import (
     expires_at,
     split_bundle,
 )
-from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reloading_tls import ReloadingTls
 
 DAY = 86_400.0
 NAMES = ["127.0.0.1"]
@@ -55,7 +55,7 @@ async def test_rotation_never_leaves_the_api_server_without_trust():
 
 
 async def _handshake(trust: Material, serve: Material) -> None:
-    front = Front()
+    front = ReloadingTls()
     front.swap(serve)
     client = ssl.create_default_context(cadata=trust.bundle.decode())
     # The certificates are of another year: what is asked here is who vouches for whom.
@@ -90,13 +90,13 @@ def test_damaged_material_is_made_anew(damage):
     for broken in (swapped, garbage):
         mended = advance(broken, NAMES, 1_800_000_000.0)
         assert mended is not broken
-        Front().swap(mended)
+        ReloadingTls().swap(mended)
 
 
 def test_half_written_files_change_nothing():
     """A key that does not belong to the certificate is refused, and the old pair serves on."""
     one, two = advance(None, NAMES, 1_800_000_000.0), advance(None, NAMES, 1_800_000_000.0)
-    front = Front()
+    front = ReloadingTls()
     front.swap(one)
     for bad in (msgspec.structs.replace(one, key=two.key), msgspec.structs.replace(one, certificate=b"-----BEGIN")):
         with pytest.raises(BadCertificates):
@@ -119,7 +119,7 @@ async def test_no_request_is_dropped_while_certificates_change():
 
     from aiohttp import web
 
-    front = Front()
+    front = ReloadingTls()
     materials = [advance(None, NAMES, time.time()) for _ in range(3)]
     front.swap(materials[0])
     trust = ssl.create_default_context(cadata=b"".join(m.bundle for m in materials).decode())

@@ -11,14 +11,14 @@ from aiohttp import web
 from mooring.process.http.status import status_app
 from mooring.sandbox.paced import run_paced
 from tests.process.page.chromium import Chromium, NoBrowser, Program, Tab
-from tests.process.page.ground import Ground
+from tests.process.page.ground import Environment
 
 
 class Site:
     """`do` runs something on the site's own loop and waits for its answer."""
 
     def __init__(self, speed: float = 4.0) -> None:
-        self.stage = Ground(seed=3)
+        self.stage = Environment(seed=3)
         self.port = 0
         self._speed = speed
         self._ready = threading.Event()

@@ -10,7 +10,7 @@ from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig
 
 
-class Ground:
+class Environment:
     def __init__(self, seed: int = 1) -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(1_767_225_600.0 + 8.5 * 3600))
         config = Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0))
@@ -33,7 +33,7 @@ class Ground:
 
 def on_stage(look: Any) -> Any:
     """Run `look(stage)` on a small cluster, in virtual time."""
-    stage = Ground(seed=2)
+    stage = Environment(seed=2)
 
     async def whole_scene():
         await stage.build()

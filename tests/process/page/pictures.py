@@ -19,8 +19,8 @@ def head(**more: Any) -> dict[str, Any]:
         "silent_s": 0.0,
         "needs": 0,
         "needs_words": "",
-        "waits": 0,
-        "runs": 0,
+        "waiting": 0,
+        "running": 0,
         "moved": 0,
         **more,
     }
@@ -34,11 +34,11 @@ def waiting(number: int) -> dict[str, Any]:
     return {
         "id": f"{number}",
         "op": f"{number}",
-        "state": "waits",
+        "state": "waiting",
         "source": "spot",
         "what": f"move replica checkout/payment-gateway-7d9f8b6c5d-{number:05x}",
         "subject": f"operator/{number}",
-        "waits": f"workload/checkout/payment-gateway-{number % 40} 2/2",
+        "waiting_on": f"workload/checkout/payment-gateway-{number % 40} 2/2",
         "missing": "1",
         "by": [f"op {number - 2}", f"op {number - 1}"],
         "since": NOW - 12.0,
@@ -49,27 +49,27 @@ def waiting(number: int) -> dict[str, Any]:
 def busy() -> Frame:
     """The sketch that the page was drawn after: one needs a person, two run, two wait."""
     queue = [
-        {"id": "57", "op": "57", "state": "held", "source": "fleet", "what": "evict pod pay/pay-0 from n7",
+        {"id": "57", "op": "57", "state": "blocked", "source": "fleet", "what": "evict pod pay/pay-0 from n7",
          "subject": "operator/57", "step": "2/5 EmptyNode", "progress": "1 of 3 pods left",
-         "waits": "pdb/pay allows 0", "by": ["not us"], "since": NOW - 2470, "deadline": NOW + 1140},
-        {"id": "41", "op": "41", "state": "runs", "source": "handoff", "what": "evict leaders tidb/demo-tikv-0",
+         "waiting_on": "pdb/pay allows 0", "by": ["not us"], "since": NOW - 2470, "deadline": NOW + 1140},
+        {"id": "41", "op": "41", "state": "moving", "source": "handoff", "what": "evict leaders tidb/demo-tikv-0",
          "subject": "operator/41", "step": "1/4 EvictLeaders", "progress": "177 of 214 leaders gone, 3.7/s",
          "since": NOW - 48},
-        {"id": "39", "op": "39", "state": "runs", "source": "balance-region", "what": "balance region demo/9, store 2 → 4",
+        {"id": "39", "op": "39", "state": "moving", "source": "balance-region", "what": "balance region demo/9, store 2 → 4",
          "subject": "operator/39", "step": "1/4 AddLearner", "since": NOW - 21},
-        {"id": "42", "op": "42", "state": "waits", "source": "handoff", "what": "evict leaders tidb/demo-tikv-1",
-         "subject": "operator/42", "waits": "evicting/tidb/demo 1/1", "missing": "1", "by": ["op 41"],
+        {"id": "42", "op": "42", "state": "waiting", "source": "handoff", "what": "evict leaders tidb/demo-tikv-1",
+         "subject": "operator/42", "waiting_on": "evicting/tidb/demo 1/1", "missing": "1", "by": ["op 41"],
          "since": NOW - 47},
-        {"id": "44", "op": "44", "state": "waits", "source": "balance-region", "what": "balance region demo/7, store 1 → 4",
-         "subject": "operator/44", "waits": "store/tidb/demo/4 18/20", "missing": "6 of 8", "by": ["op 41", "op 39"],
+        {"id": "44", "op": "44", "state": "waiting", "source": "balance-region", "what": "balance region demo/7, store 1 → 4",
+         "subject": "operator/44", "waiting_on": "store/tidb/demo/4 18/20", "missing": "6 of 8", "by": ["op 41", "op 39"],
          "since": NOW - 12},
     ]  # fmt: skip
     stores = [
         {"id": "tidb/demo/4", "cluster": "tidb/demo", "pod": "demo-tikv-0", "node": "n2", "rack": "2", "used": 18,
-         "limit": 20, "leaders": 37, "held": [["op 41", 10, "op"], ["op 39", 8, "op"]], "waiting": ["44"],
+         "limit": 20, "leaders": 37, "used_by": [["op 41", 10, "op"], ["op 39", 8, "op"]], "waiting": ["44"],
          "evicting": True},
         {"id": "tidb/demo/6", "cluster": "tidb/demo", "pod": "demo-tikv-2", "node": "n9", "rack": "3", "used": 24,
-         "limit": 20, "leaders": 0, "state": "Disconnected", "held": [["store 6 is Disconnected", 20, "fact"],
+         "limit": 20, "leaders": 0, "state": "Disconnected", "used_by": [["store 6 is Disconnected", 20, "fact"],
          ["op 39", 4, "op"]]},
         {"id": "tidb/demo/5", "cluster": "tidb/demo", "pod": "demo-tikv-1", "node": "n3", "rack": "2", "limit": 20,
          "leaders": 209, "reserved": 10, "waiting": ["42"]},
@@ -101,15 +101,15 @@ def busy() -> Frame:
         {"id": "7", "at": NOW - 80, "op": "40", "verb": "promoted", "source": "mix", "subject": "operator/40",
          "about": "pod/shop/web-7d9f8b6c5d-x2x7p", "text": "majority-in-on-demand wants 3, had 2",
          "reason": "asked"},
-        {"id": "6", "at": NOW - 2470, "op": "57", "verb": "held", "source": "fleet", "subject": "operator/57",
+        {"id": "6", "at": NOW - 2470, "op": "57", "verb": "blocked", "source": "fleet", "subject": "operator/57",
          "about": "pod/pay/pay-0", "text": "pdb/pay allows 0 disruptions", "reason": "pdb"},
     ]  # fmt: skip
     bars = {"handoff": [0] * 9 + [1, 1, 4], "mix": [1, 0, 3, 1] + [0] * 8, "spot": [0] * 10 + [1, 7]}
-    words = head(needs=1, waits=2, runs=2, moved=212, needs_words="op 57 held: pdb/pay allows 0",
+    words = head(needs=1, waiting_on=2, runs=2, moved=212, needs_words="op 57 held: pdb/pay allows 0",
                  needs_since=NOW - 2470, needs_until=NOW + 1140)  # fmt: skip
     sums = {"on-demand": 2961, "spot": 2029, "leaving": 9, "unknown": 1, "unplaced": 0, "quiet": 4997}
     return Frame(NOW, words, {
-        "queue": table(queue, held=1, runs=2, waits=2),
+        "queue": table(queue, held=1, runs=2, waiting_on=2),
         "stores": table(stores),
         "nodes": table(nodes, 5000, **sums),
         "racks": table(racks, 125, quiet=123),
@@ -121,8 +121,15 @@ def long_queue() -> Frame:
     """A zone gets notice: nearly ten thousand pods have two minutes."""
     frame = busy()
     rows = [waiting(1000 + k) for k in range(200)]
-    frame.tables["queue"] = table(rows, 9_900, waits=9_900)
-    frame.head |= {"waits": 9_900, "runs": 0, "needs": 0, "needs_words": "", "needs_since": None, "needs_until": None}
+    frame.tables["queue"] = table(rows, 9_900, waiting_on=9_900)
+    frame.head |= {
+        "waiting": 9_900,
+        "running": 0,
+        "needs": 0,
+        "needs_words": "",
+        "needs_since": None,
+        "needs_until": None,
+    }
     return frame
 
 

@@ -99,7 +99,7 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     # Enter asks why; Esc gives the focus back.
     await tab.press("j")
     await tab.press("Enter")
-    await tab.until("document.getElementById('why-text').innerText.includes('placed')")
+    await tab.until("document.getElementById('why-text').innerText.includes('stable')")
     await tab.press("Escape")
     await tab.until("document.getElementById('why').hidden && document.activeElement.index === 1")
     # Find: filters the views, names the filter where nothing is left, and opens what it found.
@@ -241,7 +241,7 @@ def frame(number: int, rows: int = 12) -> Frame:
     """One moment of a busy day: every row changes."""
     tables = {
         name: Table(
-            {f"{k}": {"id": f"{k}", "state": "runs", "what": f"{number}", "at": number} for k in range(rows)}, rows
+            {f"{k}": {"id": f"{k}", "state": "moving", "what": f"{number}", "at": number} for k in range(rows)}, rows
         )
         for name in ("queue", "stores", "nodes", "racks")
     }
@@ -279,13 +279,13 @@ async def test_what_objects_are_called_is_never_markup(tab, browser):
         "source": HOSTILE,
         "what": HOSTILE,
         "subject": HOSTILE,
-        "waits": HOSTILE,
+        "waiting_on": HOSTILE,
     }
     row |= {
         "by": [HOSTILE],
         "pods": [[HOSTILE, 1]],
         "news": HOSTILE,
-        "held": [[HOSTILE, 1, HOSTILE]],
+        "used_by": [[HOSTILE, 1, HOSTILE]],
         "text": HOSTILE,
         "about": HOSTILE,
         "glyphs": HOSTILE,
@@ -378,7 +378,9 @@ async def test_what_one_stands_on_stays_under_the_finger(tab, browser):
     """The order changes while somebody reads: the focus goes with its row, and Enter opens what was read."""
 
     def moment(number: int, order: str) -> bytes:
-        rows = {k: {"id": k, "state": "waits", "op": k, "what": f"work {k}", "subject": f"operator/{k}"} for k in order}
+        rows = {
+            k: {"id": k, "state": "waiting", "op": k, "what": f"work {k}", "subject": f"operator/{k}"} for k in order
+        }
         tables = {name: Table() for name in VIEWS} | {"queue": Table(rows, len(rows))}
         return event("snapshot", number, picture(Frame(float(number), {"needs": 0}, tables)))
 

@@ -89,13 +89,15 @@ def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timelin
 
     frame = on_stage(look)
     running, waiting = [row for row in frame.tables["queue"].rows.values() if row.source == "handoff" and row.op]
-    assert (running.state, waiting.state) == ("runs", "waits")
-    assert waiting.waits.startswith("evicting/tidb/demo 1/1") and waiting.by == ("op 1",) and waiting.missing == "1"
+    assert (running.state, waiting.state) == ("moving", "waiting")
+    assert (
+        waiting.waiting_on.startswith("evicting/tidb/demo 1/1") and waiting.by == ("op 1",) and waiting.missing == "1"
+    )
     assert waiting.since is not None
     fullest = next(iter(frame.tables["stores"].rows.values()))
     assert fullest.held == (("op 1", 10, "op"),) and (fullest.used, fullest.limit) == (10, 20)
     assert fullest.node and fullest.rack
-    assert frame.head["runs"] == 1 and frame.head["waits"] == 1
+    assert frame.head["running"] == 1 and frame.head["waiting"] == 1
     assert {"queued", "promoted"} <= {row["verb"] for row in frame.tables["timeline"].rows.values()}
     assert frame.tables["nodes"].sums == {"on-demand": 12, "spot": 12, "unplaced": 0, "quiet": 24}
     assert [row.total for row in frame.tables["racks"].rows.values()] == [8, 8, 8]

@@ -62,14 +62,18 @@ async def test_of_a_long_queue_only_what_is_shown_is_made(monkeypatch):
     framer = Framer(lambda: plain_replica(engine))
     frame = await framer.build()
     queue = frame.tables["queue"]
-    assert (len(queue.rows), queue.total, queue.sums, len(made)) == (200, 1000, {"waits": 1000}, 200)
+    assert (len(queue.rows), queue.total, queue.sums, len(made)) == (200, 1000, {"waiting": 1000}, 200)
     assert list(queue.rows) == list(engine.queue.waiting)[:200]
     seen = []
     for offset in range(0, 1000, 200):
         page = await row_page(framer, plain_replica(engine), "queue", offset, "")
         assert page.total == 1000
         seen += [row.id for row in page.rows]
-        assert page.rows[0].waits == queue.rows[page.rows[0].id].waits if offset == 0 else page.rows[0].waits
+        assert (
+            page.rows[0].waiting_on == queue.rows[page.rows[0].id].waiting_on
+            if offset == 0
+            else page.rows[0].waiting_on
+        )
     assert seen == list(engine.queue.waiting)
     found = await row_page(framer, plain_replica(engine), "queue", 0, "web-99")
     assert {row.what for row in found.rows} == {f"move replica shop/web-{n}" for n in (99, *range(990, 1000))}
@@ -118,9 +122,11 @@ def test_find_puts_the_closest_first_and_knows_every_kind():
 def test_what_is_held_but_is_no_object_still_says_why():
     """The fleet's plan is neither pod nor node: its row opens to its reason and what ends it."""
     engine = Engine(World(), Queue(live_settings()), [])
-    engine.verdicts["fleet", "plan"] = Verdict(State.HELD, Reason.MISCONFIGURED, "no ConfigMap", "mooring fleet init")
+    engine.verdicts["fleet", "plan"] = Verdict(
+        State.BLOCKED, Reason.MISCONFIGURED, "no ConfigMap", "mooring fleet init"
+    )
     (row,) = queuerows.queue_rows(engine)
-    assert (row.state, row.subject) == ("held", "machine/plan")
+    assert (row.state, row.subject) == ("blocked", "machine/plan")
     words = queuerows.standing_words(engine, row.subject)
     assert (
         words == f"plan is held: no ConfigMap\n\nreason      {Reason.MISCONFIGURED}\nto change   mooring fleet init\n"

@@ -85,7 +85,7 @@ async def test_every_moment_fits_every_screen(easel, browser, moment: Callable[[
 async def test_a_busy_day_shows_what_the_sketch_shows(easel):
     """Held on top with its times; bars with holders, hatched facts, outlined reserves, a ticked limit; one bad row."""
     frame = pictures.busy()
-    frame.tables["queue"].rows["45"] = {"id": "45", "state": "?", "by": 5, "since": "never", "waits": {}}
+    frame.tables["queue"].rows["45"] = {"id": "45", "state": "?", "by": 5, "since": "never", "waiting_on": {}}
     tab = await easel.show(frame)
     strip = await tab.ask("document.getElementById('strip').innerText.replace(/\\s+/g, ' ')")
     assert "▲ NEEDS YOU 1: op 57 held: pdb/pay allows 0, for 41:10, deadline in 19:00 WAITS 2 RUNS 2" in strip

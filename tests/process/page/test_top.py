@@ -51,7 +51,7 @@ def test_json_is_the_frame_itself(busy):
         [*RUN, "-o", "json", "--server", busy.url], capture_output=True, text=True, timeout=30, check=True
     )
     frame = json.loads(ran.stdout)
-    assert frame["head"]["runs"] == 1 and set(frame["tables"]) == {"queue", "stores", "nodes", "racks", "timeline"}
+    assert frame["head"]["running"] == 1 and set(frame["tables"]) == {"queue", "stores", "nodes", "racks", "timeline"}
 
 
 def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
@@ -89,9 +89,10 @@ def test_nobody_there_is_exit_4():
 def test_bars_and_old_data():
     """A bar has twenty cells, one shade per holder; what is old says so; markup in a name is text."""
     assert (
-        bar({"held": [["op 1", 10, "op"], ["op 2", 8, "op"]], "used": 18, "limit": 20}) == "█" * 10 + "▓" * 8 + "░" * 2
+        bar({"used_by": [["op 1", 10, "op"], ["op 2", 8, "op"]], "used": 18, "limit": 20})
+        == "█" * 10 + "▓" * 8 + "░" * 2
     )
-    assert bar({"held": [["gone", 1, "fact"]], "used": 1, "limit": None}) == "▒" * 20
+    assert bar({"used_by": [["gone", 1, "fact"]], "used": 1, "limit": None}) == "▒" * 20
     assert sparkline([0, 1, 8]) == "▁▂█"
     empty = {"rows": {}, "order": [], "total": 0, "sums": {}}
     head = {
@@ -99,8 +100,8 @@ def test_bars_and_old_data():
         "leader": "",
         "needs": 0,
         "needs_words": "",
-        "waits": 0,
-        "runs": 0,
+        "waiting": 0,
+        "running": 0,
         "moved": 0,
         "not_ready": [],
     }

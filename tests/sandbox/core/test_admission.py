@@ -172,12 +172,12 @@ def test_controllers_send_pods_through_admission(api, play):
     assert answers == [None]
     assert api.store.get(Kind.POD, "default", "p")["metadata"]["labels"]["class"] == "spot"
 
-    async def waits(review):
+    async def waiting_on(review):
         await asyncio.sleep(0.3)
         return answer(review, allowed=False)
 
     async def main():
-        api.admission.serve(URL, waits)
+        api.admission.serve(URL, waiting_on)
         send({**POD, "metadata": {**POD["metadata"], "name": "q"}}, answers.append)
         assert len(answers) == 1
         await asyncio.sleep(1)

@@ -1,14 +1,14 @@
 """Balance: where regions and their leaders belong, and our schedulers on a PD.
 
-`Balance` is the capability; `Summary`, `Influence`, `Picture` and `look` are for whoever wants to ask the schedulers
-about a cluster of their own (the simulation behind `mooring traffic compare`).
+`Balance` is the capability; `Summary`, `Influence`, `Picture` and `propose` are for whoever wants to ask the schedulers
+about a cluster of their own (the simulation behind `mooring balance compare`).
 """
 
 from mooring.capabilities.balance.capability import Balance
 from mooring.capabilities.balance.influence import Influence
 from mooring.capabilities.balance.picture import Picture, Wish
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.schedulers import SCHEDULERS, look, look_at_all, operator_of
+from mooring.capabilities.balance.schedulers import SCHEDULERS, operator_of, propose, propose_all
 from mooring.capabilities.balance.summary import Summary
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "Picture",
     "Summary",
     "Wish",
-    "look",
-    "look_at_all",
     "operator_of",
+    "propose",
+    "propose_all",
 ]

@@ -1,4 +1,4 @@
-"""The traffic capability: our schedulers drive a PD through the queue.
+"""The balance capability: our schedulers drive a PD through the queue.
 
 Two keys per TidbCluster: `tidb/demo` looks at the regions and proposes, `pause/tidb/demo` keeps PD's own schedulers
 paused meanwhile. What the queue releases goes to PD's operators API (`driving`); what PD runs besides is a fact
@@ -14,11 +14,11 @@ from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.influence import Influence
 from mooring.capabilities.balance.pause import Pauses, is_released
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.schedulers import look_at_all, operator_of
+from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Course, Glance, Look, Resumed, Running, Verdict, Withdrawal
-from mooring.core.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
-from mooring.core.model.instructions import Instruction, LookAtRegions
+from mooring.core.model.decision import Evaluation, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
+from mooring.core.model.instructions import Instruction, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
@@ -35,7 +35,7 @@ SOON_S = 0.05
 
 
 class Balance:
-    name = "traffic"
+    name = "balance"
     sources = frozenset(REGION_SCHEDULERS)
 
     def __init__(
@@ -52,12 +52,12 @@ class Balance:
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
-        match happening:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
+        match trigger:
             case Change(kind=Kind.TIDB_CLUSTER, key=key) | PdSeen(cluster=key) | PdLost(cluster=key):
                 yield from (str(key), f"{PAUSE}{key}")
             case RegionsSeen(cluster=key):
-                self._book(key).take(happening)
+                self._book(key).take(trigger)
                 yield str(key)
             case OperatorEnded(operator=operator):
                 yield operator.args["cluster"]
@@ -71,54 +71,58 @@ class Balance:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         namespace, _, name = key.removeprefix(PAUSE).partition("/")
         cluster = Key(namespace, name)
         tc, lost = world.tidb_cluster(cluster), world.pd_lost(cluster)
         view = None if lost else world.pd(cluster)
         if tc is None:
             self._books.pop(cluster, None)
-            return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone")))
+            return Evaluation(
+                withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone"))
+            )
         if key.startswith(PAUSE):
-            return self._pauses.look(tc, view, world.pd_observed_at(cluster) or now, now)
+            return self._pauses.evaluate(tc, view, world.pd_observed_at(cluster) or now, now)
         if is_released(tc):
-            return Look(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
+            return Evaluation(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
         if view is None:
-            waits = Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
-            return Look(verdict=waits, glances=(Glance(cluster, now + (self.policy.recheck_s if lost else 0.0)),))
+            waiting_on = Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+            return Evaluation(
+                verdict=waiting_on, refreshes=(PdRefresh(cluster, now + (self.policy.recheck_s if lost else 0.0)),)
+            )
         return self._look(tc, view, world.pd_observed_at(cluster) or now, queue, now)
 
-    def _look(self, tc: TidbCluster, view: PdView, seen_at: float, queue: Queue, now: float) -> Look:
+    def _look(self, tc: TidbCluster, view: PdView, seen_at: float, queue: Queue, now: float) -> Evaluation:
         cluster, book = tc.key, self._book(tc.key)
         book.see(view)
         more = book.advance()
         strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
         facts = tuple(foreign.facts(strangers, queue.settings, book.summary, cluster))
         unfit = tuple(self._unfit(book, cluster, queue))
-        reads: tuple[Instruction, ...] = (LookAtRegions(cluster=cluster),) if book.due(view, now) else ()
+        reads: tuple[Instruction, ...] = (ReadRegions(cluster=cluster),) if book.due(view, now) else ()
         doubt = book.doubt(view)
         busy = bool(view.operators) or bool(doubt)
-        glances = (Glance(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
+        refreshes = (PdRefresh(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
         if doubt or not self._pauses.hold(cluster, view, seen_at, now):
             self._aside.pop(cluster, None)
-            waits = Verdict(State.WAITS, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
+            waiting_on = Verdict(State.WAITING, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
             again_at = now + (0.0 if more else self.policy.recheck_s)
-            return Look(
+            return Evaluation(
                 facts=facts,
                 withdrawals=unfit,
                 instructions=reads,
-                glances=glances,
-                verdict=waits,
+                refreshes=refreshes,
+                verdict=waiting_on,
                 again_at=again_at,
             )
         self._aside[cluster] = view.start_timestamp
         proposals = tuple(self._propose(book, strangers, cluster, queue, now))
-        return Look(
+        return Evaluation(
             proposals=proposals,
             withdrawals=unfit,
             facts=facts,
             instructions=reads,
-            glances=glances,
+            refreshes=refreshes,
             again_at=now if more else now + (SOON_S if proposals else self.policy.idle_s),
         )
 
@@ -137,7 +141,7 @@ class Balance:
             return
         picture, repair_at = book.picture(), now if self.policy.repairs_first else None
         _foresee(picture.influence, strangers, cluster, queue)
-        for wish in look_at_all(picture, rooms):
+        for wish in propose_all(picture, rooms):
             operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[wish.move.regions[0]]
             args = {"cluster": str(cluster), "version": str(region.version), "leader": str(region.leader_store)}
@@ -160,9 +164,11 @@ class Balance:
 
     # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
         cluster = drive.cluster_of(running.operator)
-        return drive.steer(running, world, self._book(cluster), self.policy, now, self._obstacle(cluster, world, now))
+        return drive.next_step(
+            running, world, self._book(cluster), self.policy, now, self._obstacle(cluster, world, now)
+        )
 
     def _obstacle(self, cluster: Key, world: WorldRead, now: float) -> str:
         """Why nothing may begin now, in words. What waited while PD restarted must not begin beside what PD has begun
@@ -177,7 +183,7 @@ class Balance:
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def resume(self, world: WorldRead, now: float) -> Iterator[Resumed]:
+    def recover(self, world: WorldRead, now: float) -> Iterator[Recovered]:
         self._books.clear()
         self._pauses.forget()
         self._aside.clear()
@@ -187,7 +193,7 @@ class Balance:
             view = world.pd(tc.key)
             for found in view.operators if view is not None else ():
                 if found.desc in foreign.OURS and foreign.steps_of(found):
-                    yield Resumed(self._read_back(found, tc.key), 0, 0, now)
+                    yield Recovered(self._read_back(found, tc.key), 0, 0, now)
 
     def _read_back(self, found: PdOperator, cluster: Key) -> Operator:
         operator = region_operator(
@@ -205,7 +211,7 @@ class Balance:
         args = {"cluster": str(cluster), "resumed": "true"}
         return msgspec.structs.replace(operator, phases=phases, args=args, timeout_s=None)
 
-    def waits_for(self, world: WorldRead) -> Iterator[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterator[str]:
         for tc in world.tidb_clusters() if self._on else ():
             if world.pd(tc.key) is None and not world.pd_lost(tc.key):
                 yield f"a look at the PD of {tc.key}"

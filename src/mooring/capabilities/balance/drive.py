@@ -17,8 +17,8 @@ from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Course, End, Glance, Running, Verdict
-from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, LookAtRegions
+from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdOperator, Region
@@ -29,18 +29,20 @@ TRIES: Final = 2
 _RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
 
 
-def steer(
+def next_step(
     running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
-) -> Course:
+) -> NextStep:
     """`obstacle`: why nothing may begin now, in words; what has begun is followed all the same."""
     cluster = cluster_of(running.operator)
     lost = world.pd_lost(cluster)
     view, seen_at = (None, None) if lost else (world.pd(cluster), world.pd_observed_at(cluster))
     if lost and world.tidb_cluster(cluster) is None:
-        return Course(step=running.step, end=End(Reason.CLUSTER_GONE, "the TidbCluster and its PD are gone"))
+        return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, "the TidbCluster and its PD are gone"))
     if view is None or seen_at is None:
-        waits = Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
-        return Course(step=running.step, waits=waits, glances=(Glance(cluster, now + policy.recheck_s),))
+        waiting_on = Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+        return NextStep(
+            step=running.step, waiting_on=waiting_on, refreshes=(PdRefresh(cluster, now + policy.recheck_s),)
+        )
     book.see(view)
     begun_at = running.acted_at or running.notes.get("begun", 0.0)
     if not begun_at and "resumed" in running.operator.args:
@@ -49,26 +51,26 @@ def steer(
         begun_at = running.notes["begun"] = running.notes["asked"]
     if not begun_at and seen_at <= running.notes.get("asked", 0.0):
         # PD said no, or nothing: only a look tells whether it has it.
-        return Course(step=0, glances=(Glance(cluster, now),))
+        return NextStep(step=0, refreshes=(PdRefresh(cluster, now),))
     if not begun_at:
-        return Course(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else _ask(running, book, cluster, now)
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else _ask(running, book, cluster, now)
     if seen_at <= begun_at or view.evicting is None:
-        unsure = Verdict(State.WAITS, Reason.PD_UNSURE, "PD has just started") if view.evicting is None else None
-        return Course(step=running.step, waits=unsure, glances=(Glance(cluster, now + policy.recheck_s),))
+        unsure = Verdict(State.WAITING, Reason.PD_UNSURE, "PD has just started") if view.evicting is None else None
+        return NextStep(step=running.step, waiting_on=unsure, refreshes=(PdRefresh(cluster, now + policy.recheck_s),))
     return _follow(running, seen_at, book, policy, now)
 
 
-def _ask(running: Running, book: Book, cluster: Key, now: float) -> Course:
+def _ask(running: Running, book: Book, cluster: Key, now: float) -> NextStep:
     operator = running.operator
     changed = hindrance(operator, book.summary)
     if changed:
-        return Course(step=0, end=End(Reason.WITHDRAWN, changed))
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, changed))
     tries = running.notes["tries"] = running.notes.get("tries", 0.0) + 1
     if tries > TRIES:
-        return Course(step=0, end=End(Reason.REGION_BUSY, "PD did not take it", failed=True))
+        return NextStep(step=0, end=End(Reason.REGION_BUSY, "PD did not take it", failed=True))
     running.notes["asked"] = now
     ask = AddPdOperator(cluster=cluster, region_id=region_of(operator), body=body_of(operator), why=operator.detail)
-    return Course(step=0, instructions=(ask,))
+    return NextStep(step=0, instructions=(ask,))
 
 
 def _was_taken(running: Running, seen_at: float, book: Book) -> bool:
@@ -77,27 +79,27 @@ def _was_taken(running: Running, seen_at: float, book: Book) -> bool:
     return 0.0 < running.notes.get("asked", 0.0) < seen_at and listed is not None and is_it(running.operator, listed)
 
 
-def _follow(running: Running, seen_at: float, book: Book, policy: BalancePolicy, now: float) -> Course:
+def _follow(running: Running, seen_at: float, book: Book, policy: BalancePolicy, now: float) -> NextStep:
     operator, region_id = running.operator, region_of(running.operator)
     cluster, listed = cluster_of(operator), book.listed(region_id)
     if listed is not None and "gone" not in running.notes:
-        return Course(
+        return NextStep(
             step=_step(operator, book.summary.regions.get(region_id)),
             progress=listed.brief,
             instructions=_give_up(running, listed, book.summary, now),
-            glances=(Glance(cluster, seen_at + policy.recheck_s),),
+            refreshes=(PdRefresh(cluster, seen_at + policy.recheck_s),),
         )
     gone_at = running.notes.setdefault("gone", now)
     if book.seen_at(region_id) < gone_at:
         if running.notes.get("looked") == now:
             # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
-            return Course(step=running.step, again_at=now + policy.recheck_s)
+            return NextStep(step=running.step, again_at=now + policy.recheck_s)
         running.notes["looked"] = now
         asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
-        return Course(step=running.step, instructions=(LookAtRegions(cluster=cluster, region_ids=asked),))
+        return NextStep(step=running.step, instructions=(ReadRegions(cluster=cluster, region_ids=asked),))
     if reached(operator, book.summary.regions.get(region_id)):
-        return Course(step=len(operator.steps) - 1, end=End())
-    return Course(step=running.step, end=_given_up(running))
+        return NextStep(step=len(operator.steps) - 1, end=End())
+    return NextStep(step=running.step, end=_given_up(running))
 
 
 def _give_up(running: Running, listed: PdOperator, summary: Summary, now: float) -> tuple[CancelPdOperator, ...]:

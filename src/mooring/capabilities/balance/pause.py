@@ -2,7 +2,7 @@
 
 Paused for a minute at most and again every twenty seconds: a pause that nobody renews ends. Only the schedulers whose
 work we do are paused; evict-leader, by which hand-overs take leaders off a store, and the checkers that repair never
-are. `mooring traffic release` writes an annotation on the TidbCluster: then they are resumed at once, and left alone.
+are. `mooring balance release` writes an annotation on the TidbCluster: then they are resumed at once, and left alone.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ import msgspec
 
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, BalancePolicy
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Glance, Look
+from mooring.core.model.decision import Evaluation, PdRefresh
 from mooring.core.model.instructions import PausePdScheduler
 from mooring.core.model.tidb import PdView, TidbCluster
 
 #: On a TidbCluster: `released` leaves its regions to PD.
-TRAFFIC: Final = "mooring.dev/traffic"
+BALANCE_ANNOTATION: Final = "mooring.dev/balance"
 RELEASED: Final = "released"
 PD_SCHEDULERS: Final = {
     BALANCE_LEADER: "balance-leader-scheduler",
@@ -31,7 +31,7 @@ def schedulers_of(sources: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_released(tc: TidbCluster) -> bool:
-    return tc.annotations.get(TRAFFIC) == RELEASED
+    return tc.annotations.get(BALANCE_ANNOTATION) == RELEASED
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -61,23 +61,23 @@ class Pauses:
     def forget(self) -> None:
         self._asked.clear()
 
-    def look(self, tc: TidbCluster, view: PdView | None, seen_at: float, now: float) -> Look:
+    def evaluate(self, tc: TidbCluster, view: PdView | None, seen_at: float, now: float) -> Evaluation:
         cluster = tc.key
         if is_released(tc):
-            return self._resume(cluster) if cluster in self._asked else Look()
+            return self._resume(cluster) if cluster in self._asked else Evaluation()
         if view is None:
-            return Look()
+            return Evaluation()
         asked = self._asked.get(cluster)
         if asked is None or asked.life != view.start_timestamp or (asked.last < seen_at and self._awake(view)):
             asked = _Asked(view.start_timestamp, now, 0.0)
         due = asked.last + self._policy.renew_s
         if now < due:
-            return Look(again_at=due)
+            return Evaluation(again_at=due)
         self._asked[cluster] = msgspec.structs.replace(asked, last=now)
-        return Look(
+        return Evaluation(
             instructions=self._pause(cluster, self._policy.pause_s, "Mooring balances"),
             again_at=now + self._policy.renew_s,
-            glances=(Glance(cluster, now),),
+            refreshes=(PdRefresh(cluster, now),),
         )
 
     def _awake(self, view: PdView) -> bool:
@@ -85,9 +85,9 @@ class Pauses:
         started shows none at all, and will not wait for us when it has some: it is asked at once."""
         return view.evicting is None or not {n for n in self._names if n in view.schedulers}.issubset(view.paused)
 
-    def _resume(self, cluster: Key) -> Look:
+    def _resume(self, cluster: Key) -> Evaluation:
         del self._asked[cluster]
-        return Look(instructions=self._pause(cluster, 0, "released"))
+        return Evaluation(instructions=self._pause(cluster, 0, "released"))
 
     def _pause(self, cluster: Key, seconds: int, why: str) -> tuple[PausePdScheduler, ...]:
         return tuple(PausePdScheduler(cluster=cluster, name=name, seconds=seconds, why=why) for name in self._names)

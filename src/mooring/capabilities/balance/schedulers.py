@@ -27,7 +27,7 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
 )
 
 
-def look(picture: Picture, source: str, room: int) -> Iterator[Wish]:
+def propose(picture: Picture, source: str, room: int) -> Iterator[Wish]:
     """At most `room` wishes of one scheduler. Each is added to the influence before the next is chosen."""
     for wish in islice(_free(picture, source), room):
         picture.influence.add(wish.move.regions, wish.move.steps)
@@ -41,11 +41,11 @@ def _free(picture: Picture, source: str) -> Iterator[Wish]:
             yield wish
 
 
-def look_at_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
+def propose_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
     """Every scheduler that has room, in the order of urgency."""
     for source in ORDER:
         if rooms.get(source, 0) > 0:
-            yield from look(picture, source, rooms[source])
+            yield from propose(picture, source, rooms[source])
 
 
 #: A repair's place in the line: before what has no deadline, behind a spot node's notice.

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.handoff import eviction, members, restart
-from mooring.capabilities.handoff.eviction import TOLD, drop_wishes, steer_eviction
-from mooring.capabilities.handoff.explain import words
+from mooring.capabilities.handoff.eviction import TOLD, drop_wishes, next_eviction_step
+from mooring.capabilities.handoff.explain import explain
 from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
 from mooring.capabilities.handoff.mark import clear_mark, marks_of
 from mooring.capabilities.handoff.members import MemberLook
@@ -27,13 +27,13 @@ from mooring.capabilities.handoff.requests import (
     Wish,
     wish_of,
 )
-from mooring.capabilities.handoff.restart import rolling, steer_restart
+from mooring.capabilities.handoff.restart import next_restart_step, rolling
 from mooring.capabilities.handoff.situation import GAVE_UP, others_take_leaders, others_up
 from mooring.capabilities.handoff.volumes import Stuck, stuck_volume
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Course, Glance, Line, Look, Resumed, Running, Verdict, Withdrawal
-from mooring.core.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen
-from mooring.core.model.instructions import Instruction, RemoveEvictLeader, Tell
+from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger
+from mooring.core.model.instructions import EmitEvent, Instruction, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
@@ -62,8 +62,8 @@ class Handoff:
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
-        match happening:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
+        match trigger:
             case Change(kind=Kind.TIDB_CLUSTER, key=key):
                 yield str(key)
             case Change(kind=Kind.POD, old=old, new=new):
@@ -85,12 +85,12 @@ class Handoff:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         namespace, _, name = key.partition("/")
         cluster = Key(namespace, name)
         tc = world.tidb_cluster(cluster)
         if tc is None:
-            return Look()
+            return Evaluation()
         seen, seen_at, lost = world.pd(cluster), world.pd_observed_at(cluster), world.pd_lost(cluster)
         view = None if lost else seen
         pods = {p.name: p for p in world.tidb_pods(cluster, "tikv")}
@@ -125,12 +125,12 @@ class Handoff:
         every = self.policy.recheck_s if busy else self.policy.idle_s
         # Never looked at: now. Lost: again in a while. Seen: when that look is old.
         look_at = now if seen_at is None and not lost else (now if lost or seen_at is None else seen_at) + every
-        return Look(
+        return Evaluation(
             proposals=tuple(proposals),
             withdrawals=(*self._withdrawn(cluster, pods, seen, queue, now), *others.withdrawals),
             facts=(*facts, *others.facts),
             instructions=tuple(instructions),
-            glances=(Glance(cluster, look_at),),
+            refreshes=(PdRefresh(cluster, look_at),),
             verdict=verdicts[0] if verdicts else None,
             verdicts=tuple(verdicts),
         )
@@ -174,50 +174,50 @@ class Handoff:
         """The operator this wish needs next, or the sentence that says why not yet."""
         cluster = tc.key
         if _theirs(tc, pod, view, marks):
-            return Verdict(State.WAITS, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
+            return Verdict(State.WAITING, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
         mark = marks.get(pod.name)
         if mark is not None and _remembers(mark, pod, wish):
             reason = Reason.MISCONFIGURED if mark.reason == Reason.MISCONFIGURED else Reason.TIMEOUT
             return Verdict(
-                State.HELD, reason, f"{pod.name} was given up: {mark.detail}", "remove the annotation to ask again"
+                State.BLOCKED, reason, f"{pod.name} was given up: {mark.detail}", "remove the annotation to ask again"
             )
         if stuck is not None and wish.may_wait:
-            return Verdict(State.HELD, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+            return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
         if view is None:
-            return Verdict(State.WAITS, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
+            return Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
         store = view.store_of(pod.name, pod.namespace)
         if store is None:
             known = ", ".join(s.address for s in view.stores[:3]) or "none"
             detail = f"PD knows no store of {pod.name} (a store's address begins with its pod's name; it has {known})"
-            return Verdict(State.WAITS, Reason.STORE_UNKNOWN, detail)
+            return Verdict(State.WAITING, Reason.STORE_UNKNOWN, detail)
         live = queue.holder(store_target(cluster, store.id))
         if live is not None:
             if wish.value != DELETE_POD or not _proven(queue, live) or self._doubted(view, store.id, now):
                 return None
             if rolling(tc):
-                return Verdict(State.WAITS, Reason.SETTLING, f"{pod.name} is empty; {rolling(tc)}")
+                return Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} is empty; {rolling(tc)}")
             if stuck is not None:
                 return Verdict(
-                    State.HELD, Reason.LOCAL_VOLUME, f"{pod.name} is empty, and {stuck.detail}", stuck.remedy
+                    State.BLOCKED, Reason.LOCAL_VOLUME, f"{pod.name} is empty, and {stuck.detail}", stuck.remedy
                 )
             return restart_for(cluster, pod, wish, store)
         if not others_up(view, store.id):
             return Verdict(
-                State.HELD,
+                State.BLOCKED,
                 Reason.ONE_STORE,
                 f"{pod.name} has the only store that is Up: its leaders have nowhere to go",
             )
         if not others_take_leaders(view, store.id):
             return Verdict(
-                State.HELD,
+                State.BLOCKED,
                 Reason.ONE_STORE,
                 f"every other store that is Up is being evicted: the leaders of {pod.name} have nowhere to go",
                 "let leaders return to one of them",
             )
         if rolling(tc) and wish.value == DELETE_POD and wish.may_wait:
-            return Verdict(State.WAITS, Reason.SETTLING, rolling(tc))
+            return Verdict(State.WAITING, Reason.SETTLING, rolling(tc))
         if store.state != "Up":
-            return Verdict(State.WAITS, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
+            return Verdict(State.WAITING, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
         return eviction_for(cluster, pod, wish, store.id)
 
     def _doubted(self, view: PdView, store_id: int, now: float) -> bool:
@@ -247,7 +247,7 @@ class Handoff:
                 self._ended[target] = (ended, now)
                 detail = f"an eviction of ours on store {store_id} arrived after its end; taken back"
                 yield RemoveEvictLeader(cluster=tc.key, store_id=store_id, why=detail)
-                yield Tell(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=Reason.SWEPT, message=detail)
+                yield EmitEvent(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=Reason.SWEPT, message=detail)
 
     def _withdrawn(
         self, cluster: Key, pods: Mapping[str, Pod], view: PdView | None, queue: Queue, now: float
@@ -274,31 +274,31 @@ class Handoff:
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
         if running.operator.kind == restart.KIND:
-            return steer_restart(running, world, self.policy, now)
+            return next_restart_step(running, world, self.policy, now)
         if running.operator.kind in members.KINDS:
-            return members.steer_member(running, world, self.policy, now)
+            return members.next_member_step(running, world, self.policy, now)
         restarts = queue.holder(f"pod/{running.operator.args['pod']}")
         restarting = restarts is not None and restarts.kind == restart.KIND and queue.is_running(restarts.id)
-        course = steer_eviction(running, world, self.policy, now, restarting=restarting)
+        course = next_eviction_step(running, world, self.policy, now, restarting=restarting)
         if any(isinstance(one, RemoveEvictLeader) for one in course.instructions):
             self._ended = {s: at for s, at in self._ended.items() if now - at[0] < LATE_S}
             self._ended[running.operator.subject] = (now, now)
         return course
 
-    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         """What `why` has to say of a TiKV pod, a store or a TidbCluster that nobody else knows."""
-        return words(subject, world, queue, self.policy, now)
+        return explain(subject, world, queue, self.policy, now)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits_for(self, world: WorldRead) -> Iterable[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         for tc in world.tidb_clusters():
             if marks_of(tc) and world.pd(tc.key) is None and not world.pd_lost(tc.key):
                 yield f"a look at the PD of {tc.key}"
 
-    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
         for tc in world.tidb_clusters():
             for name, mark in sorted((marks_of(tc) or {}).items()):
                 if mark.step == GAVE_UP:
@@ -357,7 +357,7 @@ def _remembers(mark: Mark, pod: Pod, wish: Wish) -> bool:
 
 def _warn_unknown(pod: Pod, wish: Wish) -> Iterator[Instruction]:
     if wish.unknown:
-        yield Tell(
+        yield EmitEvent(
             kind=Kind.POD,
             key=pod.key,
             uid=pod.uid,
@@ -370,4 +370,4 @@ def _warn_unknown(pod: Pod, wish: Wish) -> Iterator[Instruction]:
 def _tell(pod: Pod, verdict: Verdict) -> Instruction:
     """What a person must do is told where a person looks: as an Event on the pod."""
     text = f"{verdict.detail}; {verdict.remedy}" if verdict.remedy else verdict.detail
-    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)
+    return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)

@@ -6,7 +6,7 @@
        └── annotation removed · expired · timeout · store id changed · scaled in · one store · stuck ─────┘
                             each way out: scheduler removed from PD, then mark and status entry cleared
 
-`steer_eviction` is a pure function of what is observed. Each call finds the place in the diagram anew, so a crash at
+`next_eviction_step` is a pure function of what is observed. Each call finds its place in the diagram again, so a crash at
 any point resumes: the mark says what was begun, PD says what is on, the pod says whether it is back.
 
     mark absent ............................ write it (compare-and-swap), with what PD evicted before us
@@ -35,8 +35,8 @@ from mooring.capabilities.handoff.situation import (
     others_up,
 )
 from mooring.core.model.cluster import Pod
-from mooring.core.model.decision import Course, End, Glance, Running, Verdict
-from mooring.core.model.instructions import AddEvictLeader, Instruction, Patch, RemoveEvictLeader, Tell
+from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.instructions import AddEvictLeader, EmitEvent, Instruction, Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Step, StepKind
@@ -60,9 +60,9 @@ FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
 
-def steer_eviction(
+def next_eviction_step(
     running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
-) -> Course:
+) -> NextStep:
     scene = observe(running, world, policy, now, restarting=restarting)
     if scene.marks is None:
         return _unreadable(running, scene, policy)
@@ -82,11 +82,11 @@ def steer_eviction(
     if scene.mark is None:
         if scene.seen_at < running.promoted_at - FRESH_S:
             # What is there before us is asked now: the last look may be older than a person's pd-ctl.
-            return Course(step=EVICT, glances=(Glance(scene.cluster, now),))
+            return NextStep(step=EVICT, refreshes=(PdRefresh(scene.cluster, now),))
         return _record(running, scene, scene.view.evicting, policy)
     if scene.store_id not in scene.view.evicting:
         if scene.seen_at <= running.acted_at:
-            return Course(step=EVICT, glances=(Glance(scene.cluster, now),))
+            return NextStep(step=EVICT, refreshes=(PdRefresh(scene.cluster, now),))
         return _add(running, scene, EVICT, f"takes the leaders off store {scene.store_id}")
     return _watch_leaders(running, scene, scene.view, policy)
 
@@ -94,7 +94,7 @@ def steer_eviction(
 # ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: HandoffPolicy) -> Course:
+def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: HandoffPolicy) -> NextStep:
     """Write down what is about to begin, and what PD evicted before us."""
     assert scene.tc is not None
     operator = running.operator
@@ -121,20 +121,20 @@ def _record(running: Running, scene: Scene, evicting: tuple[int, ...], policy: H
         before={"evicting": "true"} if scene.store_id in evicting and "added" not in running.notes else {},
     )
     then = "then the pod is deleted" if scene.wish.value == DELETE_POD else "and stay off while the annotation is there"
-    begins = Tell(
+    begins = EmitEvent(
         kind=Kind.POD,
         key=scene.pod.key,
         uid=scene.pod.uid,
         reason=operator.reason,
         message=f"leaders leave store {scene.store_id} ({operator.detail}), {then}",
     )
-    return Course(
+    return NextStep(
         step=EVICT,
         instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, mark, "marks the hand-over"), begins),
     )
 
 
-def _add(running: Running, scene: Scene, step: int, why: str) -> Course:
+def _add(running: Running, scene: Scene, step: int, why: str) -> NextStep:
     """PD does not evict that store (any more). Where somebody's own scheduler is gone, what we add now is ours to end,
     and the mark says so first."""
     assert scene.tc is not None
@@ -143,13 +143,13 @@ def _add(running: Running, scene: Scene, step: int, why: str) -> Course:
     if scene.not_ours:
         ours = msgspec.structs.replace(scene.mark, before={})
         swap = put_mark(scene.tc, scene.marks or {}, scene.name, ours, "the scheduler that was there before is gone")
-        return Course(step=step, phase=phase, instructions=(swap,))
+        return NextStep(step=step, phase=phase, instructions=(swap,))
     running.notes["added"] = 1.0
     add = AddEvictLeader(cluster=scene.cluster, store_id=scene.store_id, why=why)
-    return Course(step=step, phase=phase, instructions=(add,), glances=(Glance(scene.cluster, scene.now + 1.0),))
+    return NextStep(step=step, phase=phase, instructions=(add,), refreshes=(PdRefresh(scene.cluster, scene.now + 1.0),))
 
 
-def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> Course:
+def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -> NextStep:
     doubted = doubt(view, scene.store_id, scene.now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
     notes = running.notes
     if doubted is not None:
@@ -158,19 +158,19 @@ def _watch_leaders(running: Running, scene: Scene, view: PdView, policy: Handoff
             return _wait(running, scene, policy, doubted.reason, doubted.detail)
         note_leaders(notes, doubted.leaders, scene.seen_at)
         pace = pace_of(notes)
-        return Course(
+        return NextStep(
             step=EVICT,
             progress=pace.words if pace is not None else "",
             figure=float(doubted.leaders),
-            waits=Verdict(State.WAITS, Reason.LEADERS_LEFT, pace.stuck, STUCK) if pace and pace.stuck else None,
-            glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
+            waiting_on=Verdict(State.WAITING, Reason.LEADERS_LEFT, pace.stuck, STUCK) if pace and pace.stuck else None,
+            refreshes=(PdRefresh(scene.cluster, scene.now + policy.recheck_s),),
         )
     if running.step == HOLD:
         return _hold(scene, policy)
     proven_at = prove(running, scene, view, policy)
     if proven_at is not None:
-        return Course(
-            step=EVICT, progress="0 leaders left, looking once more", glances=(Glance(scene.cluster, proven_at),)
+        return NextStep(
+            step=EVICT, progress="0 leaders left, looking once more", refreshes=(PdRefresh(scene.cluster, proven_at),)
         )
     return _hold(scene, policy)
 
@@ -189,28 +189,28 @@ def prove(running: Running, scene: Scene, view: PdView, policy: HandoffPolicy) -
     return at if scene.seen_at < at else None
 
 
-def _hold(scene: Scene, policy: HandoffPolicy) -> Course:
+def _hold(scene: Scene, policy: HandoffPolicy) -> NextStep:
     waits_for_restart = scene.wish is not None and scene.wish.value == DELETE_POD
     every = policy.recheck_s if waits_for_restart else policy.idle_s
-    return Course(
-        step=HOLD, phase=1, progress="empty, leaders kept off", glances=(Glance(scene.cluster, scene.now + every),)
+    return NextStep(
+        step=HOLD, phase=1, progress="empty, leaders kept off", refreshes=(PdRefresh(scene.cluster, scene.now + every),)
     )
 
 
-def _await_pod(running: Running, scene: Scene, world: WorldRead, policy: HandoffPolicy) -> Course:
+def _await_pod(running: Running, scene: Scene, world: WorldRead, policy: HandoffPolicy) -> NextStep:
     """Leaders stay away until the new pod is Ready and its store is Up."""
     pod = scene.pod
     if _ended_by_others(running, scene):
         return _add(running, scene, HOLD, f"keeps the leaders off store {scene.store_id}")
     if pod is not None and not pod.node and pod.uid != scene.asked_uid and _asks_again(scene):
         running.notes["born_asking"] = 1.0  # nobody annotates a pod before it has a node
-    waits = None if is_back(scene, policy) else awaited(scene, world)
-    return Course(
+    waiting_on = None if is_back(scene, policy) else awaited(scene, world)
+    return NextStep(
         step=HOLD,
         phase=1,
-        progress=waits.detail if waits is not None else "back",
-        glances=(Glance(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
-        waits=waits,
+        progress=waiting_on.detail if waiting_on is not None else "back",
+        refreshes=(PdRefresh(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
+        waiting_on=waiting_on,
     )
 
 
@@ -257,13 +257,13 @@ def _exit(running: Running, scene: Scene, policy: HandoffPolicy) -> End | None:
     return None
 
 
-def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> Course:
+def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> NextStep:
     """Scheduler out of PD first, then mark and status: a crash in between resumes here."""
     view = scene.view
     added = "added" in running.notes
     if scene.tc is not None and scene.mark is None and not added:
         # Nothing was begun, or everything is undone and seen to be so.
-        return Course(step=END, end=end)
+        return NextStep(step=END, end=end)
     if scene.tc is None:
         return _leave_ruins(running, scene, end)
     if scene.lost or view is None or view.evicting is None:
@@ -272,15 +272,15 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
         )
     if not scene.not_ours:
         if scene.seen_at <= max(running.acted_at, running.promoted_at):
-            return Course(step=END, glances=(Glance(scene.cluster, scene.now),))
+            return NextStep(step=END, refreshes=(PdRefresh(scene.cluster, scene.now),))
         if scene.store_id in view.evicting:
             remove = RemoveEvictLeader(
                 cluster=scene.cluster, store_id=scene.store_id, why=f"lets leaders return to store {scene.store_id}"
             )
-            return Course(step=END, instructions=(remove,), glances=(Glance(scene.cluster, scene.now + 1.0),))
+            return NextStep(step=END, instructions=(remove,), refreshes=(PdRefresh(scene.cluster, scene.now + 1.0),))
     running.notes.pop("added", None)
     if scene.mark is None:
-        return Course(step=END, end=end)
+        return NextStep(step=END, end=end)
     assert scene.marks is not None
     instructions: list[Instruction] = []
     if end.reason == Reason.EXPIRED and scene.pod is not None and scene.wish is not None:
@@ -297,25 +297,25 @@ def _leave(running: Running, scene: Scene, policy: HandoffPolicy, end: End) -> C
         )
         if scene.pod is not None:
             instructions.append(_warn(scene.pod, end))
-        return Course(step=END, instructions=tuple(instructions))
+        return NextStep(step=END, instructions=tuple(instructions))
     instructions.append(clear_mark(scene.tc, scene.marks, scene.name, "clears the mark of the hand-over"))
     if end.reason not in TOLD:
         instructions.append(_tell_end(scene, scene.tc, end))
-    return Course(step=END, instructions=tuple(instructions))
+    return NextStep(step=END, instructions=tuple(instructions))
 
 
-def _leave_ruins(running: Running, scene: Scene, end: End) -> Course:
+def _leave_ruins(running: Running, scene: Scene, end: End) -> NextStep:
     """The cluster is gone, and the mark with it. Its PD may outlive it for a while: ask it three times, then let go."""
     tries = running.notes.get("tries", 0.0)
     if "ours" not in running.notes and ("not_ours" in running.notes or running.operator.reason not in FROM_MARKS):
-        return Course(step=END, end=end)  # nothing of it is ours to end
+        return NextStep(step=END, end=end)  # nothing of it is ours to end
     if running.acted_at > 0.0 and tries > 0.0 and running.acted_at >= running.notes["tried_at"]:
-        return Course(step=END, end=end)
+        return NextStep(step=END, end=end)
     if tries >= 3:
-        return Course(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
+        return NextStep(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
     running.notes["tries"], running.notes["tried_at"] = tries + 1, scene.now
     remove = RemoveEvictLeader(cluster=scene.cluster, store_id=scene.store_id, why="the cluster is gone")
-    return Course(step=END, instructions=(remove,))
+    return NextStep(step=END, instructions=(remove,))
 
 
 def drop_wishes(pod: Pod, policy: HandoffPolicy) -> Patch:
@@ -324,16 +324,16 @@ def drop_wishes(pod: Pod, policy: HandoffPolicy) -> Patch:
     return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="the wish has expired")
 
 
-def _tell_end(scene: Scene, tc: TidbCluster, end: End) -> Tell:
+def _tell_end(scene: Scene, tc: TidbCluster, end: End) -> EmitEvent:
     """On the pod that is there now, else on its cluster: whoever looks at either reads how it ended."""
     text = f"{end.detail}; leaders may return to store {scene.store_id}"
     if scene.pod is not None:
-        return Tell(kind=Kind.POD, key=scene.pod.key, uid=scene.pod.uid, reason=end.reason, message=text)
-    return Tell(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
+        return EmitEvent(kind=Kind.POD, key=scene.pod.key, uid=scene.pod.uid, reason=end.reason, message=text)
+    return EmitEvent(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
 
 
-def _warn(pod: Pod, end: End) -> Tell:
-    return Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=end.reason, message=end.detail, warning=True)
+def _warn(pod: Pod, end: End) -> EmitEvent:
+    return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=end.reason, message=end.detail, warning=True)
 
 
 # ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -362,16 +362,16 @@ def _holds_eviction(mark: Mark) -> bool:
     return mark.step != GAVE_UP and mark.value == DELETE_POD
 
 
-def _unreadable(running: Running, scene: Scene, policy: HandoffPolicy) -> Course:
+def _unreadable(running: Running, scene: Scene, policy: HandoffPolicy) -> NextStep:
     detail = "annotation mooring.dev/handoff cannot be read; left alone"
     remedy = f"kubectl -n {scene.cluster.namespace} annotate tc {scene.cluster.name} mooring.dev/handoff-"
-    waits = Verdict(State.HELD, Reason.MISCONFIGURED, detail, remedy)
-    return Course(step=running.step, waits=waits, again_at=scene.now + policy.recheck_s)
+    waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, detail, remedy)
+    return NextStep(step=running.step, waiting_on=waiting_on, again_at=scene.now + policy.recheck_s)
 
 
-def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason, detail: str) -> Course:
-    return Course(
+def _wait(running: Running, scene: Scene, policy: HandoffPolicy, reason: Reason, detail: str) -> NextStep:
+    return NextStep(
         step=running.step,
-        waits=Verdict(State.WAITS, reason, detail),
-        glances=(Glance(scene.cluster, scene.now + policy.recheck_s),),
+        waiting_on=Verdict(State.WAITING, reason, detail),
+        refreshes=(PdRefresh(scene.cluster, scene.now + policy.recheck_s),),
     )

@@ -16,7 +16,7 @@ from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
 
-def words(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy, now: float) -> Iterator[Line]:
+def explain(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy, now: float) -> Iterator[Line]:
     kind, _, rest = subject.partition("/")
     parts = rest.split("/")
     if kind == "operator":

@@ -20,8 +20,8 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish, legible
 from mooring.capabilities.handoff.volumes import stuck_volume
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Course, End, Fact, Glance, Resumed, Running, Verdict, Withdrawal
-from mooring.core.model.instructions import DeletePod, Instruction, Patch, Tell, TransferPdLeader
+from mooring.core.model.decision import End, Fact, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction, Patch, TransferPdLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.operator import NO_COST, Operator, Step, StepKind
@@ -113,7 +113,7 @@ class MemberLook:
         if wish.unknown:
             text = f"{wish.key}={wish.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}"
             self.instructions.append(
-                Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.INVALID, message=text, warning=True)
+                EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.INVALID, message=text, warning=True)
             )
         subject = pod_subject(pod.key)
         if component == "tidb":
@@ -122,7 +122,9 @@ class MemberLook:
             return
         if view is None:
             detail = lost or "PD has not been looked at yet"
-            self.verdicts.append(Verdict(State.WAITS, Reason.PD_UNREACHABLE, f"{pod.name}: {detail}", subject=subject))
+            self.verdicts.append(
+                Verdict(State.WAITING, Reason.PD_UNREACHABLE, f"{pod.name}: {detail}", subject=subject)
+            )
         elif leads(view, pod.name) and successor(view, pod.name) is None:
             self._held(pod, Reason.QUORUM, f"{pod.name} is the only PD member: its leadership has nowhere to go")
         elif wish.value == DELETE_POD or leads(view, pod.name):
@@ -130,10 +132,10 @@ class MemberLook:
 
     def _held(self, pod: Pod, reason: Reason, detail: str, remedy: str = "") -> None:
         """A person must act: told where a person looks."""
-        self.verdicts.append(Verdict(State.HELD, reason, detail, remedy, pod_subject(pod.key)))
+        self.verdicts.append(Verdict(State.BLOCKED, reason, detail, remedy, pod_subject(pod.key)))
         text = f"{detail}; {remedy}" if remedy else detail
         self.instructions.append(
-            Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=reason, message=text, warning=True)
+            EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=reason, message=text, warning=True)
         )
 
 
@@ -204,14 +206,14 @@ def operator_for(cluster: Key, pod: Pod, component: str, wish: Wish, id_: str = 
 # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> Course:
+def next_member_step(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
     args = running.operator.args
     namespace, _, name = args["pod"].partition("/")
     cluster = Key(namespace, args["cluster"].partition("/")[2])
     tc, pod = world.tidb_cluster(cluster), world.pod(Key(namespace, name))
     delete = len(running.operator.steps) - 2
     if tc is None:
-        return Course(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {cluster} is gone"))
+        return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {cluster} is gone"))
     if pod is None or pod.uid != args["uid"] or pod.terminating:
         return _await(running, tc, pod, name, args["component"], now)
     wish = member_wish(pod, args["component"], policy)
@@ -225,7 +227,7 @@ def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now:
         if before is not None:
             return before
         if wish.value == NONE:
-            return Course(step=0, end=End(Reason.DONE, f"{name} does not lead PD"))
+            return NextStep(step=0, end=End(Reason.DONE, f"{name} does not lead PD"))
     stuck = stuck_volume(pod, world)
     if stuck is not None:
         # Ended, not held: what waits for a person here would keep every other member waiting, too.
@@ -233,7 +235,7 @@ def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now:
     budget = next((b for b in world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
     if budget is not None:
         detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
-        return _wait(delete, Reason.PDB, detail, now, state=State.HELD)
+        return _wait(delete, Reason.PDB, detail, now, state=State.BLOCKED)
     # Room was given when this was released; who is away since then is asked again.
     pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
     away = _missing(tc, args["component"], pods, None if world.pd_lost(cluster) else world.pd(cluster))
@@ -241,51 +243,51 @@ def steer_member(running: Running, world: WorldRead, policy: HandoffPolicy, now:
     if missing is not None:
         return _wait(delete, Reason.FACT, missing.detail, now)
     if LEAVING not in pod.annotations:
-        return Course(step=delete, instructions=(_mark(running, pod, now),))
+        return NextStep(step=delete, instructions=(_mark(running, pod, now),))
     evict = DeletePod(key=pod.key, uid=pod.uid, why=f"{name} was asked to leave, and leads nothing")
-    return Course(step=delete, instructions=(evict,))
+    return NextStep(step=delete, instructions=(evict,))
 
 
-def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: float) -> Course | None:
+def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: float) -> NextStep | None:
     """Leadership of PD first, seen to have moved on a look that began after the last write; None: it leads nothing."""
     view, lost = world.pd(cluster), world.pd_lost(cluster)
     if lost or view is None:
-        glances = (Glance(cluster, now + LOOK_S),)
-        return _wait(0, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet", now, glances=glances)
+        refreshes = (PdRefresh(cluster, now + LOOK_S),)
+        return _wait(0, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet", now, refreshes=refreshes)
     if (world.pd_observed_at(cluster) or 0.0) <= max(running.promoted_at, running.acted_at):
-        return Course(step=running.step, glances=(Glance(cluster, now),))
+        return NextStep(step=running.step, refreshes=(PdRefresh(cluster, now),))
     if not leads(view, pod.name):
         return None
     unready = {p.name for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
     heir = successor(view, pod.name, unready)
     if heir is None:
-        return _wait(0, Reason.QUORUM, f"no other PD member can lead instead of {pod.name}", now, state=State.HELD)
+        return _wait(0, Reason.QUORUM, f"no other PD member can lead instead of {pod.name}", now, state=State.BLOCKED)
     transfer = TransferPdLeader(cluster=cluster, to=heir.name, why=f"hands PD's leadership from {pod.name} on")
-    return Course(step=0, instructions=(transfer,), glances=(Glance(cluster, now + 1.0),))
+    return NextStep(step=0, instructions=(transfer,), refreshes=(PdRefresh(cluster, now + 1.0),))
 
 
-def _await(running: Running, tc: TidbCluster, pod: Pod | None, name: str, component: str, now: float) -> Course:
+def _await(running: Running, tc: TidbCluster, pod: Pod | None, name: str, component: str, now: float) -> NextStep:
     last = len(running.operator.steps) - 1
     if pod is not None and pod.uid != running.operator.args["uid"] and pod.ready and not pod.terminating:
-        return Course(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
+        return NextStep(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
     wanted = tc.ordinals(component)
     if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:
-        return Course(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
+        return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
     if running.operator.kind == TRANSFER:
-        return Course(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))
+        return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))
     return _wait(last, Reason.POD_NOT_READY, f"{name} is not back yet", now)
 
 
-def _give_up(running: Running, pod: Pod, why: End | None = None) -> Course:
+def _give_up(running: Running, pod: Pod, why: End | None = None) -> NextStep:
     if own_mark(pod) is not None:
         patch = {"metadata": {"annotations": {LEAVING: None}}}
         clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
-        return Course(step=running.step, instructions=(clear,))
+        return NextStep(step=running.step, instructions=(clear,))
     if why is not None:
-        return Course(step=running.step, end=why)
+        return NextStep(step=running.step, end=why)
     if running.off:
-        return Course(step=running.step, end=End(Reason.FEATURE_OFF, "handoff was switched off"))
-    return Course(step=running.step, end=End(Reason.WITHDRAWN, "the wish was withdrawn or has expired"))
+        return NextStep(step=running.step, end=End(Reason.FEATURE_OFF, "handoff was switched off"))
+    return NextStep(step=running.step, end=End(Reason.WITHDRAWN, "the wish was withdrawn or has expired"))
 
 
 def _mark(running: Running, pod: Pod, now: float) -> Patch:
@@ -317,10 +319,10 @@ def _wait(
     detail: str,
     now: float,
     *,
-    state: State = State.WAITS,
-    glances: tuple[Glance, ...] = (),
-) -> Course:
-    return Course(step=step, waits=Verdict(state, reason, detail), glances=glances, again_at=now + LOOK_S)
+    state: State = State.WAITING,
+    refreshes: tuple[PdRefresh, ...] = (),
+) -> NextStep:
+    return NextStep(step=step, waiting_on=Verdict(state, reason, detail), refreshes=refreshes, again_at=now + LOOK_S)
 
 
 # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -331,7 +333,7 @@ def own_mark(pod: Pod) -> Mark | None:
     return mark if mark is not None and mark.source == SOURCE else None
 
 
-def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[Resumed]:
+def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[Recovered]:
     """Pods that carry our mark: their restart goes on. Without one nothing had begun, and the wish says it again."""
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
@@ -339,7 +341,7 @@ def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[Resumed]:
             if mark is not None and mark.pod_uid == pod.uid:
                 wish = Wish(value=DELETE_POD, key=LEAVING, detail=mark.detail, deadline=mark.deadline)
                 operator = operator_for(tc.key, pod, component, wish, id_=mark.operator)
-                yield Resumed(operator, len(operator.steps) - 2, 0, mark.since)
+                yield Recovered(operator, len(operator.steps) - 2, 0, mark.since)
 
 
 # ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────

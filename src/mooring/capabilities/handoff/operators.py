@@ -12,7 +12,7 @@ from mooring.capabilities.handoff.facts import evicting_target, pod_subject, sto
 from mooring.capabilities.handoff.requests import DELETE_POD, Wish
 from mooring.capabilities.handoff.situation import DELETING
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Resumed
+from mooring.core.model.decision import Recovered
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
@@ -108,7 +108,7 @@ def _restart_operator(
     )
 
 
-def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
+def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Recovered]:
     key = "mooring.dev/leaving" if mark.source != "handoff" else "mark"
     evicts = eviction_operator(
         cluster,
@@ -123,7 +123,7 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
         reason=Reason.RESUMED,
     )
     begun = mark.step == DELETING
-    yield Resumed(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
+    yield Recovered(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
     if begun:
         restarts = _restart_operator(
             cluster,
@@ -136,4 +136,4 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Resumed]:
             deadline=mark.deadline,
             id_=mark.restart or f"{mark.operator}-restart",
         )
-        yield Resumed(restarts, 0, 0, mark.since)
+        yield Recovered(restarts, 0, 0, mark.since)

@@ -38,7 +38,7 @@ def _cluster(
     view, lost = world.pd(tc.key), world.pd_lost(tc.key)
     seen_at = world.pd_observed_at(tc.key)
     # A look of its own, of which nothing is taken up: what has not begun has no operator that could say why.
-    said = {v.subject: v for v in Handoff(policy).look(str(tc.key), world, queue, now).verdicts}
+    said = {v.subject: v for v in Handoff(policy).evaluate(str(tc.key), world, queue, now).verdicts}
     return {
         "cluster": str(tc.key),
         "pd": "lost" if lost else "unseen" if view is None else "answers",
@@ -112,7 +112,7 @@ def _member(
     on_its_way = [running[o.id] for o in operators if o.id in running]
     # The last of a pair tells most: a restart knows more than the eviction that it follows.
     latest = on_its_way[-1] if on_its_way else None
-    verdict = next((r.waits for r in reversed(on_its_way) if r.waits is not None), said)
+    verdict = next((r.waiting_on for r in reversed(on_its_way) if r.waiting_on is not None), said)
     return {
         "pod": name,
         "component": component,
@@ -127,7 +127,7 @@ def _member(
         "step": _step(latest) if latest is not None else "",
         "progress": latest.progress if latest is not None else "",
         "since": latest.promoted_at if latest is not None else None,
-        "waits": _queued(queue, operators) if verdict is None else verdict.detail,
+        "waiting_on": _queued(queue, operators) if verdict is None else verdict.detail,
         "reason": "" if verdict is None else str(verdict.reason),
         "remedy": "" if verdict is None else verdict.remedy,
         "given_up": mark.detail if mark is not None and mark.step == GAVE_UP else "",
@@ -136,12 +136,12 @@ def _member(
 
 def _state(operators: list[Operator], latest: Running | None, verdict: Verdict | None, mark: Mark | None) -> str:
     if mark is not None and mark.step == GAVE_UP:
-        return State.HELD
-    if verdict is not None and verdict.state == State.HELD:
-        return State.HELD
+        return State.BLOCKED
+    if verdict is not None and verdict.state == State.BLOCKED:
+        return State.BLOCKED
     if latest is not None:
         return State.MOVING
-    return State.WAITS if operators or verdict is not None else State.PLACED
+    return State.WAITING if operators or verdict is not None else State.STABLE
 
 
 def _step(running: Running) -> str:

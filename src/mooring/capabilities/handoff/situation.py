@@ -156,7 +156,7 @@ def awaited(scene: Scene, world: WorldRead) -> Verdict:
         detail, remedy = f"the new {name} is not Ready yet", look
     else:
         detail, remedy = f"the store of {name} is not Up yet", ""
-    return Verdict(State.WAITS, Reason.POD_NOT_READY, detail, remedy)
+    return Verdict(State.WAITING, Reason.POD_NOT_READY, detail, remedy)
 
 
 def others_up(view: PdView, store_id: int) -> bool:

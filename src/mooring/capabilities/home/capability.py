@@ -5,28 +5,33 @@ The answer to a scheduler is not given here but in `verbs`, on every replica; th
 
 from collections.abc import Iterable
 
-from mooring.capabilities.home.explain import words
+from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (
     ALLOWED,
     COMPONENT,
-    HOLD_SEAT,
     INSTANCE,
     LABEL,
+    RESERVE_NODE,
     SET,
     TIDB,
     YES_OR_NO,
-    Roster,
+    MemberSet,
+    member_set_by_key,
     members_of,
-    roster_by_key,
 )
 from mooring.capabilities.home.memory import Place, read_places, recorded
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.reserve import resume_seats, seat_subject, steer_seat, want_seat
+from mooring.capabilities.home.reserve import (
+    next_reservation_step,
+    propose_reservation,
+    recover_reservations,
+    reservation_subject,
+)
 from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Course, Line, Look, Resumed, Running, Verdict
-from mooring.core.model.events import Change, Happening, OperatorEnded
-from mooring.core.model.instructions import Instruction, Patch, Tell
+from mooring.core.model.decision import Evaluation, Line, NextStep, Recovered, Running, Verdict
+from mooring.core.model.events import Change, OperatorEnded, Trigger
+from mooring.core.model.instructions import EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
@@ -54,8 +59,8 @@ class Home:
         #: Member → uid of the pod whose seat somebody took away by hand. Soft: forgotten with the process.
         self._refused: dict[Key, str] = {}
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
-        match happening:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
+        match trigger:
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
@@ -86,67 +91,67 @@ class Home:
         found += [f"{SET}/{w.key}" for w in world.workloads() if w.kind == "StatefulSet" and LABEL in w.labels]
         return sorted(found)
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
-        roster = roster_by_key(key, world, self.policy)
-        if roster is None:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+        member_set = member_set_by_key(key, world, self.policy)
+        if member_set is None:
             self._asked.pop(key, None)
-            return Look(verdict=_misread(key, world))
-        pods = members_of(roster, world)
-        instructions: list[Instruction] = list(_tell_moves(roster, pods))
-        verdict = _misread_keeper(roster)
+            return Evaluation(verdict=_misread(key, world))
+        pods = members_of(member_set, world)
+        instructions: list[Instruction] = list(_tell_moves(member_set, pods))
+        verdict = _misread_keeper(member_set)
         if verdict is not None:
-            instructions.append(_warn(roster.kind, roster.keeper, verdict))
+            instructions.append(_warn(member_set.kind, member_set.keeper, verdict))
         again = []
-        patch, later = self._write(roster, pods, now)
+        patch, later = self._write(member_set, pods, now)
         if patch is not None:
             instructions.append(patch)
         if later is not None:
             again.append(later)
-        verdict = verdict or self._unwritten(roster, now)
+        verdict = verdict or self._unwritten(member_set, now)
         proposals: list[Operator] = []
-        for name, pod in pods.items() if roster.holds_seats else ():
-            wanted = want_seat(roster, name, pod, world, self.policy, now)
+        for name, pod in pods.items() if member_set.holds_seats else ():
+            wanted = propose_reservation(member_set, name, pod, world, self.policy, now)
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
                 instructions.append(_warn(Kind.POD, pod, wanted))
-            elif wanted is not None and queue.holder(seat_subject(pod.key)) is None and self._free(pod):
+            elif wanted is not None and queue.holder(reservation_subject(pod.key)) is None and self._free(pod):
                 if queue.holder(wanted.claims[1]) is None:
                     proposals.append(wanted)
                 else:
                     again.append(now + TURN_S)
-        return Look(
+        return Evaluation(
             proposals=tuple(proposals),
             instructions=tuple(instructions),
             again_at=min(again, default=None),
             verdict=verdict,
         )
 
-    def _write(self, roster: Roster, pods: dict[str, Pod], now: float) -> tuple[Patch | None, float | None]:
-        found = record(roster, pods, self.policy, now)
-        patch = patch_of(roster, found)
+    def _write(self, member_set: MemberSet, pods: dict[str, Pod], now: float) -> tuple[Patch | None, float | None]:
+        found = record(member_set, pods, self.policy, now)
+        patch = patch_of(member_set, found)
         if patch is None:
-            self._asked.pop(roster.key, None)
+            self._asked.pop(member_set.key, None)
             return None, found.again_at
-        record_, at, since = self._asked.get(roster.key, (None, now, now))
+        record_, at, since = self._asked.get(member_set.key, (None, now, now))
         if record_ == found and now < at + AGAIN_S:
             return None, at + AGAIN_S
-        self._asked[roster.key] = (found, now, since if record_ == found else now)
+        self._asked[member_set.key] = (found, now, since if record_ == found else now)
         return patch, found.again_at
 
-    def _unwritten(self, roster: Roster, now: float) -> Verdict | None:
+    def _unwritten(self, member_set: MemberSet, now: float) -> Verdict | None:
         """The same record, asked for again and again, and never there."""
-        _, at, since = self._asked.get(roster.key, (None, now, now))
+        _, at, since = self._asked.get(member_set.key, (None, now, now))
         if at - since < TRIES * AGAIN_S:
             return None
         return Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.MISCONFIGURED,
-            f"where the members of {roster.keeper.key} are has not been written down for {at - since:.0f} s",
+            f"where the members of {member_set.keeper.key} are has not been written down for {at - since:.0f} s",
             "mooring doctor; may it patch the object, and is there room in it?",
         )
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
-        course = steer_seat(running, world, self.policy, now)
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+        course = next_reservation_step(running, world, self.policy, now)
         if course.end is not None and course.end.reason is Reason.WITHDRAWN:
             namespace, _, name = running.operator.args["pod"].partition("/")
             pod = world.pod(Key(namespace, name))
@@ -160,14 +165,14 @@ class Home:
             del self._refused[pod.key]
         return pod.key not in self._refused
 
-    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
-        return resume_seats(world, now)
+    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+        return recover_reservations(world, now)
 
-    def waits_for(self, world: WorldRead) -> Iterable[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
-        return words(subject, world, self.policy)
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+        return explain(subject, world, self.policy)
 
 
 def _misread(key: str, world: WorldRead) -> Verdict | None:
@@ -178,29 +183,31 @@ def _misread(key: str, world: WorldRead) -> Verdict | None:
     said = sts.labels.get(LABEL) if sts is not None else None
     if said is None or said in ALLOWED:
         return None
-    return Verdict(State.HELD, Reason.MISCONFIGURED, f"{LABEL}={said!r} is not known", f"one of {', '.join(ALLOWED)}")
+    return Verdict(
+        State.BLOCKED, Reason.MISCONFIGURED, f"{LABEL}={said!r} is not known", f"one of {', '.join(ALLOWED)}"
+    )
 
 
-def _misread_keeper(roster: Roster) -> Verdict | None:
+def _misread_keeper(member_set: MemberSet) -> Verdict | None:
     """A label that says neither yes nor no acts as if it were not there, and is told."""
-    said = {LABEL: ALLOWED if roster.is_tidb else None, HOLD_SEAT: YES_OR_NO}
+    said = {LABEL: ALLOWED if member_set.is_tidb else None, RESERVE_NODE: YES_OR_NO}
     for label, allowed in said.items():
-        value = roster.keeper.labels.get(label)
+        value = member_set.keeper.labels.get(label)
         if value is not None and allowed is not None and value not in allowed:
             detail = f"label {label}={value!r} is not known, and acts as if it were not there"
-            return Verdict(State.HELD, Reason.MISCONFIGURED, detail, f"one of {', '.join(allowed)}")
+            return Verdict(State.BLOCKED, Reason.MISCONFIGURED, detail, f"one of {', '.join(allowed)}")
     return None
 
 
-def _tell_moves(roster: Roster, pods: dict[str, Pod]) -> Iterable[Instruction]:
+def _tell_moves(member_set: MemberSet, pods: dict[str, Pod]) -> Iterable[Instruction]:
     """A member that landed elsewhere, told once, on the pod."""
-    places = read_places(roster.keeper.annotations)
+    places = read_places(member_set.keeper.annotations)
     for name, pod in pods.items():
-        before, left = recorded(roster, name, places), places.get(name, Place()).left
+        before, left = recorded(member_set, name, places), places.get(name, Place()).left
         before = before or left
         if pod.node and not pod.terminating and before and before != pod.node:
             how = "was moved off" if left == before else "could not go back to"
-            yield Tell(
+            yield EmitEvent(
                 kind=Kind.POD,
                 key=pod.key,
                 uid=pod.uid,
@@ -210,7 +217,7 @@ def _tell_moves(roster: Roster, pods: dict[str, Pod]) -> Iterable[Instruction]:
 
 
 def _warn(kind: Kind, obj: Pod | TidbCluster | Workload, verdict: Verdict) -> Instruction:
-    return Tell(
+    return EmitEvent(
         kind=kind,
         key=obj.key,
         uid=obj.uid,

@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.home.members import Roster, roster_of
+from mooring.capabilities.home.members import MemberSet, roster_of
 from mooring.capabilities.home.memory import home_of
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.reservation import seat_on
 from mooring.core.model.cluster import Owner
-from mooring.core.model.marks import SEAT
+from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
 
@@ -22,12 +22,12 @@ from mooring.core.world.read import WorldRead
 HIGHEST: Final = 10
 
 
-class Guest(msgspec.Struct, frozen=True, gc=False):
+class HomeMember(msgspec.Struct, frozen=True, gc=False):
     """A pod that belongs to a roster, as a scheduler asks about it."""
 
     namespace: str
     name: str
-    roster: Roster
+    member_set: MemberSet
     home: str
 
 
@@ -49,14 +49,14 @@ def guest(
     owner: Owner | None,
     world: WorldRead,
     policy: HomePolicy,
-) -> Guest | None:
+) -> HomeMember | None:
     """None: the pod is none of ours, and nothing about its candidates changes."""
-    roster = roster_of(namespace, labels, owner, world, policy)
-    return None if roster is None else Guest(namespace, name, roster, home_of(roster, name))
+    member_set = roster_of(namespace, labels, owner, world, policy)
+    return None if member_set is None else HomeMember(namespace, name, member_set, home_of(member_set, name))
 
 
-def choose(pod: Guest, names: Sequence[str], world: WorldRead) -> Choice:
-    if pod.home in names and pod.roster.mode is Mode.REQUIRE:
+def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> Choice:
+    if pod.home in names and pod.member_set.mode is Mode.REQUIRE:
         return Choice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
     taken = _seats_of_others(pod, names, world)
     reason = _why_all(pod, names)
@@ -65,23 +65,23 @@ def choose(pod: Guest, names: Sequence[str], world: WorldRead) -> Choice:
     return Choice(reason)
 
 
-def _why_all(pod: Guest, names: Sequence[str]) -> Reason:
+def _why_all(pod: HomeMember, names: Sequence[str]) -> Reason:
     if not pod.home:
         return Reason.HOME_UNKNOWN
     return Reason.HOME if pod.home in names else Reason.HOME_ABSENT
 
 
-def _seats_of_others(pod: Guest, names: Sequence[str], world: WorldRead) -> dict[str, str]:
+def _seats_of_others(pod: HomeMember, names: Sequence[str], world: WorldRead) -> dict[str, str]:
     """Members tolerate each other's seats, since one toleration serves them all: here they are kept apart."""
     found = {}
-    for node in world.nodes_with_taint(SEAT):
-        seat = seat_on(node)
-        if node.name in names and seat is not None and seat.pod != f"{pod.namespace}/{pod.name}":
+    for node in world.nodes_with_taint(RESERVED_TAINT):
+        reservation = seat_on(node)
+        if node.name in names and reservation is not None and reservation.pod != f"{pod.namespace}/{pod.name}":
             if node.name == pod.home:
                 continue  # both belong there; resources decide
-            found[node.name] = f"mooring: the seat on {node.name} is held for {seat.pod}"
+            found[node.name] = f"mooring: the seat on {node.name} is held for {reservation.pod}"
     return found
 
 
-def score(pod: Guest | None, name: str) -> int:
+def score(pod: HomeMember | None, name: str) -> int:
     return HIGHEST if pod is not None and name == pod.home else 0

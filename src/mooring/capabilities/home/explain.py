@@ -3,33 +3,33 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from mooring.capabilities.home.members import LABEL, Roster, roster_of
+from mooring.capabilities.home.members import LABEL, MemberSet, roster_of
 from mooring.capabilities.home.memory import home_of, recorded
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_seat_taint, seat_on
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Line
-from mooring.core.model.marks import SEAT
+from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.world.read import WorldRead
 
 
-def words(subject: str, world: WorldRead, policy: HomePolicy) -> Iterator[Line]:
+def explain(subject: str, world: WorldRead, policy: HomePolicy) -> Iterator[Line]:
     kind, _, rest = subject.partition("/")
     if kind == "node":
         yield from _of_node(rest, world)
         return
     namespace, _, name = rest.partition("/")
     pod = world.pod(Key(namespace, name)) if kind == "pod" else None
-    roster = roster_of(pod.namespace, pod.labels, pod.owner, world, policy) if pod is not None else None
-    if pod is not None and roster is not None:
-        yield from _of_member(pod, roster, world)
+    member_set = roster_of(pod.namespace, pod.labels, pod.owner, world, policy) if pod is not None else None
+    if pod is not None and member_set is not None:
+        yield from _of_member(pod, member_set, world)
 
 
-def _of_member(pod: Pod, roster: Roster, world: WorldRead) -> Iterator[Line]:
-    home = home_of(roster, pod.name)
-    must = "goes back there" if roster.mode is Mode.REQUIRE else "prefers to go back there"
+def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Line]:
+    home = home_of(member_set, pod.name)
+    must = "goes back there" if member_set.mode is Mode.REQUIRE else "prefers to go back there"
     if not home:
-        left = recorded(roster, pod.name)
+        left = recorded(member_set, pod.name)
         said = f"it was moved off {left}, and where it lands is its home" if left else "no home is written down yet"
         yield Line("why there", f"{said}; kube-scheduler chooses")
     elif not pod.node:
@@ -38,11 +38,13 @@ def _of_member(pod: Pod, roster: Roster, world: WorldRead) -> Iterator[Line]:
         yield Line("why there", f"{home} is its home: recreated, it {must}")
     else:
         yield Line("why there", f"{home} could not take it; {pod.node} is its home as soon as that is written down")
-    seat = next((n for n in world.nodes_with_taint(SEAT) if _held_for(n.name, pod, world)), None)
-    if seat is not None:
-        yield Line("now", f"its seat on {seat.name} is held")
-    keeper = "tc" if roster.is_tidb else "statefulset"
-    yield Line("to change", f"no home     kubectl -n {pod.namespace} label {keeper} {roster.keeper.name} {LABEL}=false")
+    reservation = next((n for n in world.nodes_with_taint(RESERVED_TAINT) if _held_for(n.name, pod, world)), None)
+    if reservation is not None:
+        yield Line("now", f"its seat on {reservation.name} is held")
+    keeper = "tc" if member_set.is_tidb else "statefulset"
+    yield Line(
+        "to change", f"no home     kubectl -n {pod.namespace} label {keeper} {member_set.keeper.name} {LABEL}=false"
+    )
 
 
 def _held_for(node: str, pod: Pod, world: WorldRead) -> bool:

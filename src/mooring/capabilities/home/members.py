@@ -18,18 +18,18 @@ from mooring.core.world.read import WorldRead
 #: Label on a TidbCluster or StatefulSet: `true` or `require`, `prefer`, `false`.
 LABEL: Final = "mooring.dev/home"
 #: Label on the same objects: keep the seat of a member that is being recreated.
-HOLD_SEAT: Final = "mooring.dev/hold-seat"
+RESERVE_NODE: Final = "mooring.dev/reserve-node"
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 TIDB: Final = "tidb"
 SET: Final = "set"
 ALLOWED: Final = ("true", "require", "prefer", "false")
-#: What HOLD_SEAT may say.
+#: What RESERVE_NODE may say.
 YES_OR_NO: Final = ("true", "false")
 _MODES: Final = {"require": Mode.REQUIRE, "prefer": Mode.PREFER}
 
 
-class Roster(msgspec.Struct, frozen=True, gc=False):
+class MemberSet(msgspec.Struct, frozen=True, gc=False):
     """Members that go home together: `tidb/<ns>/<cluster>` or `set/<ns>/<StatefulSet>`."""
 
     #: The TidbCluster or StatefulSet that remembers.
@@ -77,24 +77,24 @@ class Roster(msgspec.Struct, frozen=True, gc=False):
         return self.set.deletion_at is None and start <= ordinal < start + self.set.replicas
 
 
-def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> Roster | None:
+def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> MemberSet | None:
     """The TiDB members of a cluster; None when its label says `false`."""
     said = tc.labels.get(LABEL, "true")
     if said == "false":
         return None
     sts = world.workload(Kind.STATEFUL_SET, Key(tc.namespace, f"{tc.name}-tidb"))
-    return Roster(tc, _MODES.get(said, policy.mode), tc.labels.get(HOLD_SEAT) == "true", sts)
+    return MemberSet(tc, _MODES.get(said, policy.mode), tc.labels.get(RESERVE_NODE) == "true", sts)
 
 
-def roster_of_set(sts: Workload, policy: HomePolicy) -> Roster | None:
+def roster_of_set(sts: Workload, policy: HomePolicy) -> MemberSet | None:
     """A StatefulSet that opted in. A label that says neither yes nor no does not opt in."""
     said = sts.labels.get(LABEL)
     if said is None or said == "false" or said not in ALLOWED:
         return None
-    return Roster(sts, _MODES.get(said, policy.mode), sts.labels.get(HOLD_SEAT) == "true", sts)
+    return MemberSet(sts, _MODES.get(said, policy.mode), sts.labels.get(RESERVE_NODE) == "true", sts)
 
 
-def roster_by_key(key: str, world: WorldRead, policy: HomePolicy) -> Roster | None:
+def member_set_by_key(key: str, world: WorldRead, policy: HomePolicy) -> MemberSet | None:
     kind, _, rest = key.partition("/")
     namespace, _, name = rest.partition("/")
     if kind == TIDB:
@@ -106,7 +106,7 @@ def roster_by_key(key: str, world: WorldRead, policy: HomePolicy) -> Roster | No
 
 def roster_of(
     namespace: str, labels: Mapping[str, str], owner: Owner | None, world: WorldRead, policy: HomePolicy
-) -> Roster | None:
+) -> MemberSet | None:
     """The roster of a pod, seen in the world or only in a scheduler's request. None: not ours."""
     if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
         tc = world.tidb_cluster(Key(namespace, labels[INSTANCE]))
@@ -120,9 +120,9 @@ def roster_of(
     return roster_of_set(sts, policy)
 
 
-def members_of(roster: Roster, world: WorldRead) -> dict[str, Pod]:
+def members_of(member_set: MemberSet, world: WorldRead) -> dict[str, Pod]:
     """Its pods by name, leaving ones too."""
-    keeper = roster.keeper
+    keeper = member_set.keeper
     pods = world.tidb_pods(keeper.key, "tidb") if isinstance(keeper, TidbCluster) else world.pods_of(keeper)
-    members = (pod for pod in pods if not pod.terminal and roster.ordinal_of(pod.name) is not None)
+    members = (pod for pod in pods if not pod.terminal and member_set.ordinal_of(pod.name) is not None)
     return {pod.name: pod for pod in sorted(members, key=lambda pod: pod.name)}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mooring.capabilities.home.members import Roster
+from mooring.capabilities.home.members import MemberSet
 from mooring.core.model.marks import HOME
 from mooring.core.model.tidb import TidbCluster
 
@@ -37,16 +37,16 @@ def write_places(places: Mapping[str, Place]) -> str | None:
     return msgspec.json.encode(dict(sorted(places.items()))).decode() if places else None
 
 
-def recorded(roster: Roster, name: str, places: Places | None = None) -> str:
+def recorded(member_set: MemberSet, name: str, places: Places | None = None) -> str:
     """The node that is written down for a member, whether it may go back there or not; "" when there is none."""
-    place = (read_places(roster.keeper.annotations) if places is None else places).get(name, Place())
-    if isinstance(roster.keeper, TidbCluster):
-        return roster.keeper.tidb_member_nodes.get(name, "") or place.node
+    place = (read_places(member_set.keeper.annotations) if places is None else places).get(name, Place())
+    if isinstance(member_set.keeper, TidbCluster):
+        return member_set.keeper.tidb_member_nodes.get(name, "") or place.node
     return place.node
 
 
-def home_of(roster: Roster, name: str) -> str:
+def home_of(member_set: MemberSet, name: str) -> str:
     """Where a member belongs; "" while nobody knows, or after one of our operators moved it off."""
-    places = read_places(roster.keeper.annotations)
-    node = recorded(roster, name, places)
+    places = read_places(member_set.keeper.annotations)
+    node = recorded(member_set, name, places)
     return "" if node == places.get(name, Place()).left else node

@@ -1,32 +1,32 @@
 """A held seat as it stands on a node: a taint that keeps others out, and a mark beside it that says whose it is.
 
-The taint is `mooring.dev/seat=<pod>:NoSchedule`; only pods that tolerate it may still come, and members do, by a line
+The taint is `mooring.dev/reserved=<pod>:NoSchedule`; only pods that tolerate it may come, and members do, by a line
 in their pod template. The mark names pod, operator and until when. Both are written and removed in one write.
 """
 
 from typing import Final
 
 from mooring.core.model.cluster import Node, Pod, Taint
-from mooring.core.model.marks import SEAT, Mark, read_mark
+from mooring.core.model.marks import RESERVED_TAINT, Mark, read_mark
 
 NO_SCHEDULE: Final = "NoSchedule"
 #: What a member's pod template must tolerate, in words.
-TOLERATION: Final = f"{{key: {SEAT}, operator: Exists, effect: {NO_SCHEDULE}}}"
+TOLERATION: Final = f"{{key: {RESERVED_TAINT}, operator: Exists, effect: {NO_SCHEDULE}}}"
 
 
 #: Said of a seat taint whose mark is missing or cannot be read.
 UNKNOWN: Final = (
-    f"tainted {SEAT} and no mark says for whom: other pods are not scheduled there, and nobody gives it back"
+    f"tainted {RESERVED_TAINT} and no mark says for whom: other pods are not scheduled there, and nobody gives it back"
 )
 
 
 def free_command(node: str) -> str:
-    return f"kubectl taint node {node} {SEAT}- && kubectl annotate node {node} {SEAT}-"
+    return f"kubectl taint node {node} {RESERVED_TAINT}- && kubectl annotate node {node} {RESERVED_TAINT}-"
 
 
 def seat_taint(pod: str) -> Taint:
     """The value is for people; it must be a label's value, so a name that is too long is left out."""
-    return Taint(SEAT, NO_SCHEDULE, pod if len(pod) <= 63 else "")
+    return Taint(RESERVED_TAINT, NO_SCHEDULE, pod if len(pod) <= 63 else "")
 
 
 def tolerates_seat(pod: Pod) -> bool:
@@ -36,10 +36,10 @@ def tolerates_seat(pod: Pod) -> bool:
 
 def seat_on(node: Node) -> Mark | None:
     """Whose seat is held on this node, or None: nobody's, or a mark that cannot be read and is left alone."""
-    text = node.annotations.get(SEAT)
+    text = node.annotations.get(RESERVED_TAINT)
     mark = read_mark(text) if text else None
     return mark if mark is not None and mark.pod else None
 
 
 def has_seat_taint(node: Node) -> bool:
-    return any(t.key == SEAT and t.effect == NO_SCHEDULE for t in node.taints)
+    return any(t.key == RESERVED_TAINT and t.effect == NO_SCHEDULE for t in node.taints)

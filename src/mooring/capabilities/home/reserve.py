@@ -1,4 +1,4 @@
-"""Holding the seat of a member that is being recreated: the state machine of the `hold-seat` operator.
+"""Holding the seat of a member that is being recreated: the state machine of the `reserve-node` operator.
 
     member leaves ──► taint and mark on its node, one write ──► held ──► both removed, one write ──► ended
                                                                  │
@@ -13,21 +13,21 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.home.members import HOLD_SEAT, Roster, roster_by_key
+from mooring.capabilities.home.members import RESERVE_NODE, MemberSet, member_set_by_key
 from mooring.capabilities.home.memory import home_of
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import TOLERATION, has_seat_taint, seat_on, seat_taint, tolerates_seat
 from mooring.capabilities.home.tracking import moved_off
 from mooring.core.model.cluster import Key, Node, Pod
-from mooring.core.model.decision import Course, End, Resumed, Running, Verdict
-from mooring.core.model.instructions import EditTaints, Instruction, Tell
-from mooring.core.model.marks import SEAT, Mark, write_mark
+from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
+from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction
+from mooring.core.model.marks import RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
-KIND: Final = "hold-seat"
-STEPS: Final = (Step(StepKind.HOLD_SEAT), Step(StepKind.RELEASE_SEAT))
+KIND: Final = "reserve-node"
+STEPS: Final = (Step(StepKind.RESERVE_NODE), Step(StepKind.RELEASE_NODE))
 HOLD, RELEASE = range(2)
 #: A spot notice from outside: the node will not be there to come back to.
 INTERRUPT_AT: Final = "vacant.io/interrupt-at"
@@ -44,20 +44,20 @@ class Why(msgspec.Struct, frozen=True, gc=False):
     home: bool = False
 
 
-def seat_subject(pod: Key) -> str:
+def reservation_subject(pod: Key) -> str:
     return f"seat/{pod}"
 
 
-def want_seat(
-    roster: Roster, name: str, pod: Pod | None, world: WorldRead, policy: HomePolicy, now: float
+def propose_reservation(
+    member_set: MemberSet, name: str, pod: Pod | None, world: WorldRead, policy: HomePolicy, now: float
 ) -> Operator | Verdict | None:
     """The operator that holds this member's seat, when it is on its way out or waits to be scheduled again."""
-    if pod is None or not roster.wants(name) or moved_off(pod):
+    if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:
         node, until = pod.node, pod.deletion_at + policy.hold_s
     elif not pod.node and not pod.terminating:
-        node, until = home_of(roster, name), pod.created_at + policy.hold_s
+        node, until = home_of(member_set, name), pod.created_at + policy.hold_s
     else:
         return None
     there = world.node(node)
@@ -65,50 +65,50 @@ def want_seat(
         return None
     if not tolerates_seat(pod):
         return Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.MISCONFIGURED,
-            f"{name} cannot have its seat held: its pod does not tolerate {SEAT}",
-            f"add the toleration {TOLERATION} to the pod template, or remove the label {HOLD_SEAT}",
+            f"{name} cannot have its seat held: its pod does not tolerate {RESERVED_TAINT}",
+            f"add the toleration {TOLERATION} to the pod template, or remove the label {RESERVE_NODE}",
         )
-    return _operator(roster.key, pod.key, pod.uid, node, until)
+    return _operator(member_set.key, pod.key, pod.uid, node, until)
 
 
-def steer_seat(running: Running, world: WorldRead, policy: HomePolicy, now: float) -> Course:
+def next_reservation_step(running: Running, world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
     args = running.operator.args
     pod_key, node_name, until = args["pod"], args["node"], float(args["until"])
     node = world.node(node_name)
     if node is None:
-        return Course(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the seat with it"))
+        return NextStep(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the seat with it"))
     mark = seat_on(node)
     ours = mark is not None and mark.pod == pod_key
     over = Why(Reason.FEATURE_OFF, "home was switched off") if running.off else None
     over = over or _over(running.operator, node, world, policy, now)
     if not ours and running.notes.get("held") and _taint_left(node, pod_key):
         # Its mark was taken away by hand and the taint was not: that one is ours, and nobody else would lift it.
-        return Course(step=RELEASE, instructions=(_release(node, "its mark was removed"),))
+        return NextStep(step=RELEASE, instructions=(_release(node, "its mark was removed"),))
     if over is None:
         running.notes.pop("back-at", None)
         if ours:
-            return Course(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
+            return NextStep(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
         if running.notes.get("held") and running.acted_at:
-            return Course(step=HOLD, end=End(Reason.WITHDRAWN, "somebody removed it"))
+            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, "somebody removed it"))
         if mark is not None or _foreign(node):
-            return Course(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another seat taint"))
+            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another seat taint"))
         running.notes["held"] = 1.0
-        return Course(step=HOLD, instructions=(_hold(running, node, now),), again_at=until)
+        return NextStep(step=HOLD, instructions=(_hold(running, node, now),), again_at=until)
     if not ours:
-        return Course(step=RELEASE, end=End(over.reason, over.detail))
+        return NextStep(step=RELEASE, end=End(over.reason, over.detail))
     if over.home:
         seen_at = running.notes.setdefault("back-at", now)
         if now < seen_at + LINGER_S:
-            return Course(step=HOLD, again_at=seen_at + LINGER_S, progress=over.detail)
+            return NextStep(step=HOLD, again_at=seen_at + LINGER_S, progress=over.detail)
     give_back: list[Instruction] = [_release(node, over.detail)]
     if over.reason is Reason.EXPIRED:
         give_back += _tell_expired(running.operator, over, world, policy)
-    return Course(step=RELEASE, instructions=tuple(give_back))
+    return NextStep(step=RELEASE, instructions=tuple(give_back))
 
 
-def resume_seats(world: WorldRead, now: float) -> list[Resumed]:
+def recover_reservations(world: WorldRead, now: float) -> list[Recovered]:
     """Every seat that a mark says is held. One walk over the nodes, on becoming leader only.
 
     Bounded anew: a clock that has been set back since must not stretch it.
@@ -121,13 +121,13 @@ def resume_seats(world: WorldRead, now: float) -> list[Resumed]:
             until = mark.deadline or mark.since
             until = min(until, now + max(0.0, until - mark.since))
             operator = _operator(mark.value, Key(namespace, name), mark.pod_uid, node.name, until, mark.operator)
-            found.append(Resumed(operator, HOLD, 0, mark.since))
+            found.append(Recovered(operator, HOLD, 0, mark.since))
     return found
 
 
-def _operator(roster: str, pod: Key, uid: str, node: str, until: float, id_: str = "") -> Operator:
-    subject = seat_subject(pod)
-    kind, _, keeper = roster.partition("/")
+def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_: str = "") -> Operator:
+    subject = reservation_subject(pod)
+    kind, _, keeper = member_set.partition("/")
     named = {"cluster": keeper} if kind == "tidb" else {"workload": f"StatefulSet/{keeper}"}
     return Operator(
         id=id_,
@@ -136,20 +136,20 @@ def _operator(roster: str, pod: Key, uid: str, node: str, until: float, id_: str
         subject=subject,
         claims=(subject, f"seat-on/{node}"),
         steps=STEPS,
-        reason=Reason.SEAT_HELD,
+        reason=Reason.RESERVED,
         detail=f"{pod.name} is being recreated; {node} is kept free for it",
-        args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "roster": roster, **named},
+        args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "roster": member_set, **named},
     )
 
 
 def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, now: float) -> Why | None:
     args = operator.args
     namespace, _, name = args["pod"].partition("/")
-    roster = roster_by_key(args["roster"], world, policy)
-    if roster is None or not roster.wants(name):
+    member_set = member_set_by_key(args["roster"], world, policy)
+    if member_set is None or not member_set.wants(name):
         return Why(Reason.SUBJECT_GONE, f"{name} is no longer wanted")
-    if not roster.holds_seats:
-        return Why(Reason.WITHDRAWN, f"{HOLD_SEAT} was removed")
+    if not member_set.holds_seats:
+        return Why(Reason.WITHDRAWN, f"{RESERVE_NODE} was removed")
     pod = world.pod(Key(namespace, name))
     if pod is not None and moved_off(pod):
         return Why(Reason.WITHDRAWN, f"{name} is being moved off {node.name}")
@@ -159,7 +159,7 @@ def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, 
                 return Why(Reason.DONE, f"{name} is back on {node.name}", home=True)
             return Why(Reason.DONE, f"{name} went to {pod.node} instead")
         if not tolerates_seat(pod):
-            return Why(Reason.MISCONFIGURED, f"the new {name} does not tolerate {SEAT}")
+            return Why(Reason.MISCONFIGURED, f"the new {name} does not tolerate {RESERVED_TAINT}")
     unfit = _unfit(node, node.name)
     if unfit is not None:
         return Why(Reason.WITHDRAWN, unfit)
@@ -181,12 +181,12 @@ def _unfit(node: Node | None, name: str) -> str | None:
 
 def _foreign(node: Node) -> bool:
     """A seat taint without a mark that we can read: not ours to touch."""
-    return seat_on(node) is None and (has_seat_taint(node) or SEAT in node.annotations)
+    return seat_on(node) is None and (has_seat_taint(node) or RESERVED_TAINT in node.annotations)
 
 
 def _taint_left(node: Node, pod_key: str) -> bool:
     taint = seat_taint(pod_key.partition("/")[2])
-    return SEAT not in node.annotations and bool(taint.value) and taint in node.taints
+    return RESERVED_TAINT not in node.annotations and bool(taint.value) and taint in node.taints
 
 
 def _hold(running: Running, node: Node, now: float) -> Instruction:
@@ -195,8 +195,8 @@ def _hold(running: Running, node: Node, now: float) -> Instruction:
     mark = Mark(
         operator=operator.id,
         source="home",
-        reason=Reason.SEAT_HELD,
-        step=StepKind.HOLD_SEAT,
+        reason=Reason.RESERVED,
+        step=StepKind.RESERVE_NODE,
         since=now,
         pod=args["pod"],
         pod_uid=args["uid"],
@@ -209,26 +209,30 @@ def _hold(running: Running, node: Node, now: float) -> Instruction:
         node=node.name,
         uid=node.uid,
         add=(taint,),
-        annotations={SEAT: write_mark(mark)},
+        annotations={RESERVED_TAINT: write_mark(mark)},
         why=f"holds the seat of {args['pod']}",
     )
 
 
 def _release(node: Node, why: str) -> Instruction:
     return EditTaints(
-        node=node.name, uid=node.uid, remove=(seat_taint(""),), annotations={SEAT: None}, why=f"gives it back: {why}"
+        node=node.name,
+        uid=node.uid,
+        remove=(seat_taint(""),),
+        annotations={RESERVED_TAINT: None},
+        why=f"gives it back: {why}",
     )
 
 
 def _tell_expired(operator: Operator, over: Why, world: WorldRead, policy: HomePolicy) -> list[Instruction]:
-    roster = roster_by_key(operator.args["roster"], world, policy)
-    if roster is None:
+    member_set = member_set_by_key(operator.args["roster"], world, policy)
+    if member_set is None:
         return []
     return [
-        Tell(
-            kind=roster.kind,
-            key=roster.keeper.key,
-            uid=roster.keeper.uid,
+        EmitEvent(
+            kind=member_set.kind,
+            key=member_set.keeper.key,
+            uid=member_set.keeper.uid,
             reason=Reason.EXPIRED,
             message=f"{over.detail}; its seat was given up",
             warning=True,

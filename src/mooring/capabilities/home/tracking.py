@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.capabilities.home.members import Roster
+from mooring.capabilities.home.members import MemberSet
 from mooring.capabilities.home.memory import Place, Places, read_places, recorded, write_places
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Pod
@@ -39,18 +39,18 @@ def moved_off(pod: Pod) -> bool:
     return mark is not None and mark.source != "handoff"
 
 
-def record(roster: Roster, pods: Mapping[str, Pod], policy: HomePolicy, now: float) -> Record:
-    known = read_places(roster.keeper.annotations)
-    if isinstance(roster.keeper, TidbCluster):
-        members, again_at = _members(roster, roster.keeper, pods, policy, now)
-        places = _marks_of_moves(roster, pods, known)
+def record(member_set: MemberSet, pods: Mapping[str, Pod], policy: HomePolicy, now: float) -> Record:
+    known = read_places(member_set.keeper.annotations)
+    if isinstance(member_set.keeper, TidbCluster):
+        members, again_at = _members(member_set, member_set.keeper, pods, policy, now)
+        places = _marks_of_moves(member_set, pods, known)
     else:
         members, again_at = {}, None
-        places = _places(roster, pods, known)
+        places = _places(member_set, pods, known)
     return Record(members, None if places == known else places, again_at)
 
 
-def patch_of(roster: Roster, found: Record) -> Patch | None:
+def patch_of(member_set: MemberSet, found: Record) -> Patch | None:
     """One write for both. No resourceVersion: it names nothing but our own keys."""
     body: dict[str, Any] = {}
     if found.places is not None:
@@ -59,19 +59,19 @@ def patch_of(roster: Roster, found: Record) -> Patch | None:
         body["status"] = {"tidb": {"members": dict(found.members)}}
     if not body:
         return None
-    keeper = roster.keeper
-    return Patch(kind=roster.kind, key=keeper.key, uid=keeper.uid, patch=body, why="writes down where members are")
+    keeper = member_set.keeper
+    return Patch(kind=member_set.kind, key=keeper.key, uid=keeper.uid, patch=body, why="writes down where members are")
 
 
 def _members(
-    roster: Roster, tc: TidbCluster, pods: Mapping[str, Pod], policy: HomePolicy, now: float
+    member_set: MemberSet, tc: TidbCluster, pods: Mapping[str, Pod], policy: HomePolicy, now: float
 ) -> tuple[dict[str, Any], float | None]:
     # tidb-operator always writes a phase; we never do.
     kept_by_operator = bool(tc.tidb_phase)
     entries: dict[str, Any] = {}
     again_at = None
     for name, pod in pods.items():
-        if not pod.node or tc.tidb_member_nodes.get(name) == pod.node or not roster.wants(name):
+        if not pod.node or tc.tidb_member_nodes.get(name) == pod.node or not member_set.wants(name):
             continue
         due = pod.created_at + policy.settle_s
         if kept_by_operator and now < due:
@@ -81,23 +81,23 @@ def _members(
         else:
             entries[name] = {"name": name, "health": pod.ready, "node": pod.node}
     if not kept_by_operator:
-        entries.update({n: None for n in tc.tidb_member_nodes if n not in pods and not roster.wants(n)})
+        entries.update({n: None for n in tc.tidb_member_nodes if n not in pods and not member_set.wants(n)})
     return entries, again_at
 
 
-def _marks_of_moves(roster: Roster, pods: Mapping[str, Pod], known: Places) -> Places:
+def _marks_of_moves(member_set: MemberSet, pods: Mapping[str, Pod], known: Places) -> Places:
     """A TidbCluster's annotation: only what its status cannot say, namely what a member was moved off."""
-    places = {name: place for name, place in known.items() if name in pods or roster.wants(name)}
+    places = {name: place for name, place in known.items() if name in pods or member_set.wants(name)}
     for name, pod in pods.items():
         if pod.node and moved_off(pod):
             places[name] = Place(left=pod.node)
-        elif pod.node and name in places and recorded(roster, name, places) == pod.node:
+        elif pod.node and name in places and recorded(member_set, name, places) == pod.node:
             del places[name]  # it has settled somewhere, and that is written down
     return places
 
 
-def _places(roster: Roster, pods: Mapping[str, Pod], known: Places) -> Places:
-    places = {name: place for name, place in known.items() if name in pods or roster.wants(name)}
+def _places(member_set: MemberSet, pods: Mapping[str, Pod], known: Places) -> Places:
+    places = {name: place for name, place in known.items() if name in pods or member_set.wants(name)}
     for name, pod in pods.items():
         if pod.node:
             places[name] = Place(left=pod.node) if moved_off(pod) else Place(node=pod.node)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mooring.capabilities.home.choice import Guest, choose, guest, score
+from mooring.capabilities.home.choice import HomeMember, choose, guest, score
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.wire import (
     AskedPod,
@@ -82,7 +82,7 @@ class Verbs:
         request = read_request(body)
         return write_scores(request.names(), lambda _: 0) if verb == "prioritize" else write_unchanged(request)
 
-    def _guest(self, pod: AskedPod | None) -> tuple[Guest | None, Reason]:
+    def _guest(self, pod: AskedPod | None) -> tuple[HomeMember | None, Reason]:
         if not self._switched_on():
             return None, Reason.FEATURE_OFF
         if pod is None:
@@ -91,10 +91,10 @@ class Verbs:
         return found, Reason.NOT_MANAGED
 
 
-def _at_home(pod: Guest, request: PreemptRequest) -> Victims | None:
+def _at_home(pod: HomeMember, request: PreemptRequest) -> Victims | None:
     """The victims at home, when preempting there harms no more budgets than anywhere else."""
     here = request.victims.get(pod.home)
-    if here is None or not here.uids or pod.roster.mode is not Mode.REQUIRE:
+    if here is None or not here.uids or pod.member_set.mode is not Mode.REQUIRE:
         return None
     fewest = min(v.pdb_violations for v in request.victims.values())
     return here if here.pdb_violations <= fewest else None

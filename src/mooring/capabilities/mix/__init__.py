@@ -31,5 +31,5 @@ The rebalancer and the two minutes:
     memory      what outlives a process so that nothing loops; pace: the settings; explain, release: words, and undoing
 
 Both halves share one `Admission`: the capability named `mix` owns it as its attribute `admission`, and the replica's
-webhook (`process/admission/reviewer.py`, served by `process/admission/server.py`, in the sandbox by `sim/webhook_route.py`) asks that one.
+webhook (`process/admission/reviewer.py`) asks that one.
 """

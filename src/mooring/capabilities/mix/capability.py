@@ -23,15 +23,15 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.detach import SOURCES, is_detached, mark_on
 from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, subject_of, workload_key
 from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back
-from mooring.capabilities.mix.rebalance.move import steer as steer_move
+from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
 from mooring.capabilities.mix.rebalance.moves import Moves
 from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.rebalance.workload import Rebalance
 from mooring.capabilities.mix.slots import class_changed
 from mooring.core.model.cluster import ConfigMap, Key, Node, Pod, Workload
-from mooring.core.model.decision import Course, Later, Line, Look, Resumed, Running
-from mooring.core.model.events import Change, Happening, OperatorEnded
-from mooring.core.model.instructions import DeletePod, Instruction, Tell
+from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, Recovered, Running
+from mooring.core.model.events import Change, OperatorEnded, Trigger
+from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
@@ -67,8 +67,8 @@ class Mix:
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
-        match happening:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str | Deferred]:
+        match trigger:
             case Change(kind=Kind.POD, old=old, new=new):
                 assert old is None or isinstance(old, Pod)
                 assert new is None or isinstance(new, Pod)
@@ -86,7 +86,7 @@ class Mix:
             case _:
                 return ()
 
-    def _pod_touched(self, old: Pod | None, new: Pod | None, world: WorldRead) -> Iterator[str | Later]:
+    def _pod_touched(self, old: Pod | None, new: Pod | None, world: WorldRead) -> Iterator[str | Deferred]:
         pod = new or old
         assert pod is not None
         self._index(old, new)
@@ -94,7 +94,7 @@ class Mix:
         if workload is not None and (ENABLED in workload.labels or AFFINITY in pod.labels):
             key = workload_key(workload)
             may_wait = _is_on_its_way(old, new) and pod.node not in self.watchlist.doomed
-            yield Later(key) if may_wait else key
+            yield Deferred(key) if may_wait else key
         mark = mark_on(pod)
         if mark is not None and "workload" in mark.before:
             yield f"workload/{mark.before['workload']}"
@@ -156,37 +156,37 @@ class Mix:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         look = self._look(key, world, queue, now)
         self.moves.note(look.proposals)
         return look
 
-    def _look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def _look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         kind, _, name = key.partition("/")
         if kind == "node":
             node = Interruption(self.policy, world, queue, now, left_out=self.left_out)
-            return node.look(name, frozenset(self.watchlist.open))
+            return node.evaluate(name, frozenset(self.watchlist.open))
         if kind == "stray":
             return self._stray(name, world, queue)
         workload = find_workload(name, world)
         if workload is None:
-            return Look()
-        return Rebalance(self, workload, world, queue, now).look()
+            return Evaluation()
+        return Rebalance(self, workload, world, queue, now).evaluate()
 
-    def _stray(self, name: str, world: WorldRead, queue: Queue) -> Look:
+    def _stray(self, name: str, world: WorldRead, queue: Queue) -> Evaluation:
         """A detached pod whose workload went while nobody led: no garbage collector knows it."""
         namespace, _, rest = name.partition("/")
         pod = world.pod(Key(namespace, rest))
         mark = None if pod is None else mark_on(pod)
         if pod is None or mark is None or mark.source not in self.sources or pod.terminating or not is_detached(pod):
-            return Look()
+            return Evaluation()
         workload = find_workload(mark.before.get("workload", ""), world)
         if workload is not None and workload.uid == mark.before.get("workloadUID"):
-            return Look()
+            return Evaluation()
         why = f"detached from {mark.before.get('workload', 'a workload')}, which is gone"
         delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
-        tell = Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
-        return Look() if queue.holder(subject_of(pod)) is not None else Look(instructions=(delete, tell))
+        tell = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
+        return Evaluation() if queue.holder(subject_of(pod)) is not None else Evaluation(instructions=(delete, tell))
 
     def note_of(self, workload_uid: str, world: WorldRead) -> Note:
         return remembering.read(self.memory(world), workload_uid)
@@ -207,7 +207,7 @@ class Mix:
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
         op = running.operator
         workload = find_workload(op.args["workload"], world)
         if workload is not None and workload.uid != op.args["workload_uid"]:
@@ -234,7 +234,7 @@ class Mix:
                 rebalance = Rebalance(self, workload, world, queue, now)
                 scene.unwanted = rebalance.no_longer(op, pod)
                 scene.guard = self._guard(running, rebalance, world, now)
-        return steer_move(running, scene)
+        return next_move_step(running, scene)
 
     def _guard(self, running: Running, rebalance: Rebalance, world: WorldRead, now: float) -> tuple[Instruction, ...]:
         """Remember the attempt as if it had failed, and tell admission when on-demand is full."""
@@ -254,15 +254,15 @@ class Mix:
         serving = [p for p in rows if p is not None and p.active and p.owner is None and is_detached(p)]
         return tuple(sorted(serving, key=_farewell))
 
-    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         return lines(self, subject, world, queue, now)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits_for(self, world: WorldRead) -> Iterable[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
         self._rebuild(world)
         self.spot_room_since.clear()
         self.moves.clear()
@@ -277,7 +277,7 @@ class Mix:
             operator = read_back(pod, mark, workload)
             phase = len(operator.phases) - 1 if is_detached(pod) else 0
             self.moves.note((operator,))
-            yield Resumed(operator, 0, phase, mark.since)
+            yield Recovered(operator, 0, phase, mark.since)
 
 
 def _workload_touched(old: Workload | None, new: Workload | None) -> list[str]:

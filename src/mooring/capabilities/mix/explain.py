@@ -52,7 +52,7 @@ class WorkloadReport(msgspec.Struct, frozen=True, kw_only=True):
     have: int = 0
     safe: int = 0
     sequence: str = ""
-    state: str = State.PLACED
+    state: str = State.STABLE
     reason: str = ""
     #: What is wrong, in one sentence; "" when nothing is.
     wrong: str = ""
@@ -125,17 +125,20 @@ def report(
 def _verdict(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
     """The first thing to be said about it."""
     if isinstance(look.wish, Misconfigured):
-        return Verdict(State.HELD, Reason.MISCONFIGURED, str(look.wish))
+        return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.wish))
     if detached:
         ready, wanted = look.health.ready, look.health.wanted
         words = f"{counted(len(detached), 'pod')} leaving, still serving; {ready} of {wanted} others Ready"
         return Verdict(State.MOVING, _why_gone(detached[0]), words)
-    found = case.verdict or Verdict(State.PLACED, Reason.DONE)
-    waits = next((one.waits for one in running if one.waits is not None and one.waits.state is State.HELD), None)
-    if waits is None:
+    found = case.verdict or Verdict(State.STABLE, Reason.DONE)
+    waiting_on = next(
+        (one.waiting_on for one in running if one.waiting_on is not None and one.waiting_on.state is State.BLOCKED),
+        None,
+    )
+    if waiting_on is None:
         return found
-    remedy = "scale up, or widen the budget" if waits.reason is Reason.PDB else waits.remedy
-    return Verdict(State.HELD, waits.reason, f"{found.detail}; {waits.detail}".removeprefix("; "), remedy)
+    remedy = "scale up, or widen the budget" if waiting_on.reason is Reason.PDB else waiting_on.remedy
+    return Verdict(State.BLOCKED, waiting_on.reason, f"{found.detail}; {waiting_on.detail}".removeprefix("; "), remedy)
 
 
 def _why_gone(pod: Pod) -> Reason:
@@ -170,7 +173,9 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
         notes.append("finds no node")
     operator = look.queue.holder(subject_of(pod))
     if operator is not None:
-        notes.append(f"op {operator.id} {'moves it' if look.queue.is_running(operator.id) else 'waits to move it'}")
+        notes.append(
+            f"op {operator.id} {'moves it' if look.queue.is_running(operator.id) else 'waiting_on to move it'}"
+        )
     return PodReport(
         name=pod.name,
         slot=slot_of(pod),
@@ -190,7 +195,7 @@ def _next(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[
         return comes, f"{counted(missing, 'replacement')} not Ready yet" if missing else ""
     verdict = case.verdict
     if not case.candidates:
-        return "", verdict.detail if verdict is not None and verdict.state is not State.PLACED else ""
+        return "", verdict.detail if verdict is not None and verdict.state is not State.STABLE else ""
     first = case.candidates[0]
     to = "" if first.wanted is NodeClass.UNKNOWN else f"; its successor goes to {first.wanted}"
     comes = f"{first.pod.name} on {first.pod.node or 'no node'} goes{to} ({case.off_by} to go)"
@@ -198,8 +203,13 @@ def _next(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[
     if operator is None:
         return comes, "not proposed yet"
     if look.queue.is_running(operator.id):
-        waits = next((one.waits for one in running if one.operator.id == operator.id), None)
-        return comes, f"op {operator.id} {waits.state}: {waits.detail}" if waits else f"op {operator.id} is on its way"
+        waiting_on = next((one.waiting_on for one in running if one.operator.id == operator.id), None)
+        return (
+            comes,
+            f"op {operator.id} {waiting_on.state}: {waiting_on.detail}"
+            if waiting_on
+            else f"op {operator.id} is on its way",
+        )
     blocked = why(look.queue, operator.id)
     if blocked is None:
         return comes, f"op {operator.id} is next"
@@ -214,7 +224,7 @@ def speaking(world: WorldRead) -> list[Workload]:
 
 def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
     """Those that need a look first."""
-    order = {State.HELD: 0, State.MOVING: 1, State.WAITS: 2}
+    order = {State.BLOCKED: 0, State.MOVING: 1, State.WAITING: 2}
     return sorted(rows, key=lambda r: (order.get(State(r.state), 3), r.namespace, r.name, r.kind))
 
 

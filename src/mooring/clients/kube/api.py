@@ -1,9 +1,9 @@
 """The Kubernetes API over HTTP, verb by verb: no cache, no retries, every wait bounded.
 
 Promises
-- What comes back from `list` and `watch` is projected onto slim structs at once (`mooring.clients.wire.kube`); the other verbs
+- What comes back from `list` and `watch` is projected onto slim structs at once (`clients.wire.kube`); the other verbs
   speak plain JSON.
-- An answer is a value or one leaf of `PortError` (`mooring.clients.kube.status`). Connection lost, time-out, 5xx: `Unanswered`.
+- An answer is a value or one leaf of `PortError` (`clients.kube.status`). Connection lost, time-out, 5xx: `Unanswered`.
 - A write takes at most `WRITE_TIMEOUT_S`, and the server is told so too (`?timeout=`): shorter than lease − renew
   deadline, so that a write begun by a leader has ended before anyone else may lead (`mooring.process.election`).
 """

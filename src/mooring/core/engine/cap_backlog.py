@@ -13,26 +13,26 @@ from mooring.core.engine.worklist import Slot
 _MOST: Final = 4096
 
 
-class Doorstep:
+class CapBacklog:
     def __init__(self) -> None:
         #: Source → slots turned away, in order.
         self._away: dict[str, dict[Slot, None]] = {}
         #: Source → slots that were ever turned away → the number of the operator that each last got in.
         self._served: dict[str, dict[Slot, int]] = {}
 
-    def turn_away(self, source: str, slot: Slot) -> None:
+    def defer(self, source: str, slot: Slot) -> None:
         self._away.setdefault(source, {})[slot] = None
         served = self._served.setdefault(source, {})
         if len(served) >= _MOST:
             served.clear()
         served.setdefault(slot, 0)
 
-    def let_in(self, source: str, slot: Slot, number: int) -> None:
+    def admitted(self, source: str, slot: Slot, number: int) -> None:
         served = self._served.get(source)
         if served is not None and slot in served:
             served[slot] = number
 
-    def come_in(self, source: str) -> list[Slot]:
+    def ready(self, source: str) -> list[Slot]:
         """There is room: everybody who stands outside, in the order in which they shall try again."""
         away = self._away.pop(source, None)
         if away is None:

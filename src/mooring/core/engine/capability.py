@@ -8,19 +8,19 @@ prefixes them with the capability's name.
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from mooring.core.model.decision import Course, Later, Line, Look, Resumed, Running
-from mooring.core.model.events import Happening
+from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, Recovered, Running
+from mooring.core.model.events import Trigger
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
 
 class Capability(Protocol):
-    #: Its feature gate: `home`, `mix`, `handoff`, `fleet`, `traffic`.
+    #: Its feature gate: `home`, `mix`, `handoff`, `fleet`, `balance`.
     name: str
     #: The sources its operators carry; an operator is steered by the capability that owns its source.
     sources: frozenset[str]
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str | Later]:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str | Deferred]:
         """The keys to look at again after this, now or a little later. Cheap: called for every event."""
         ...
 
@@ -28,15 +28,15 @@ class Capability(Protocol):
         """Every key there is: on becoming leader, and when the feature is switched on."""
         ...
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look: ...
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation: ...
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course: ...
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep: ...
 
-    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
         """What the marks say has begun."""
         ...
 
-    def waits_for(self, world: WorldRead) -> Iterable[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         """What must still be seen before `resume` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
         ...
 
@@ -51,4 +51,4 @@ class Speaks(Protocol):
     place; several `now` are joined. Called for one subject at a time, on or off, leading or not.
     """
 
-    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]: ...
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]: ...

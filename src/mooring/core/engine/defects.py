@@ -26,5 +26,5 @@ class Defects:
         self.listener(where, error)
         words = f"{where}: nothing is decided, {type(error).__name__}: {error}"
         return Verdict(
-            State.HELD, Reason.DEFECT, words[:300], "report it with the traceback in the log; it is a defect"
+            State.BLOCKED, Reason.DEFECT, words[:300], "report it with the traceback in the log; it is a defect"
         )

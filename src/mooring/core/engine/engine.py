@@ -21,22 +21,21 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from mooring.core.engine.cap_backlog import Doorstep
+from mooring.core.engine.cap_backlog import CapBacklog
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.defects import AGAIN_S, Defects
-from mooring.core.engine.events import Event, Features, Led, Retuned, Synced, Tick
+from mooring.core.engine.events import Event, Features, LeaseChanged, QueueSettingsChanged, Synced, Tick
 from mooring.core.engine.facts import FactBook
-from mooring.core.engine.history import Story, cause_of, entry_of, follow
-from mooring.core.engine.in_flight import Flight
+from mooring.core.engine.history import History, cause_of, entry_of, follow
+from mooring.core.engine.in_flight import InFlightWrites
 from mooring.core.engine.intake import Intake
-from mooring.core.engine.operator_index import Concerns
-from mooring.core.engine.refresh import MOMENT_S, Glances
-from mooring.core.engine.worklist import OPERATOR, Agenda, Slot
-from mooring.core.model.decision import Course, End, Glance, Resumed, Running, Verdict
+from mooring.core.engine.operator_index import OperatorIndex
+from mooring.core.engine.refresh import MOMENT_S, RefreshSchedule
+from mooring.core.engine.worklist import OPERATOR, Slot, WorkList
+from mooring.core.model.decision import End, NextStep, PdRefresh, Recovered, Running, Verdict
 from mooring.core.model.events import (
     Change,
     Gone,
-    Happening,
     Listed,
     MachinesLost,
     MachinesSeen,
@@ -45,8 +44,9 @@ from mooring.core.model.events import (
     PdSeen,
     RegionsSeen,
     Seen,
+    Trigger,
 )
-from mooring.core.model.instructions import Instruction, Outcome, Tell
+from mooring.core.model.instructions import EmitEvent, Instruction, Outcome
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import REFUSED_REASONS, Reason, State
 from mooring.core.queue import Queue
@@ -62,7 +62,7 @@ class Engine:
     def __init__(self, world: World, queue: Queue, capabilities: Sequence[Capability], *, slice_: int = SLICE) -> None:
         self.world = world
         self.queue = queue
-        self.story = Story()
+        self.story = History()
         self.defects = Defects()
         #: By name, and asked in that order.
         self.capabilities = {c.name: c for c in sorted(capabilities, key=lambda c: c.name)}
@@ -93,12 +93,12 @@ class Engine:
         #: The last word about each looked-at key: (capability, key) → verdict.
         self.verdicts: dict[Slot, Verdict] = {}
         self._facts = FactBook()
-        self._agenda = Agenda()
-        self._flight = Flight(self._agenda)
-        self._glances = Glances()
-        self._concerns = Concerns()
+        self._worklist = WorkList()
+        self._in_flight = InFlightWrites(self._worklist)
+        self._refreshes = RefreshSchedule()
+        self._operator_index = OperatorIndex()
         #: Slots whose proposal found the cap of its source reached: looked at again when there is room.
-        self._doorstep = Doorstep()
+        self._cap_backlog = CapBacklog()
         #: How an operator that is being ended ended, in words.
         self._last_words: dict[str, str] = {}
 
@@ -114,30 +114,30 @@ class Engine:
         """Take several in before deciding: what many of them make dirty is looked at once."""
         self.now = max(now, self.now)
         for event in events:
-            self._take(event)
+            self._dispatch(event)
         return self.work(self.now, enough)
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:
         """Decide a slice of what is dirty or due, less if `enough()` says so. Again while `next_wakeup()` is due."""
         self.now = max(now, self.now)
-        self._take_in(self._intake.advance())
+        self._apply_changes(self._intake.advance())
         if self.leading and self.synced and not self._intake.busy and not self.deciding:
-            self._resume()
+            self._recover()
         if self.deciding:
             self._wake()
-            self._learn(self.queue.tick(self.now))
+            self._on_queue_events(self.queue.tick(self.now))
             for _ in range(self._slice):
                 if enough is not None and enough():
                     break
-                operator_id = self._agenda.next_steer()
+                operator_id = self._worklist.next_steer()
                 if operator_id is not None:
                     self._steer(operator_id)
-                elif (due := self._agenda.next_look()) is not None:
+                elif (due := self._worklist.next_look()) is not None:
                     self._look(*due)
                 else:
                     break
         if self.leading:
-            for instruction in self._glances.ask(self.now):
+            for instruction in self._refreshes.ask(self.now):
                 self._issue(instruction, None, "")
         out, self._out = self._out, []
         return out
@@ -147,70 +147,70 @@ class Engine:
         times: list[float | None] = [self.now] if self._intake.busy else []
         if not self.leading:
             return self.now if times else None
-        times.append(self._glances.next_due())
+        times.append(self._refreshes.next_due())
         if self.deciding:
-            times += [self.queue.next_due(), self._agenda.next_wake(), self.now if self._agenda.pending else None]
+            times += [self.queue.next_due(), self._worklist.next_wake(), self.now if self._worklist.pending else None]
         return min((at for at in times if at is not None), default=None)
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         match event:
             case Seen() | Gone() | Listed():
-                self._take_in(self._intake.take(event))
+                self._apply_changes(self._intake.take(event))
             case Outcome():
-                self._settle(event)
+                self._on_outcome(event)
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
-                self._glances.answered(cluster, self.now)
+                self._refreshes.answered(cluster, self.now)
                 self._intake.note(event)
-                self._touch(event)
+                self._mark_affected(event)
             case MachinesSeen() | MachinesLost():
-                self._glances.answered_machines()
+                self._refreshes.answered_machines()
                 self._intake.note(event)
-                self._touch(event)
+                self._mark_affected(event)
             case RegionsSeen():
-                self._touch(event)
+                self._mark_affected(event)
             case Synced():
                 self.synced = True
-            case Led(leading=leading):
+            case LeaseChanged(leading=leading):
                 self._lead(leading=leading)
-            case Retuned(settings=settings):
-                self._learn(self.queue.configure(settings))
+            case QueueSettingsChanged(settings=settings):
+                self._on_queue_events(self.queue.configure(settings))
             case Features(on=on):
                 self._switch(on)
             case Tick():
                 pass
 
-    def _take_in(self, changes: Iterable[Change]) -> None:
+    def _apply_changes(self, changes: Iterable[Change]) -> None:
         for change in changes:
             try:
                 for observe in self.observers:
                     observe(change)
             except Exception as error:  # noqa: BLE001
                 self.defects.note(f"observing {cause_of(change)}", error)
-            self._touch(change)
+            self._mark_affected(change)
 
-    def _touch(self, happening: Happening) -> None:
+    def _mark_affected(self, trigger: Trigger) -> None:
         """Mark dirty what this may concern. Before we decide there is no need: then everything is looked at once."""
         if not self.deciding:
             return
         # Regions go to whoever asked, on or off: what a switched-off capability has begun must still end.
-        asked = self.capabilities if isinstance(happening, RegionsSeen) else self._listening
+        asked = self.capabilities if isinstance(trigger, RegionsSeen) else self._listening
         for name, capability in asked.items():
             try:
-                for touched in capability.touched(happening, self.world):
-                    self._agenda.touch(name, touched, cause_of(happening), self.now)
+                for touched in capability.affected_keys(trigger, self.world):
+                    self._worklist.touch(name, touched, cause_of(trigger), self.now)
             except Exception as error:  # noqa: BLE001
-                self.defects.note(f"{name} {cause_of(happening)}", error)
-        for operator_id in self._concerns.of(happening):
-            self._agenda.steer(operator_id)
+                self.defects.note(f"{name} {cause_of(trigger)}", error)
+        for operator_id in self._operator_index.of(trigger):
+            self._worklist.steer(operator_id)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
         if outcome.kind is not None and outcome.object is not None:
-            self._take(Seen(outcome.kind, outcome.object))
+            self._dispatch(Seen(outcome.kind, outcome.object))
         elif outcome.gone is not None:
-            self._take(outcome.gone)
-        ended = self._flight.end(outcome, self.now)
+            self._dispatch(outcome.gone)
+        ended = self._in_flight.end(outcome, self.now)
         if ended is None:
             return
         (name, key), wait_s = ended
@@ -221,11 +221,11 @@ class Engine:
             if outcome.reason is None:
                 running.acted_at = self.now
         if wait_s:
-            self._agenda.wake_at(self.now + wait_s, (name, key))
+            self._worklist.wake_at(self.now + wait_s, (name, key))
         elif name != OPERATOR:
-            self._agenda.look((name, key), outcome.instruction)
+            self._worklist.look((name, key), outcome.instruction)
         elif running is not None:
-            self._agenda.steer(key)
+            self._worklist.steer(key)
 
     # ── Leading ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -239,31 +239,31 @@ class Engine:
         self.queue = Queue(self.queue.settings)
         self._begin_anew()
 
-    def _resume(self) -> None:
+    def _recover(self) -> None:
         """Read the marks; what they name is running and charged before anything else may be promoted."""
         # PD is asked about every cluster first: a mark alone does not say how far its operator has come.
         seen, lost = self.world.pd, self.world.pd_lost
         unseen = [tc.key for tc in self.world.tidb_clusters() if seen(tc.key) is None and not lost(tc.key)]
-        if any(True for capability in self.capabilities.values() for _ in capability.waits_for(self.world)):
-            self._glances.wish(Glance(key, self.now) for key in unseen)
+        if any(True for capability in self.capabilities.values() for _ in capability.recovery_needs(self.world)):
+            self._refreshes.wish(PdRefresh(key, self.now) for key in unseen)
             return
-        self._learn(self.queue.tick(self.now))
+        self._on_queue_events(self.queue.tick(self.now))
         # Marks are read back even of a feature that was switched off meanwhile: what has begun must end well.
         for capability in self.capabilities.values():
-            for resumed in capability.resume(self.world, self.now):
-                self._take_back(resumed)
+            for resumed in capability.recover(self.world, self.now):
+                self._recover_operator(resumed)
         self.deciding = True
         for name, capability in self._listening.items():
             for key in capability.keys(self.world):
-                self._agenda.look((name, key), "resume")
+                self._worklist.look((name, key), "resume")
 
-    def _take_back(self, resumed: Resumed) -> None:
+    def _recover_operator(self, resumed: Recovered) -> None:
         operator = resumed.operator
         if operator.id.isdecimal() and len(operator.id) < 16:  # a mark may say anything
             self._operator_ids = max(self._operator_ids, int(operator.id))
         if operator.id not in self.running:
             self.waiting[operator.id] = operator
-            self._learn(self.queue.resume(operator, resumed.phase))
+            self._on_queue_events(self.queue.resume(operator, resumed.phase))
         running = self.running.get(operator.id)
         if self.waiting.pop(operator.id, None) is not None or running is None or running.operator is not operator:
             self._say("not-resumed", operator.id, operator, reason=Reason.CONFLICT, text="another mark claims the same")
@@ -281,49 +281,49 @@ class Engine:
         for name in sorted(switched_off):
             sources = self.capabilities[name].sources
             for operator in [o for o in self.waiting.values() if o.source in sources]:
-                self._learn(self.queue.cancel(operator.id, Reason.FEATURE_OFF, f"{name} was switched off"))
+                self._on_queue_events(self.queue.cancel(operator.id, Reason.FEATURE_OFF, f"{name} was switched off"))
             for running in self.running.values():
                 if running.operator.source in sources:
-                    self._agenda.steer(running.operator.id)
+                    self._worklist.steer(running.operator.id)
             self.verdicts = {slot: verdict for slot, verdict in self.verdicts.items() if slot[0] != name}
             for stated in self._facts.keys_of(name):
-                self._learn(self._facts.replace(stated, (), self.queue))
+                self._on_queue_events(self._facts.replace(stated, (), self.queue))
         if self.deciding:
             for name in sorted(switched_on):
                 for key in self.capabilities[name].keys(self.world):
-                    self._agenda.look((name, key), "feature")
+                    self._worklist.look((name, key), "feature")
 
     # ── Deciding ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self, slot: Slot, cause: str) -> None:
         name, key = slot
-        if name not in self.on or self._flight.busy(slot, self.now):
+        if name not in self.on or self._in_flight.busy(slot, self.now):
             return  # an outstanding write of its own answers first, and makes it dirty again
         try:
-            look = self.capabilities[name].look(key, self.world, self.queue, self.now)
+            look = self.capabilities[name].evaluate(key, self.world, self.queue, self.now)
         except Exception as error:  # noqa: BLE001
             self.verdicts[slot] = self.defects.note(f"{name} {key}", error)
-            self._agenda.wake_at(self.now + AGAIN_S, slot)
+            self._worklist.wake_at(self.now + AGAIN_S, slot)
             return
         if look.verdict is None:
             self.verdicts.pop(slot, None)
         else:
             self.verdicts[slot] = look.verdict
-        self._learn(self._facts.replace(f"{name}:{key}", look.facts, self.queue))
+        self._on_queue_events(self._facts.replace(f"{name}:{key}", look.facts, self.queue))
         for target, limit in look.limits.items():
-            self._learn(self.queue.set_limit(target, limit))
+            self._on_queue_events(self.queue.set_limit(target, limit))
         for gone in look.withdrawals:
             if gone.operator in self.waiting:
-                self._learn(self.queue.cancel(gone.operator, gone.reason, gone.detail))
+                self._on_queue_events(self.queue.cancel(gone.operator, gone.reason, gone.detail))
         for proposal in look.proposals:
             self._propose(proposal, slot, cause)
         for instruction in look.instructions:
             self._issue(instruction, slot, cause)
-        self._glances.wish(look.glances)
+        self._refreshes.wish(look.refreshes)
         if look.machines_by is not None:
-            self._glances.wish_machines(look.machines_by)
+            self._refreshes.wish_machines(look.machines_by)
         if look.again_at is not None:
-            self._agenda.wake_at(look.again_at, slot)
+            self._worklist.wake_at(look.again_at, slot)
 
     def _propose(self, proposal: Operator, slot: Slot, cause: str) -> None:
         holder = self.queue.holder(proposal.subject)
@@ -341,42 +341,42 @@ class Engine:
         if rejected is not None:
             self._operator_ids -= 1
             if rejected.reason == Reason.TOO_MANY_WAITING:
-                self._doorstep.turn_away(operator.source, slot)
-            state = State.REFUSED if rejected.reason in REFUSED_REASONS else State.WAITS
+                self._cap_backlog.defer(operator.source, slot)
+            state = State.REFUSED if rejected.reason in REFUSED_REASONS else State.WAITING
             self.verdicts[slot] = Verdict(state, rejected.reason, rejected.detail)
             return
-        self._doorstep.let_in(operator.source, slot, self._operator_ids)
+        self._cap_backlog.admitted(operator.source, slot, self._operator_ids)
         self.waiting[operator.id] = operator
         self._say("queued", operator.id, operator, reason=operator.reason, text=operator.detail)
-        self._learn(events)
+        self._on_queue_events(events)
 
     def _steer(self, operator_id: str) -> None:
         running = self.running.get(operator_id)
         waiter = (OPERATOR, operator_id)
-        if running is None or self._flight.busy(waiter, self.now):
+        if running is None or self._in_flight.busy(waiter, self.now):
             return
         operator = running.operator
         running.off = self._of_source[operator.source].name not in self.on
         try:
-            course = self._of_source[operator.source].steer(running, self.world, self.queue, self.now)
+            answer = self._of_source[operator.source].next_step(running, self.world, self.queue, self.now)
         except Exception as error:  # noqa: BLE001
             held = self.defects.note(f"operator {operator_id}, {operator.subject}", error)
-            course = Course(step=running.step, waits=held, again_at=self.now + AGAIN_S)
-        for verb, reason, text in follow(running, course, self.now):
+            answer = NextStep(step=running.step, waiting_on=held, again_at=self.now + AGAIN_S)
+        for verb, reason, text in follow(running, answer, self.now):
             self._say(verb, operator_id, operator, reason=reason, text=text)
-        if course.end is not None:
-            self._last_words[operator_id] = course.end.detail
-            self._learn(self._end(operator_id, course.end))
+        if answer.end is not None:
+            self._last_words[operator_id] = answer.end.detail
+            self._on_queue_events(self._end(operator_id, answer.end))
             return
-        if course.phase is not None and course.phase > running.phase:
-            running.phase = course.phase
-            self._learn(self.queue.advance(operator_id, course.phase))
+        if answer.phase is not None and answer.phase > running.phase:
+            running.phase = answer.phase
+            self._on_queue_events(self.queue.advance(operator_id, answer.phase))
             self._look_again(operator)
-        for instruction in course.instructions:
+        for instruction in answer.instructions:
             self._issue(instruction, waiter, operator_id)
-        self._glances.wish(course.glances)
-        if course.again_at is not None:
-            self._agenda.wake_at(course.again_at, waiter)
+        self._refreshes.wish(answer.refreshes)
+        if answer.again_at is not None:
+            self._worklist.wake_at(answer.again_at, waiter)
 
     def _end(self, operator_id: str, end: End) -> list[QueueEvent]:
         if end.failed:
@@ -387,7 +387,7 @@ class Engine:
 
     # ── The queue's answers ───────────────────────────────────────────────────────────────────────────────────
 
-    def _learn(self, events: Iterable[QueueEvent]) -> None:
+    def _on_queue_events(self, events: Iterable[QueueEvent]) -> None:
         for event in events:
             match event:
                 case Promoted(id=operator_id):
@@ -395,19 +395,19 @@ class Engine:
                     self.running[operator_id] = Running(
                         operator=operator, promoted_at=self.now, step_since=self.now, moved_at=self.now
                     )
-                    self._concerns.add(operator)
+                    self._operator_index.add(operator)
                     self._say("promoted", operator_id, operator)
-                    self._agenda.steer(operator_id)
+                    self._worklist.steer(operator_id)
                     self._make_room(operator.source)
                 case Ended():
                     self._ended(event)
 
     def _ended(self, event: Ended) -> None:
         running = self.running.pop(event.id, None)
-        self._concerns.drop(event.id)
+        self._operator_index.drop(event.id)
         operator = running.operator if running is not None else self.waiting.pop(event.id)
-        self._agenda.drop(event.id)
-        self._flight.forget((OPERATOR, event.id))
+        self._worklist.drop(event.id)
+        self._in_flight.forget((OPERATOR, event.id))
         self._say(event.how, event.id, operator, reason=event.reason, text=self._last_words.pop(event.id, event.detail))
         # Whoever proposed it looks again: the world may already want the next thing. If nothing was done, then a moment
         # later: the same look would propose the same for ever.
@@ -418,30 +418,30 @@ class Engine:
     def _look_again(self, operator: Operator, at: float | None = None) -> None:
         capability, ended = self._of_source[operator.source], OperatorEnded(operator)
         if capability.name in self.on:
-            for touched in capability.touched(ended, self.world):
-                self._agenda.touch(capability.name, touched, cause_of(ended), self.now, at)
+            for touched in capability.affected_keys(ended, self.world):
+                self._worklist.touch(capability.name, touched, cause_of(ended), self.now, at)
 
     def _make_room(self, source: str) -> None:
-        for slot in self._doorstep.come_in(source):
-            self._agenda.look(slot, "room")
+        for slot in self._cap_backlog.ready(source):
+            self._worklist.look(slot, "room")
 
     # ── Out, and in words ─────────────────────────────────────────────────────────────────────────────────────
 
     def _issue(self, instruction: Instruction, waiter: Slot | None, cause: str) -> None:
         self._ids += 1
         stamped = msgspec.structs.replace(instruction, id=f"i{self._ids}", cause=instruction.cause or cause)
-        if waiter is not None and not isinstance(stamped, Tell):
-            self._flight.begin(stamped.id, waiter)
+        if waiter is not None and not isinstance(stamped, EmitEvent):
+            self._in_flight.begin(stamped.id, waiter)
         self._out.append(stamped)
 
     def _wake(self) -> None:
-        self._agenda.ripen(self.now)
-        for slot in self._agenda.due(self.now):
+        self._worklist.ripen(self.now)
+        for slot in self._worklist.due(self.now):
             name, key = slot
             if name != OPERATOR:
-                self._agenda.look(slot, "time")
+                self._worklist.look(slot, "time")
             elif key in self.running:
-                self._agenda.steer(key)
+                self._worklist.steer(key)
 
     def _say(self, verb: str, id_: str, operator: Operator | None = None, *, reason: str = "", text: str = "") -> None:
         self.story.tell(entry_of(self.now, verb, id_, operator, str(reason), text))

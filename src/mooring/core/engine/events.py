@@ -11,7 +11,7 @@ class Synced(msgspec.Struct, frozen=True, gc=False):
     """Every kind has been listed once: from now on what is missing in the world is missing in the cluster."""
 
 
-class Led(msgspec.Struct, frozen=True, gc=False):
+class LeaseChanged(msgspec.Struct, frozen=True, gc=False):
     """This replica has won (or lost) the lease."""
 
     leading: bool
@@ -27,7 +27,7 @@ class Features(msgspec.Struct, frozen=True, gc=False):
     on: frozenset[str]
 
 
-class Retuned(msgspec.Struct, frozen=True, gc=False):
+class QueueSettingsChanged(msgspec.Struct, frozen=True, gc=False):
     """The queue's settings have changed: limits, step costs, caps."""
 
     settings: Settings
@@ -41,9 +41,9 @@ Event = (
     | MachinesSeen
     | MachinesLost
     | Synced
-    | Led
+    | LeaseChanged
     | Tick
     | Features
-    | Retuned
+    | QueueSettingsChanged
     | Outcome
 )

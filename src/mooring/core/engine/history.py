@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from mooring.core.model.decision import Course, Running
-from mooring.core.model.events import Change, Happening, OperatorEnded, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.decision import NextStep, Running
+from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.operator import Operator
 
 
@@ -20,7 +20,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     id: str
     #: What caused it: another id.
     cause: str = ""
-    #: A short fixed verb: "asked", "queued", "promoted", "wrote", "waits", "ended", …
+    #: A short fixed verb: "asked", "queued", "promoted", "wrote", "waiting", "ended", …
     verb: str
     source: str = ""
     reason: str = ""
@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     subjects: tuple[str, ...] = ()
 
 
-class Story:
+class History:
     def __init__(self, *, entries_per_object: int = 40, objects: int = 4000, timeline: int = 2000) -> None:
         self._entries_per_object = entries_per_object
         self._objects = objects
@@ -67,24 +67,24 @@ class Story:
         return fresh
 
 
-def follow(running: Running, course: Course, now: float) -> Iterator[tuple[str, str, str]]:
+def follow(running: Running, answer: NextStep, now: float) -> Iterator[tuple[str, str, str]]:
     """Bring an operator to where its course says it is; yields what there is to tell: verb, reason, words."""
     steps = running.operator.steps
-    if course.step != running.step or course.figure != running.figure:
-        running.moved_at, running.figure = now, course.figure
-    if course.step != running.step:
-        running.step, running.step_since = course.step, now
-        kind = steps[course.step].kind if course.step < len(steps) else "end"
-        yield "step", "", f"{course.step + 1}/{len(steps)} {kind}"
-    before, running.waits = running.waits, course.waits
-    running.progress = course.progress
-    if course.waits is not None and (before is None or before.reason != course.waits.reason):
-        yield "waits", course.waits.reason, course.waits.detail
+    if answer.step != running.step or answer.figure != running.figure:
+        running.moved_at, running.figure = now, answer.figure
+    if answer.step != running.step:
+        running.step, running.step_since = answer.step, now
+        kind = steps[answer.step].kind if answer.step < len(steps) else "end"
+        yield "step", "", f"{answer.step + 1}/{len(steps)} {kind}"
+    before, running.waiting_on = running.waiting_on, answer.waiting_on
+    running.progress = answer.progress
+    if answer.waiting_on is not None and (before is None or before.reason != answer.waiting_on.reason):
+        yield "waiting", answer.waiting_on.reason, answer.waiting_on.detail
 
 
-def cause_of(happening: Happening) -> str:
+def cause_of(trigger: Trigger) -> str:
     """The id of what happened, as those that it sets in motion carry it."""
-    match happening:
+    match trigger:
         case Change(kind=kind, key=key):
             return f"{kind}/{key}"
         case PdSeen(cluster=cluster) | PdLost(cluster=cluster):

@@ -8,7 +8,7 @@ seconds at most.
 
 from typing import Final
 
-from mooring.core.engine.worklist import Agenda, Slot
+from mooring.core.engine.worklist import Slot, WorkList
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.reasons import Reason
 
@@ -18,9 +18,9 @@ LONGEST_REST_S: Final = 5.0
 _UNWELL: Final = frozenset({Reason.BACK_OFF, Reason.FAILED, Reason.UNKNOWN})
 
 
-class Flight:
-    def __init__(self, agenda: Agenda) -> None:
-        self._agenda = agenda
+class InFlightWrites:
+    def __init__(self, agenda: WorkList) -> None:
+        self._worklist = agenda
         self._waiter_of: dict[str, Slot] = {}
         self._under_way: dict[Slot, int] = {}
         self._back_off: dict[Slot, float] = {}
@@ -39,7 +39,7 @@ class Flight:
         if until is None:
             return False
         if until > now:
-            self._agenda.wake_at(until, waiter)
+            self._worklist.wake_at(until, waiter)
             return True
         del self._rests[waiter]
         return False

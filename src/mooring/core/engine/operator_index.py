@@ -7,7 +7,7 @@ operators run. Answers come in the order of promotion.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mooring.core.model.events import Change, Happening, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.events import Change, PdLost, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 
@@ -16,7 +16,7 @@ _REGISTRY = "registry"
 _NOBODY: Final[dict[str, None]] = {}
 
 
-class Concerns:
+class OperatorIndex:
     def __init__(self) -> None:
         #: Name → operators that carry it, by promotion.
         self._by_name: dict[str, dict[str, None]] = {}
@@ -35,11 +35,11 @@ class Concerns:
             if not carriers:
                 del self._by_name[name]
 
-    def of(self, happening: Happening) -> Iterable[str]:
+    def of(self, trigger: Trigger) -> Iterable[str]:
         """Ids of the running operators that this concerns: their own cluster's PD, or an object they name."""
         if not self._names:
             return ()
-        match happening:
+        match trigger:
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 names: tuple[str, ...] = (f"cluster/{cluster}",)
             case RegionsSeen():

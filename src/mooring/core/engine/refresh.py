@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Glance
-from mooring.core.model.instructions import Instruction, LookAtMachines, LookAtPd
+from mooring.core.model.decision import PdRefresh
+from mooring.core.model.instructions import Instruction, ReadMachines, ReadPd
 
 #: Between an answer and the next look at the same PD.
 MOMENT_S: Final = 0.5
 
 
-class Glances:
+class RefreshSchedule:
     def __init__(self) -> None:
         self._not_before: dict[Key, float] = {}
         self._due: dict[Key, float] = {}
@@ -23,12 +23,12 @@ class Glances:
         self._machines_due: float | None = None
         self._machines_asked = False
 
-    def wish(self, glances: Iterable[Glance]) -> None:
-        for glance in glances:
-            at = max(glance.at, self._not_before.get(glance.cluster, glance.at))
-            due = self._due.get(glance.cluster)
+    def wish(self, refreshes: Iterable[PdRefresh]) -> None:
+        for refresh in refreshes:
+            at = max(refresh.at, self._not_before.get(refresh.cluster, refresh.at))
+            due = self._due.get(refresh.cluster)
             if due is None or at < due:
-                self._due[glance.cluster] = at
+                self._due[refresh.cluster] = at
 
     def wish_machines(self, at: float) -> None:
         if self._machines_due is None or at < self._machines_due:
@@ -47,11 +47,11 @@ class Glances:
         for cluster in [c for c, at in self._due.items() if at <= now and c not in self._asked]:
             del self._due[cluster]
             self._asked.add(cluster)
-            yield LookAtPd(cluster=cluster, cause=f"pd/{cluster}", why="looks at PD")
+            yield ReadPd(cluster=cluster, cause=f"pd/{cluster}", why="looks at PD")
         if self._machines_due is not None and self._machines_due <= now and not self._machines_asked:
             self._machines_due = None
             self._machines_asked = True
-            yield LookAtMachines(cause="machines", why="asks the machine registry")
+            yield ReadMachines(cause="machines", why="asks the machine registry")
 
     def next_due(self) -> float | None:
         times = [at for cluster, at in self._due.items() if cluster not in self._asked]

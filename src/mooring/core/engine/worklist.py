@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.core.model.decision import Later
+from mooring.core.model.decision import Deferred
 
 #: (capability, key)
 Slot = tuple[str, str]
@@ -17,7 +17,7 @@ OPERATOR = "op"
 LATER_S: Final = 2.0
 
 
-class Agenda:
+class WorkList:
     def __init__(self) -> None:
         #: Slot → what made it dirty.
         self.looks: dict[Slot, str] = {}
@@ -31,9 +31,9 @@ class Agenda:
     def look(self, slot: Slot, cause: str) -> None:
         self.looks.setdefault(slot, cause)
 
-    def touch(self, capability: str, touched: str | Later, cause: str, now: float, at: float | None = None) -> None:
+    def touch(self, capability: str, touched: str | Deferred, cause: str, now: float, at: float | None = None) -> None:
         """Look now, or `at` a later time, or a little later if no look comes by before."""
-        if isinstance(touched, Later):
+        if isinstance(touched, Deferred):
             self._later.setdefault((capability, touched.key), (now + LATER_S, cause))
         elif at is None:
             self.look((capability, touched), cause)

@@ -1,6 +1,6 @@
 """What placement reads of Kubernetes: slim, frozen rows.
 
-The full objects (7 KB a pod) never stay in memory. `mooring.clients.wire` projects them onto these structs at the edge and
+The full objects (7 KB a pod) never stay in memory. `clients.wire` projects them onto these structs at the edge and
 shares whatever repeats: all pods of one template hold the same `PodShape`, all pods of one owner the same `Owner`.
 150,000 pods fit into 200 MB that way, and the garbage collector has little to walk (`gc=False`: none of these can
 form a cycle).

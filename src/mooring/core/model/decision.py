@@ -53,20 +53,20 @@ class Withdrawal(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-class Glance(msgspec.Struct, frozen=True, gc=False):
+class PdRefresh(msgspec.Struct, frozen=True, gc=False):
     """A wish for a fresh look at a PD cluster, no later than `at`."""
 
     cluster: Key
     at: float
 
 
-class Later(msgspec.Struct, frozen=True, gc=False):
+class Deferred(msgspec.Struct, frozen=True, gc=False):
     """A key that was touched by something that changes little: look at it soon, unless a look comes by before."""
 
     key: str
 
 
-class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to `look`: all of it replaces what the same key answered before."""
 
     proposals: tuple[Operator, ...] = ()
@@ -76,7 +76,7 @@ class Look(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limits: Mapping[str, int | None] = MappingProxyType({})
     #: Undisruptive writes: labels, seats, Events.
     instructions: tuple[Instruction, ...] = ()
-    glances: tuple[Glance, ...] = ()
+    refreshes: tuple[PdRefresh, ...] = ()
     #: A wish for a fresh list of machines, no later than this.
     machines_by: float | None = None
     again_at: float | None = None
@@ -93,7 +93,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     failed: bool = False
 
 
-class Course(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to `steer`."""
 
     #: Index into the operator's steps.
@@ -101,14 +101,14 @@ class Course(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Lower the cost to this phase.
     phase: int | None = None
     instructions: tuple[Instruction, ...] = ()
-    glances: tuple[Glance, ...] = ()
+    refreshes: tuple[PdRefresh, ...] = ()
     again_at: float | None = None
     #: Figures for people: "177 of 214 leaders gone".
     progress: str = ""
     #: A figure that changes as long as it gets on (leaders left): it tells slow from stalled.
     figure: float | None = None
     #: Why it does not get on just now.
-    waits: Verdict | None = None
+    waiting_on: Verdict | None = None
     end: End | None = None
 
 
@@ -121,7 +121,7 @@ class Running(msgspec.Struct, kw_only=True):
     step_since: float = 0.0
     phase: int = 0
     progress: str = ""
-    waits: Verdict | None = None
+    waiting_on: Verdict | None = None
     #: Soft notes of the decider (samples, counters); lost in a crash, so nothing may depend on them for truth.
     notes: dict[str, float] = msgspec.field(default_factory=dict)
     #: When the last write on its behalf was confirmed.
@@ -133,7 +133,7 @@ class Running(msgspec.Struct, kw_only=True):
     figure: float | None = None
 
 
-class Resumed(msgspec.Struct, frozen=True, gc=False):
+class Recovered(msgspec.Struct, frozen=True, gc=False):
     """An operator that a mark says has begun: running again, at the step that observation shows."""
 
     operator: Operator

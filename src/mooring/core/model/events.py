@@ -91,4 +91,4 @@ class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 #: What may make a decider look again.
-Happening = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded
+Trigger = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded

@@ -107,24 +107,24 @@ class PausePdScheduler(_Instruction, frozen=True, gc=False, kw_only=True):
     seconds: int
 
 
-class LookAtPd(_Instruction, frozen=True, gc=False, kw_only=True):
+class ReadPd(_Instruction, frozen=True, gc=False, kw_only=True):
     """One look at a PD cluster; answered by a PdSeen or PdLost event."""
 
     cluster: Key
 
 
-class LookAtRegions(_Instruction, frozen=True, gc=False, kw_only=True):
+class ReadRegions(_Instruction, frozen=True, gc=False, kw_only=True):
     """Read a PD cluster's regions, all of them or those named; answered by a RegionsSeen event and an Outcome."""
 
     cluster: Key
     region_ids: tuple[int, ...] = ()
 
 
-class LookAtMachines(_Instruction, frozen=True, gc=False, kw_only=True):
+class ReadMachines(_Instruction, frozen=True, gc=False, kw_only=True):
     """One query of the machine registry; answered by MachinesSeen or MachinesLost."""
 
 
-class Tell(_Instruction, frozen=True, gc=False, kw_only=True):
+class EmitEvent(_Instruction, frozen=True, gc=False, kw_only=True):
     """A Kubernetes Event on an object."""
 
     kind: Kind
@@ -149,7 +149,7 @@ Write = (
     | CancelPdOperator
     | PausePdScheduler
 )
-Instruction = Write | LookAtPd | LookAtRegions | LookAtMachines | Tell
+Instruction = Write | ReadPd | ReadRegions | ReadMachines | EmitEvent
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):

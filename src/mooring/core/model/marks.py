@@ -16,7 +16,7 @@ LEAVING: Final = "mooring.dev/leaving"
 CORDONED_BY: Final = "mooring.dev/cordoned-by"
 RETIRING: Final = "mooring.dev/retiring"
 HOME: Final = "mooring.dev/home"
-SEAT: Final = "mooring.dev/seat"
+RESERVED_TAINT: Final = "mooring.dev/reserved"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
 
 

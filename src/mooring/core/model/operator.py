@@ -33,8 +33,8 @@ class StepKind(StrEnum):
     ADD_REPLACEMENT = "AddReplacement"
     DELETE_POD = "DeletePod"
     AWAIT_READY = "AwaitReady"
-    HOLD_SEAT = "HoldSeat"
-    RELEASE_SEAT = "ReleaseSeat"
+    RESERVE_NODE = "ReserveNode"
+    RELEASE_NODE = "ReleaseNode"
     # Machines and nodes.
     CORDON = "Cordon"
     EMPTY_NODE = "EmptyNode"

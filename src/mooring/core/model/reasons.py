@@ -77,7 +77,7 @@ class Reason(StrEnum):
     HOME = "home"
     HOME_UNKNOWN = "home-unknown"
     HOME_ABSENT = "home-absent"
-    SEAT_HELD = "seat-held"
+    RESERVED = "reserved"
     ADOPTED = "adopted"
     SLOT = "slot"
     NOT_MANAGED = "not-managed"
@@ -85,7 +85,7 @@ class Reason(StrEnum):
     QUORUM = "quorum"
     UNMET = "unmet"
     #: More workers vanished at once than anybody believes without a word.
-    REMOVAL_HELD = "removal-held"
+    REMOVAL_BLOCKED = "removal-blocked"
     #: A taint of the template would cut pods off.
     NO_EXECUTE = "no-execute"
 
@@ -93,18 +93,19 @@ class Reason(StrEnum):
 class State(StrEnum):
     """The five words a person reads.
 
-    `waits`: nothing to do for you; `held`: a person must act; `refused`: never, as configured.
+    `stable`: no pending changes; `moving`: an operator is at work on it; `waiting`: ends by itself; `blocked`: a person
+    must act; `refused`: never, as configured.
     """
 
-    PLACED = "placed"
+    STABLE = "stable"
     MOVING = "moving"
-    WAITS = "waits"
-    HELD = "held"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
     REFUSED = "refused"
 
 
 #: A person must act before these end.
-HELD_REASONS: Final = frozenset(
+BLOCKED_REASONS: Final = frozenset(
     {
         Reason.PDB,
         Reason.BARE_POD,

@@ -5,7 +5,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.core.engine.why import explain
 from mooring.core.model.machine import MachineState
 from mooring.demo.stage import DEMO, TIDB, Check, Stage
-from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, seats, set_state, stored, taints_of
+from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, roles_by_address, set_state, stored, taints_of
 
 #: n1, n5 and n9, the first of each rack, are the control plane; this one is a worker, with a TiKV pod on it.
 SERIAL, NODE = "M002", "n2"
@@ -50,6 +50,6 @@ class Retire:
         return [
             Check("O2", not early and cordoned(rig, node), f"{node} was empty before it was tainted"),
             Check("E6", cut_off == 0, f"{cut_off} leaders were on a pod when it went"),
-            Check("F9", seats(rig)[address] == "worker, retiring", "stored with its taint, not before"),
+            Check("F9", roles_by_address(rig)[address] == "worker, retiring", "stored with its taint, not before"),
             Check("F5", len(stored(rig).members) == 12, "a spare machine took its place"),
         ]

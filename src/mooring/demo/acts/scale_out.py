@@ -27,7 +27,7 @@ class ScaleOut:
         leader = stage.rig.leader()
         assert leader is not None, "no replica leads"
         before = leader.engine.on
-        leader.shell.switch(before | {"traffic"})
+        leader.shell.switch(before | {"balance"})
         gauge = Gauge(stage)
         try:
             took, spread, paused = await self._grow(stage, gauge)
@@ -99,8 +99,8 @@ class Gauge:
         return not self.pd.server.operators.running and leader is not None and not leader.engine.running
 
     def bounds(self, stores: int) -> tuple[int, int]:
-        held = sorted((len(h) for h in self.pd.server.tikv.held.values()), reverse=True)[:stores]
-        return min(held), max(held)
+        kept = sorted((len(h) for h in self.pd.server.tikv.held.values()), reverse=True)[:stores]
+        return min(kept), max(kept)
 
     def spread(self, stores: int) -> int:
         low, high = self.bounds(stores)

@@ -2,6 +2,7 @@
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.why import Explanation, explain
+from mooring.core.model.reasons import State
 from mooring.demo.acts.restart import nothing_left, uid_of
 from mooring.demo.stage import DEMO, TIDB, Check, Stage
 
@@ -36,7 +37,11 @@ class TwoRestarts:
         return [
             Check("E7", most_away == 1, f"at most {most_away} away at once"),
             Check("T4", waited, "the second waited for the first, and `why` named it"),
-            Check("T11", waited, answer.waits.sum() if answer is not None and answer.waits is not None else "no sum"),
+            Check(
+                "T11",
+                waited,
+                answer.waiting_on.sum() if answer is not None and answer.waiting_on is not None else "no sum",
+            ),
             Check("E6", len(pd.interruptions) == interrupted, "no leader was on a pod when it went"),
         ]
 
@@ -45,4 +50,4 @@ def _waits(stage: Stage) -> Explanation | None:
     """What `why` says of the second, once it waits for somebody."""
     leader = stage.rig.leader()
     answer = explain(leader.engine, f"pod/{TIDB}/{SECOND}") if leader is not None else None
-    return answer if answer is not None and answer.state == "waits" and answer.waits is not None else None
+    return answer if answer is not None and answer.state == State.WAITING and answer.waiting_on is not None else None

@@ -18,7 +18,7 @@ class _Machines:
         """Its Node goes with it, a moment later."""
 
 
-class LabBoards(Reading):
+class LabFixtures(Reading):
     def __init__(self, timeline: Timeline, store: Mirror) -> None:
         self.timeline = timeline
         self.store = store

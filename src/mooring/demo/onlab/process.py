@@ -13,7 +13,7 @@ from mooring.process.serve import live
 from mooring.sim.gate import Gate, GatedApi
 
 
-class House:
+class RunningProcess:
     """One replica. Settings are read again as `mooring run` reads its file: a feature switched on is taken over."""
 
     def __init__(self, connection: Connection, config: Config) -> None:

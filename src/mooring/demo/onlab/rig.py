@@ -1,4 +1,4 @@
-"""`rehearse.ground.Ground` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
+"""`rehearse.ground.Environment` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube.config import Connection
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
-from mooring.demo.onlab.fixtures import LabBoards
+from mooring.demo.onlab.fixtures import LabFixtures
 from mooring.demo.onlab.mirror import Mirror
-from mooring.demo.onlab.process import House
+from mooring.demo.onlab.process import RunningProcess
 from mooring.process.config import Config
 from mooring.process.replica import Replica
 from mooring.sandbox.clock import Timeline, TimelineClock
@@ -18,9 +18,9 @@ class LabRig:
     def __init__(self, connection: Connection, config: Config, timeline: Timeline) -> None:
         self.api = HttpKubeApi(connection)
         self.mirror = Mirror(timeline, connection, self.api)
-        self.cluster = LabBoards(timeline, self.mirror)
+        self.cluster = LabFixtures(timeline, self.mirror)
         self.clock = TimelineClock(timeline)
-        self.house = House(connection, config)
+        self.house = RunningProcess(connection, config)
 
     @property
     def config(self) -> Config:

@@ -16,7 +16,16 @@ from mooring.capabilities.mix.release import undo
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.instructions import EditTaints, Patch, RemoveEvictLeader, Write
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, SEAT, Mark, read_mark, read_marks
+from mooring.core.model.marks import (
+    CORDONED_BY,
+    HANDOFF,
+    LEAVING,
+    RESERVED_TAINT,
+    RETIRING,
+    Mark,
+    read_mark,
+    read_marks,
+)
 from mooring.core.model.tidb import TidbCluster
 
 WHY: Final = "cleanup"
@@ -71,10 +80,10 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Begun]:
 
 
 def _of_node(node: Node) -> Iterator[Begun]:
-    seat = seat_on(node)
-    if seat is not None or has_seat_taint(node):
-        taint = seat_taint(seat.pod.rpartition("/")[2] if seat is not None else "")
-        edit = EditTaints(node=node.name, uid=node.uid, remove=(taint,), annotations={SEAT: None}, why=WHY)
+    reservation = seat_on(node)
+    if reservation is not None or has_seat_taint(node):
+        taint = seat_taint(reservation.pod.rpartition("/")[2] if reservation is not None else "")
+        edit = EditTaints(node=node.name, uid=node.uid, remove=(taint,), annotations={RESERVED_TAINT: None}, why=WHY)
         yield Begun("home", f"node {node.name}: free the held seat", (edit,))
     cordon = read_mark(node.annotations.get(CORDONED_BY, ""))
     gone = [RETIRING] if RETIRING in node.annotations else []

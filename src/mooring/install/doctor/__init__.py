@@ -7,7 +7,7 @@ goes on after a failure; what cannot be looked at because of an earlier failure 
 """
 
 from mooring.install.doctor.codes import CODES, DOCS
-from mooring.install.doctor.examine import Patient, examine
+from mooring.install.doctor.examine import DoctorTarget, examine
 from mooring.install.doctor.finding import Finding, Level
 
-__all__ = ["CODES", "DOCS", "Finding", "Level", "Patient", "examine"]
+__all__ = ["CODES", "DOCS", "DoctorTarget", "Finding", "Level", "examine"]

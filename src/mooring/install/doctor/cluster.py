@@ -81,7 +81,7 @@ async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
     try:
         await api.raw("GET", f"/apis/{resource.group}/{resource.version}")
     except NotFound:
-        needed = sorted(features & {"handoff", "traffic"})
+        needed = sorted(features & {"handoff", "balance"})
         if not needed:
             return well("cluster", "no TidbCluster kind, and nothing switched on needs it")
         seen = f"no {resource.plural}.{resource.group}; {', '.join(needed)} will find nothing to do"

@@ -25,7 +25,7 @@ from mooring.process.pd_directory import endpoints
 TIMEOUT_S: Final = 5.0
 
 
-class Patient(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorTarget(msgspec.Struct, frozen=True, kw_only=True):
     api: HttpKubeApi
     clock: Clock
     chance: Chance
@@ -39,7 +39,7 @@ class Patient(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
 
 
-async def examine(patient: Patient, *, pre: bool = False) -> list[Finding]:
+async def examine(patient: DoctorTarget, *, pre: bool = False) -> list[Finding]:
     """`pre`: before anything is installed; only what the cluster must bring along."""
     api, config = patient.api, patient.config
     first = await cluster.reachable(api)
@@ -57,7 +57,7 @@ async def examine(patient: Patient, *, pre: bool = False) -> list[Finding]:
     return [*found, *_settings(patient)]
 
 
-async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Finding]:
+async def _running(patient: DoctorTarget, session: aiohttp.ClientSession) -> list[Finding]:
     config = patient.config
 
     async def ask(path: str) -> Any:
@@ -75,13 +75,13 @@ async def _running(patient: Patient, session: aiohttp.ClientSession) -> list[Fin
     return found
 
 
-async def _features(patient: Patient, session: aiohttp.ClientSession) -> frozenset[str]:
+async def _features(patient: DoctorTarget, session: aiohttp.ClientSession) -> frozenset[str]:
     """What is on: the running one knows best, else what was asked about."""
     status = await _ask(session, patient, "/api/v1/status")
     return frozenset(status["features"]) if isinstance(status, dict) else patient.config.on()
 
 
-async def _ask(session: aiohttp.ClientSession, patient: Patient, path: str) -> Any:
+async def _ask(session: aiohttp.ClientSession, patient: DoctorTarget, path: str) -> Any:
     headers = {"Authorization": f"Bearer {patient.token}"} if patient.token else {}
     try:
         async with session.get(patient.server.rstrip("/") + path, headers=headers) as answer:
@@ -111,7 +111,7 @@ def _asked(scrape: Any) -> int | None:
     return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
 
 
-async def _left_behind(patient: Patient, before: list[Finding]) -> list[Finding]:
+async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Finding]:
     """PDs and marks, both from one reading of pods, nodes and TidbClusters."""
     try:
         pods, nodes = await list_all(patient.api, Kind.POD), await list_all(patient.api, Kind.NODE)
@@ -164,7 +164,7 @@ async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
         return set()
 
 
-async def _account(patient: Patient) -> str:
+async def _account(patient: DoctorTarget) -> str:
     """The ServiceAccount when it is there (and we may ask in its name); else whoever asks."""
     if not patient.account:
         return ""
@@ -176,7 +176,7 @@ async def _account(patient: Patient) -> str:
     return patient.account
 
 
-def _settings(patient: Patient) -> list[Finding]:
+def _settings(patient: DoctorTarget) -> list[Finding]:
     """Every setting that is not the default, with its source."""
     values = msgspec.to_builtins(patient.config)
     found = [

@@ -12,7 +12,7 @@ MANY: Final = 30
 WINDOW_S: Final = 0.1
 
 
-class Rush:
+class AdmissionLoad:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._since = float("-inf")

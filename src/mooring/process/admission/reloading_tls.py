@@ -12,7 +12,7 @@ from pathlib import Path
 from mooring.process.admission.certificates import BadCertificates, Material
 
 
-class Front:
+class ReloadingTls:
     """The context to listen with. Before the first `swap` every handshake fails, in an orderly way."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
-from mooring.process.admission.load import Rush
+from mooring.process.admission.load import AdmissionLoad
 
 log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class Reviewer:
         self._leads = leads
         self._ready = ready
         self._sleep = sleep
-        self.rush = Rush(now)
+        self.rush = AdmissionLoad(now)
         self._waiting: set[asyncio.Future[None]] = set()
 
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,9 +160,9 @@ class Reviewer:
         self._recorder.count("mooring_admissions_total", {"outcome": str(outcome)})
 
 
-async def first_of(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any] | None) -> None:
+async def first_of(*waiting_on: Coroutine[Any, Any, Any] | asyncio.Future[Any] | None) -> None:
     """Until one of these is done; the others are given up."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
+    tasks = [asyncio.ensure_future(wait) for wait in waiting_on if wait is not None]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from mooring.capabilities.mix.admission.reviews import BadReview
 from mooring.process.admission.certificates import PEER_NAME
-from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
 
 log = structlog.get_logger()
@@ -84,10 +84,10 @@ class WebhookPages:
         return web.Response(body=answer, content_type="application/json")
 
 
-class Courier:
+class LeaderForwarder:
     """Carries a follower's requests to the lease holder. `holder()` is the address it published, or ""."""
 
-    def __init__(self, front: Front, holder: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, front: ReloadingTls, holder: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
         self._front = front
         self._holder = holder
         self._patience_s = patience_s
@@ -125,7 +125,7 @@ class Courier:
 class WebhookServer:
     """The listening side; the address it got is `port`."""
 
-    def __init__(self, reviewer: Reviewer, front: Front, host: str, port: int) -> None:
+    def __init__(self, reviewer: Reviewer, front: ReloadingTls, host: str, port: int) -> None:
         self._front = front
         self._host, self.port = host, port
         self._leaving = False

@@ -20,7 +20,7 @@ from mooring.clients.ports import AlreadyExists, Clock, Conflict, Json, KubeApi,
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import BadCertificates, Material, advance, split_bundle
 from mooring.process.admission.configurations import LABELS, Address, configurations, install, stand, uninstall
-from mooring.process.admission.reloading_tls import Front
+from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import first_of
 
 log = structlog.get_logger()
@@ -35,12 +35,12 @@ AGAIN_S: Final = 5.0
 AT_REST_S: Final = 3600.0
 
 
-class Keeper:
+class WebhookReconciler:
     def __init__(
         self,
         api: KubeApi,
         clock: Clock,
-        front: Front,
+        front: ReloadingTls,
         address: Address,
         *,
         leads: Callable[[], bool],

@@ -18,6 +18,7 @@ import structlog
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry
 from mooring.core.model.cluster import Node
+from mooring.core.model.reasons import State
 from mooring.process.http import pagerows as rows
 from mooring.process.http.queuerows import counts, row, standings
 from mooring.process.http.served_replica import Find
@@ -279,11 +280,11 @@ def silent_s(replica: Replica) -> float:
 def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
-    held = queue.sums.get("held", 0)
+    blocked = queue.sums.get(State.BLOCKED, 0)
     needs, since, deadline = "", None, None
-    if held and isinstance(first, rows.QueueRow):
-        who = f"op {first.op} held" if first.op else f"{first.what} held"
-        needs = f"{who}: {first.waits or first.detail}"
+    if blocked and isinstance(first, rows.QueueRow):
+        who = f"op {first.op} blocked" if first.op else f"{first.what} blocked"
+        needs = f"{who}: {first.waiting_on or first.detail}"
         since, deadline = first.since, first.deadline
     return {
         "identity": replica.identity,
@@ -294,11 +295,11 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
         "features": sorted(engine.on),
         "backlog": replica.shell.backlog,
         "silent_s": silent_s(replica),
-        "needs": held,
+        "needs": blocked,
         "needs_words": needs,
         "needs_since": since,
         "needs_until": deadline,
-        "waits": queue.sums.get("waits", 0),
-        "runs": queue.sums.get("runs", 0),
+        "waiting": queue.sums.get(State.WAITING, 0),
+        "running": queue.sums.get(State.MOVING, 0),
         "moved": moved,
     }

@@ -139,7 +139,7 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     if row is None:
         return None
     world, now = replica.world, replica.shell.now()
-    sums = [(row.trouble, "in trouble"), (row.moving, "on the way"), (row.ok, "fine"), (row.spare, "spare")]
+    sums = [(row.trouble, "in trouble"), (row.leaving, "leaving"), (row.ok, "fine"), (row.spare, "spare")]
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
     lines = [f"rack {rack}: {row.total} machines, {said}.", ""]
     nodes = sorted((n for n in world.nodes() if (rows.rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))

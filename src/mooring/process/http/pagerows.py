@@ -39,7 +39,7 @@ class QueueRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     op: str = ""
     step: str = ""
     progress: str = ""
-    waits: str = ""
+    waiting_on: str = ""
     missing: str = ""
     by: tuple[str, ...] = ()
     since: float | None = None
@@ -57,8 +57,8 @@ class StoreRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     leaders: int = 0
     used: int = 0
     limit: int | None = None
-    #: Who holds how much: ("op 41", 10, "op" | "fact").
-    held: tuple[tuple[str, int, str], ...] = ()
+    #: Who uses how much: ("op 41", 10, "op" | "fact").
+    used_by: tuple[tuple[str, int, str], ...] = ()
     reserved: int = 0
     waiting: tuple[str, ...] = ()
     evicting: bool = False
@@ -81,7 +81,7 @@ class RackRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: str
     total: int
     ok: int
-    moving: int = 0
+    leaving: int = 0
     trouble: int = 0
     spare: int = 0
     #: One sign a machine, only while there is news: · fine, ~ on its way, ▲ trouble, – spare.
@@ -93,19 +93,19 @@ class RackRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def running_row(running: Running) -> QueueRow:
     operator = running.operator
-    held = running.waits is not None and running.waits.state == State.HELD
+    blocked = running.waiting_on is not None and running.waiting_on.state == State.BLOCKED
     steps = operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"
     return QueueRow(
         id=operator.id,
         op=operator.id,
-        state="held" if held else "runs",
+        state=State.BLOCKED if blocked else State.MOVING,
         source=operator.source,
         what=what(operator),
         subject=f"operator/{operator.id}",
         step=f"{min(running.step + 1, len(steps))}/{len(steps)} {kind}" if steps else "",
         progress=running.progress,
-        waits=running.waits.detail if running.waits is not None else "",
+        waiting_on=running.waiting_on.detail if running.waiting_on is not None else "",
         since=running.promoted_at,
         deadline=operator.deadline,
         detail=operator.detail,
@@ -123,11 +123,11 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
     return QueueRow(
         id=operator.id,
         op=operator.id,
-        state="waits",
+        state=State.WAITING,
         source=operator.source,
         what=what(operator),
         subject=f"operator/{operator.id}",
-        waits=target or "its turn",
+        waiting_on=target or "its turn",
         missing=missing,
         by=by,
         since=since,
@@ -144,7 +144,7 @@ def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
         source=capability,
         what=key,
         subject=verdict.subject or f"{SUBJECTS.get(capability, 'workload')}/{key}",
-        waits=verdict.detail,
+        waiting_on=verdict.detail,
         detail=verdict.remedy,
     )
 
@@ -181,7 +181,7 @@ def store_row(
         leaders=store.leader_count,
         used=queue.used(target),
         limit=queue.limit(target),
-        held=tuple(held),
+        used_by=tuple(held),
         reserved=reserved.get(target, 0),
         waiting=tuple(waiting.get(target, ())),
         evicting=bool(view is not None and view.evicting is not None and store.id in view.evicting),
@@ -201,19 +201,19 @@ def news_of(node: Node) -> tuple[str, str, float | None, float | None]:
         return "trouble", f"not ready: {node.ready_reason or node.ready}", node.ready_since, None
     notice = node.annotations.get(NOTICE)
     if notice:
-        return "moving", "notice from the cloud", None, _moment(notice)
+        return "leaving", "notice from the cloud", None, _moment(notice)
     for key in (RETIRING, CORDONED_BY):
         text = node.annotations.get(key)
         if text:
             mark = read_mark(text)
             words = f"{'retiring' if key == RETIRING else 'cordoned'}, by mooring"
             if mark is None:
-                return "moving", words, None, None
-            return "moving", f"{words} (op {mark.operator})", mark.since, mark.deadline
+                return "leaving", words, None, None
+            return "leaving", f"{words} (op {mark.operator})", mark.since, mark.deadline
     if node.deletion_at is not None:
-        return "moving", "being deleted", None, node.deletion_at
+        return "leaving", "being deleted", None, node.deletion_at
     if node.unschedulable:
-        return "moving", "cordoned, not by us", None, None
+        return "leaving", "cordoned, not by us", None, None
     return "ok", "", None, None
 
 
@@ -224,7 +224,7 @@ def node_row(world: WorldRead, node: Node) -> NodeRow:
     most = counts.most_common(MOST_PODS)
     return NodeRow(
         id=node.name,
-        cls="leaving" if state == "moving" else cls,
+        cls="leaving" if state == "leaving" else cls,
         state=state,
         rack=rack_of(node),
         pods=tuple(most),
@@ -246,7 +246,7 @@ def _workload_name(world: WorldRead, pod: Pod) -> str:
 
 
 def class_word(node_class: NodeClass, state: str) -> str:
-    return "leaving" if state == "moving" else str(node_class)
+    return "leaving" if state == "leaving" else str(node_class)
 
 
 def rack_rows(states: Iterable[tuple[str, str]]) -> list[RackRow]:
@@ -263,16 +263,16 @@ def rack_rows(states: Iterable[tuple[str, str]]) -> list[RackRow]:
                 id=rack,
                 total=len(members),
                 ok=counts["ok"],
-                moving=counts["moving"],
+                leaving=counts["leaving"],
                 trouble=counts["trouble"],
                 spare=counts["spare"],
                 glyphs="" if quiet else "".join(GLYPHS[m] for m in members[:MOST_GLYPHS]),
             )
         )
-    return sorted(rows, key=lambda r: (not r.trouble, not r.moving, not r.id.isdigit(), r.id.zfill(8)))
+    return sorted(rows, key=lambda r: (not r.trouble, not r.leaving, not r.id.isdigit(), r.id.zfill(8)))
 
 
-GLYPHS: Final[Mapping[str, str]] = {"ok": "·", "moving": "~", "trouble": "▲", "spare": "–"}
+GLYPHS: Final[Mapping[str, str]] = {"ok": "·", "leaving": "~", "trouble": "▲", "spare": "–"}
 
 
 def machine_states(machines: Iterable[Machine], nodes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
@@ -284,7 +284,7 @@ def machine_states(machines: Iterable[Machine], nodes: Mapping[str, str]) -> Ite
             case MachineState.HEALTHY | MachineState.UNINITIALIZED:
                 state = nodes.get(machine.address, "spare")
             case MachineState.RETIRING | MachineState.UPDATING:
-                state = "moving"
+                state = "leaving"
             case _:
                 state = "trouble"
         yield str(machine.rack), state

@@ -17,7 +17,7 @@ from mooring.core.model.reasons import State
 from mooring.core.queue.why import Why, why_all
 from mooring.process.http.pagerows import QueueRow, running_row, verdict_row, waiting_row
 
-_ORDER: Final = {"held": 0, "refused": 1, "runs": 2}
+_ORDER: Final = {State.BLOCKED: 0, State.REFUSED: 1, State.MOVING: 2}
 #: So many are asked about one by one; for more, one walk over the whole line is cheaper.
 FEW: Final = 200
 
@@ -26,7 +26,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """One line of the queue before it is a row."""
 
     id: str
-    state: str
+    state: State
     of: Verdict | Running | Operator
     capability: str = ""
 
@@ -41,15 +41,15 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
 def standings(engine: Engine) -> list[Standing]:
     found = [
-        Standing(f"{capability}:{key}", str(verdict.state), verdict, capability)
+        Standing(f"{capability}:{key}", verdict.state, verdict, capability)
         for (capability, key), verdict in sorted(engine.verdicts.items())
-        if verdict.state in {"held", "refused"}
+        if verdict.state in {State.BLOCKED, State.REFUSED}
     ]
     for running in engine.running.values():
-        held = running.waits is not None and running.waits.state == State.HELD
-        found.append(Standing(running.operator.id, "held" if held else "runs", running))
+        blocked = running.waiting_on is not None and running.waiting_on.state == State.BLOCKED
+        found.append(Standing(running.operator.id, State.BLOCKED if blocked else State.MOVING, running))
     waiting = engine.waiting
-    found += [Standing(i, "waits", waiting[i]) for i in engine.queue.waiting if i in waiting]
+    found += [Standing(i, State.WAITING, waiting[i]) for i in engine.queue.waiting if i in waiting]
     found.sort(key=lambda one: _ORDER.get(one.state, 3))
     return found
 
@@ -87,6 +87,6 @@ def standing_words(engine: Engine, subject: str) -> str:
         if isinstance(one.of, Verdict):
             made = row(engine, one, None)
             if made.subject == subject:
-                lines = [f"{made.what} is {made.state}: {made.waits}", "", f"reason      {one.of.reason}"]
+                lines = [f"{made.what} is {made.state}: {made.waiting_on}", "", f"reason      {one.of.reason}"]
                 return "\n".join([*lines, *([f"to change   {made.detail}"] if made.detail else [])]) + "\n"
     return ""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from mooring.core.model.reasons import State
 from mooring.core.queue import why_all
 from mooring.process.http import mix
 from mooring.process.http.handoff import handoff_status
@@ -98,11 +99,13 @@ class StatusPages:
                 "kind": r.operator.kind,
                 "subject": r.operator.subject,
                 "detail": r.operator.detail,
-                "state": r.waits.state if r.waits is not None and r.waits.state == "held" else "runs",
+                "state": State.BLOCKED
+                if r.waiting_on is not None and r.waiting_on.state == State.BLOCKED
+                else State.MOVING,
                 "step": r.step + 1,
                 "steps": [s.kind for s in r.operator.steps],
                 "progress": r.progress,
-                "waits": r.waits,
+                "waiting_on": r.waiting_on,
                 "since": r.promoted_at,
                 "cost": dict(r.operator.phases[r.phase]),
             }
@@ -116,7 +119,7 @@ class StatusPages:
                 "kind": engine.waiting[operator_id].kind,
                 "subject": engine.waiting[operator_id].subject,
                 "detail": engine.waiting[operator_id].detail,
-                "state": "waits",
+                "state": State.WAITING,
                 "why": why.get(operator_id),
             }
             for operator_id in engine.queue.waiting

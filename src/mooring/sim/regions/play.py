@@ -208,7 +208,7 @@ def play(
         looks = LOOKS
         while looks:
             turn += 1
-            begun = scheme.look(stage.summary, stage.sources, turn, stage.ticks * TICK_S)
+            begun = scheme.propose(stage.summary, stage.sources, turn, stage.ticks * TICK_S)
             stage.begin(begun)
             looks = looks - 1 if begun else 0
         stage.measure(limit)

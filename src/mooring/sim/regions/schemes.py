@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mooring.capabilities.balance import Influence, Picture, Summary, look, look_at_all, operator_of
+from mooring.capabilities.balance import Influence, Picture, Summary, operator_of, propose, propose_all
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
 from mooring.core.model.operator import Operator, StepKind
 from mooring.core.queue import Promoted, Queue, Settings
@@ -20,7 +20,7 @@ from mooring.core.queue import Promoted, Queue, Settings
 class Scheme(Protocol):
     name: str
 
-    def look(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
+    def propose(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
         """Ask the schedulers; what begins now."""
         ...
 
@@ -46,14 +46,14 @@ class QueueScheme:
         self._operators: dict[str, Operator] = {}
         self._next = 0
 
-    def look(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
+    def propose(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
         begun = self._promoted(self._queue.tick(now))
         rooms = {s: self._room(s) for s in sources}
         if not any(rooms.values()):
             return begun
         picture = Picture(summary, Influence(summary), turn)
         picture.influence.add_operators(self._queue.operators(), "region/")
-        for wish in look_at_all(picture, rooms):
+        for wish in propose_all(picture, rooms):
             self._next += 1
             repair_at = now if self._repairs_first else None
             operator = operator_of(wish, self.settings, id_=str(self._next), repair_at=repair_at)
@@ -121,7 +121,7 @@ class LimitScheme:
         self.overshoots = 0
         self._next = 0
 
-    def look(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
+    def propose(self, summary: Summary, sources: Iterable[str], turn: int, now: float) -> list[Operator]:
         allowed = [s for s in ORDER if s in set(sources) and self._may(s)]
         if not allowed:
             return []
@@ -129,7 +129,7 @@ class LimitScheme:
         picture.influence.add_operators(self._running.values(), "region/")
         begun = []
         for source in allowed:  # each has looked at its limit before any of them adds
-            for wish in look(picture, source, 1):
+            for wish in propose(picture, source, 1):
                 self._next += 1
                 operator = operator_of(wish, self.settings, id_=str(self._next))
                 self._running[operator.id] = operator
@@ -161,7 +161,7 @@ class LimitScheme:
     def _probe(self, summary: Summary, source: str, turn: int) -> Iterator[object]:
         picture = Picture(summary, Influence(summary), turn)
         picture.influence.add_operators(self._running.values(), "region/")
-        return look(picture, source, 1)
+        return propose(picture, source, 1)
 
     @property
     def waiting(self) -> int:

@@ -22,7 +22,7 @@ async def add_store(rig: Rig, wanted: int) -> None:
     await rig.until(lambda: rig.cluster.ready(NAMESPACE, f"{NAME}-tikv") == wanted)
 
 
-class ScaleOutScene:
+class ScaleOutScenario:
     """`build` makes the cluster, `act` adds the store, `balanced` says when it is over; `watch` looks on meanwhile."""
 
     name = "scale-out"
@@ -41,7 +41,7 @@ class ScaleOutScene:
         self.intruders: list[str] = []
 
     def rig(self) -> Rig:
-        return Rig(seed=self.seed, config=Config(features={"traffic": True}, balance=self.policy))
+        return Rig(seed=self.seed, config=Config(features={"balance": True}, balance=self.policy))
 
     async def build(self, rig: Rig) -> None:
         self.peak = self.peak_of_all = 0

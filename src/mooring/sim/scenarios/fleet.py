@@ -23,7 +23,7 @@ from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.podstate import active, node_of
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sim.environment import Ground
+from mooring.sim.environment import Environment
 from mooring.sim.rig import Rig
 
 TEMPLATE = """\
@@ -57,14 +57,14 @@ def set_settings(rig: Rig, **data: str) -> None:
         rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, settings.NAME, {"data": data})
 
 
-def stored(rig: Ground) -> Ledger:
+def stored(rig: Environment) -> Ledger:
     found = rig.cluster.store.find(Kind.CONFIG_MAP, rig.config.namespace, ledger.NAME)
     made = read_ledger(project(Kind.CONFIG_MAP, found)) if found is not None else ledger.EMPTY  # type: ignore[arg-type]
     assert isinstance(made, Ledger), made
     return made
 
 
-def seats(rig: Ground) -> dict[str, str]:
+def roles_by_address(rig: Environment) -> dict[str, str]:
     """Address → what it is in the stored cluster."""
 
     def word(plane: bool, taint: Any, leaving: bool) -> str:
@@ -73,21 +73,21 @@ def seats(rig: Ground) -> dict[str, str]:
     return {m.address: word(m.control_plane, m.state_taint, m.leaving) for m in stored(rig).members}
 
 
-def taints_of(rig: Ground, node: str) -> dict[str, str]:
+def taints_of(rig: Environment, node: str) -> dict[str, str]:
     spec = rig.cluster.store.get(Kind.NODE, "", node)["spec"]
     return {t["key"]: f"{t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()}
 
 
-def annotations_of(rig: Ground, kind: Kind, namespace: str, name: str) -> dict[str, str]:
+def annotations_of(rig: Environment, kind: Kind, namespace: str, name: str) -> dict[str, str]:
     found = rig.cluster.store.find(kind, namespace, name)
     return dict(found["metadata"].get("annotations") or {}) if found is not None else {}
 
 
-def cordoned(rig: Ground, node: str) -> bool:
+def cordoned(rig: Environment, node: str) -> bool:
     return bool(rig.cluster.store.get(Kind.NODE, "", node)["spec"].get("unschedulable"))
 
 
-def pods_on(rig: Ground, node: str) -> list[str]:
+def pods_on(rig: Environment, node: str) -> list[str]:
     return sorted(p["metadata"]["name"] for p in rig.cluster.store.list(Kind.POD) if node_of(p) == node and active(p))
 
 
@@ -105,17 +105,17 @@ def build_fleet(rig: Rig, machines: int = 8, racks: int = 4, planes: int = 3, wo
     return addresses
 
 
-def serial_of(rig: Ground, address: str) -> str:
+def serial_of(rig: Environment, address: str) -> str:
     serial: str = next(s for s, e in rig.cluster.sabakan.entries.items() if e.ipv4[0] == address)
     return serial
 
 
-def set_state(rig: Ground, address: str, *states: MachineState) -> None:
+def set_state(rig: Environment, address: str, *states: MachineState) -> None:
     for state in states:
         rig.cluster.sabakan.set_state(serial_of(rig, address), state)
 
 
-def marks_left(rig: Ground) -> Iterator[str]:
+def marks_left(rig: Environment) -> Iterator[str]:
     """Marks that say something is under way."""
     for node in rig.cluster.store.list(Kind.NODE):
         if RETIRING in (node["metadata"].get("annotations") or {}):
@@ -128,7 +128,7 @@ def marks_left(rig: Ground) -> Iterator[str]:
             yield f"{HANDOFF} on {tc['metadata']['name']}"
 
 
-class RetireScene:
+class RetireScenario:
     """Worked example 3 without its budget: n7's machine is set to retiring; over when n7 is empty and tainted."""
 
     name = "retire"
@@ -177,7 +177,7 @@ class RetireScene:
         """More pods for n7, while every other node is closed."""
 
     async def act(self, rig: Rig) -> None:
-        await rig.until(lambda: len(stored(rig).members) == 7 and self.n7 in seats(rig))
+        await rig.until(lambda: len(stored(rig).members) == 7 and self.n7 in roles_by_address(rig))
         set_state(rig, self.n7, MachineState.RETIRING)
 
     def done(self, rig: Rig) -> bool:
@@ -187,7 +187,7 @@ class RetireScene:
 
     def end_state(self, rig: Rig) -> Any:
         return {
-            "n7": seats(rig).get(self.n7),
+            "n7": roles_by_address(rig).get(self.n7),
             "taint": taints_of(rig, self.n7).get(keys.STATE_TAINT),
             "cordoned": cordoned(rig, self.n7),
             "pods on n7": [p.rpartition("-")[0] for p in pods_on(rig, self.n7)],
@@ -206,7 +206,7 @@ def before_of(rig: Rig, node: str) -> Any:
     return msgspec.json.decode(text)["before"] if text else None
 
 
-def register_nodes(rig: Ground, names: Iterable[str]) -> None:
+def register_nodes(rig: Environment, names: Iterable[str]) -> None:
     """A machine for each of these nodes, known by the address the node has; racks as the nodes' labels say."""
     registry = rig.cluster.sabakan = SandboxSabakan(rig.cluster.timeline, ipam=Ipam())
     for number, name in enumerate(names, 1):

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from mooring.capabilities.home.members import HOLD_SEAT
+from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.reservation import has_seat_taint
 from mooring.capabilities.home.verbs import Answer, Verbs
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import SEAT
+from mooring.core.model.marks import RESERVED_TAINT
 from mooring.process.config import Config
 from mooring.process.replica import Replica
 from mooring.sandbox.controllers.manifests import pod_template
@@ -22,7 +22,7 @@ from mooring.sandbox.scheduler.selection import Profile
 from mooring.sim.rig import Rig
 
 NAMESPACE, NAME = "tidb", "demo"
-TOLERATION = {"key": SEAT, "operator": "Exists", "effect": "NoSchedule"}
+TOLERATION = {"key": RESERVED_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def verbs_of(replica: Replica) -> Verbs:
@@ -55,18 +55,18 @@ def ask_mooring(rig: Rig, *, names_only: bool = True, scheduler: str = "tidb-sch
     rig.cluster.scheduler.set_profile(Profile(scheduler, 100, (extender,)))
 
 
-class HomeScene:
+class HomeScenario:
     """Roll `demo` over while pods of another scheduler wait for room; over when all members are new and Ready.
 
-    `seats` False: the seed's own story, where nobody else wants the nodes.
+    `reservations` False: the seed's own story, where nobody else wants the nodes.
     """
 
     name = "home"
     #: A second write is allowed only where the first was not made; none disturbs anything.
     once = ("patch Node",)
 
-    def __init__(self, *, seats: bool = True, operator: bool = True, seed: int = 1) -> None:
-        self.seats = seats
+    def __init__(self, *, reservations: bool = True, operator: bool = True, seed: int = 1) -> None:
+        self.reservations = reservations
         #: Whether a tidb-operator keeps the status; without one, Mooring does.
         self.operator = operator
         self.seed = seed
@@ -87,8 +87,8 @@ class HomeScene:
             "annotations": {"lab.mooring.dev/grace-seconds": "20"},
         }
         tc = tidb_cluster(NAMESPACE, NAME, tidb=tidb)
-        if self.seats:
-            tc["metadata"]["labels"] = {HOLD_SEAT: "true"}
+        if self.reservations:
+            tc["metadata"]["labels"] = {RESERVE_NODE: "true"}
         cluster.store.create(Kind.TIDB_CLUSTER, tc)
         ask_mooring(rig)
         await rig.sleep(1.0)
@@ -98,7 +98,7 @@ class HomeScene:
             cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"status": None})
         # Roomier, so that a scheduler by itself would rather take these.
         cluster.add_nodes(3, prefix="big-", cpu="5", memory="16Gi")
-        if self.seats:
+        if self.reservations:
             # Five that fit beside no member: three run on the big nodes, two wait for the moment another is free.
             greedy = pod_template({"app": "greedy"}, cpu="3")
             cluster.deployment("shop", "greedy", 5, template=greedy)
@@ -143,7 +143,7 @@ class HomeScene:
         for obj in rig.cluster.store.list(Kind.NODE):
             node = project(Kind.NODE, obj)
             assert isinstance(node, Node)
-            if has_seat_taint(node) or SEAT in node.annotations:
+            if has_seat_taint(node) or RESERVED_TAINT in node.annotations:
                 found.append(f"a seat on {node.name}")
         return found
 

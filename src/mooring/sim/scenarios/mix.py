@@ -13,7 +13,7 @@ from mooring.core.model.marks import CORDONED_BY, LEAVING
 from mooring.process.config import Config
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.kubelet import READY, START
-from mooring.sim.environment import Ground
+from mooring.sim.environment import Environment
 from mooring.sim.rig import Rig
 
 NAMESPACE = "shop"
@@ -40,24 +40,24 @@ def relabel(rig: Rig, kind: Kind, name: str, labels: Mapping[str, str | None]) -
     rig.cluster.store.patch(kind, NAMESPACE, name, {"metadata": {"labels": dict(labels)}})
 
 
-def given(rig: Ground, name: str) -> list[str]:
+def given(rig: Environment, name: str) -> list[str]:
     """The classes that the active pods of a workload were given, sorted."""
     pods = [p for p in rig.cluster.pods(NAMESPACE, name) if podstate.active(p)]
     return sorted(p["metadata"]["labels"].get(AFFINITY, "-") for p in pods)
 
 
-def physical(rig: Ground, name: str) -> list[str]:
+def physical(rig: Environment, name: str) -> list[str]:
     """The classes of the nodes they are on, sorted; by the names of the scene's nodes."""
     return sorted(
         "spot" if node.startswith("s") else "on-demand" for node in rig.cluster.nodes_of(NAMESPACE, name).values()
     )
 
 
-def uids(rig: Ground, name: str) -> set[str]:
+def uids(rig: Environment, name: str) -> set[str]:
     return {p["metadata"]["uid"] for p in rig.cluster.pods(NAMESPACE, name) if podstate.active(p)}
 
 
-def left_behind(rig: Ground) -> list[str]:
+def left_behind(rig: Environment) -> list[str]:
     """Marks of ours on pods and nodes."""
     store = rig.cluster.store
     found = [
@@ -71,13 +71,13 @@ def left_behind(rig: Ground) -> list[str]:
     return found
 
 
-async def admitting(rig: Ground) -> None:
+async def admitting(rig: Environment) -> None:
     """Until a replica leads and the API server asks it about new pods."""
     await rig.until(rig.leads)
     await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
 
 
-class ModeChangeScene:
+class ModeChangeScenario:
     """Three spot and two on-demand replicas are wanted as two and three: seed 004's example."""
 
     name = "mode-change"
@@ -122,14 +122,14 @@ class ModeChangeScene:
         return left_behind(rig)
 
 
-class QuickScene(ModeChangeScene):
+class QuickScenario(ModeChangeScenario):
     """The same in the quicker way: replacements first, as many at once as the workload may surge."""
 
     name = "quicker-way"
     annotations: Mapping[str, str] = {REBALANCE: "fast"}
 
 
-class NoticeScene:
+class NoticeScenario:
     """All spot nodes get notice: every pod on them is replaced before it goes."""
 
     name = "notice"
@@ -173,7 +173,7 @@ class NoticeScene:
         return found + [f"pod {name} that nobody owns" for name in sorted(every - owned)]
 
 
-def serving(rig: Ground, name: str) -> int:
+def serving(rig: Environment, name: str) -> int:
     """Ready pods behind the application's own label, attached or not: what a Service sends to."""
     pods = rig.cluster.store.list(Kind.POD, NAMESPACE)
     return sum(podstate.ready(p) and podstate.active(p) and podstate.labels_of(p).get("app") == name for p in pods)

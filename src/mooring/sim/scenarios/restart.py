@@ -14,7 +14,7 @@ from mooring.sim.rig import Rig
 NAMESPACE, NAME = "tidb", "demo"
 
 
-class RestartScene:
+class RestartScenario:
     """Annotate `members` in the same second; over when all are new, Ready, and nothing of ours is left."""
 
     name = "restart"

@@ -75,7 +75,7 @@ def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
     """M10: a bare name, the kind, or kubectl's short form; line one is the answer, then a row for each pod."""
     _with_server(told, lambda url: explain(name, namespace=NAMESPACE, server=url))
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "Deployment/web is placed: 1 of 3 on on-demand, as custom 1 wants"
+    assert shown[0] == "Deployment/web is stable: 1 of 3 on on-demand, as custom 1 wants"
     assert sum("web-" in line for line in shown) == 3
 
 

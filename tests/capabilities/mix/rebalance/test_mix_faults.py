@@ -5,13 +5,13 @@ import pytest
 from mooring.core.engine.invariants import broken
 from mooring.sandbox.faults import FaultRates
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScene, NoticeScene, QuickScene
+from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScenario, NoticeScenario, QuickScenario
 
 ROUGH = FaultRates(lost_request=0.1, lost_answer=0.1, conflict=0.1, throttled=0.08, slow=0.05)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("kind", [ModeChangeScene, QuickScene, NoticeScene])
+@pytest.mark.parametrize("kind", [ModeChangeScenario, QuickScenario, NoticeScenario])
 def test_on_a_rough_road_it_ends_the_same(kind: type, seed: int) -> None:
     """O5: the same end, nothing left, never more than one away beyond what is allowed, and the queue's books right."""
     scene = kind(seed=seed)
@@ -42,5 +42,5 @@ def test_on_a_rough_road_it_ends_the_same(kind: type, seed: int) -> None:
     rig.play(whole)
     assert found == []
     assert scene.left_overs(rig) == []
-    if kind is ModeChangeScene:
+    if kind is ModeChangeScenario:
         assert fewest >= scene.replicas - 2

@@ -24,7 +24,7 @@ def test_a_workload_whose_own_rules_tie_it_to_spot_is_held_in_words():
         assert physical(stage.rig, "web") == ["spot"] * 3
         assert stage.moves() == []
         verdict = stage.verdict("web")
-        assert (verdict.state, verdict.reason) == (State.HELD, Reason.CONFLICT)
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.CONFLICT)
         assert verdict.detail == (
             "majority-in-on-demand wants 2 of 3 on on-demand, has 0; "
             "3 pods tied to the other class: its nodeSelector asks for spot nodes, its slot is on-demand"
@@ -47,7 +47,7 @@ def test_pods_on_nodes_of_no_known_class_are_held_in_words():
         await stage.rig.sleep(60.0)
         assert stage.moves() == []
         verdict = stage.verdict("web")
-        assert (verdict.state, verdict.reason) == (State.HELD, Reason.UNKNOWN)
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.UNKNOWN)
         assert f"the class of {min(nodes)}" in verdict.detail and "label" in verdict.remedy
 
     Stage().play(scene)
@@ -266,7 +266,7 @@ def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
         leader = stage.rig.leader()
         assert leader is not None
         verdict = leader.engine.verdicts["mix", "workload/Deployment/kube-system/dns"]
-        assert (verdict.state, verdict.reason) == (State.HELD, Reason.MISCONFIGURED)
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.MISCONFIGURED)
         assert "kube-system is left out" in verdict.detail
         stage.cluster.cloud.notice_all_spot()
         await stage.rig.sleep(30.0)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from mooring.sim.kill import KillScene, kill_everywhere
-from mooring.sim.scenarios.mix import ModeChangeScene, NoticeScene, QuickScene
+from mooring.sim.kill import KillScenario, kill_everywhere
+from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
 
 
 @pytest.mark.parametrize(
     "scene",
-    [ModeChangeScene(), QuickScene(replicas=3, before=0, after=2), NoticeScene(spots=1, replicas=2)],
+    [ModeChangeScenario(), QuickScenario(replicas=3, before=0, after=2), NoticeScenario(spots=1, replicas=2)],
     ids=lambda s: s.name,
 )
-def test_kill_at_every_write(scene: KillScene) -> None:
+def test_kill_at_every_write(scene: KillScenario) -> None:
     """M5, M6, M8: killed right before or right after any write, the next leader ends in the same state, nobody is deleted
     twice, and no mark, cordon or detached pod stays."""
     assert list(kill_everywhere(scene)) == []

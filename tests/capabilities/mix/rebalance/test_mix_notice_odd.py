@@ -86,7 +86,7 @@ def test_a_moment_that_cannot_be_read_is_told_and_empties_nobody(text: str):
         leader = stage.rig.leader()
         assert leader is not None
         verdict = leader.engine.verdicts["mix", "node/s0"]
-        assert (verdict.state, verdict.reason) == (State.HELD, Reason.MISCONFIGURED)
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.MISCONFIGURED)
         assert "2026-01-31T08:15:00Z" in verdict.detail
         told = [e for e in stage.cluster.store.list(Kind.EVENT) if e["involvedObject"]["name"] == "s0"]
         assert [e for e in told if e["type"] == "Warning" and "is no moment" in e["message"]]
@@ -150,7 +150,7 @@ def test_a_budget_that_allows_none_holds_a_doomed_stateful_pod_until_its_last_ca
         assert stage.moves() == []
         leader = stage.rig.leader()
         assert leader is not None
-        assert "pdb/db" in " ".join(str(one.waits) for one in leader.engine.running.values())
+        assert "pdb/db" in " ".join(str(one.waiting_on) for one in leader.engine.running.values())
         await stage.rig.until(lambda: len(stage.moves()) == 2)
         assert 94.0 <= stage.rig.clock.monotonic() - began <= 98.0
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)

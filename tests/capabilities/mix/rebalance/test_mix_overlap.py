@@ -4,9 +4,9 @@ import pytest
 
 from mooring.sim.kill import undisturbed
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScene, NoticeScene, left_behind
+from mooring.sim.scenarios.mix import NAMESPACE, ModeChangeScenario, NoticeScenario, left_behind
 
-WRITES = len(undisturbed(ModeChangeScene(before=1, after=3)).writes)
+WRITES = len(undisturbed(ModeChangeScenario(before=1, after=3)).writes)
 
 
 def _stall_at(rig: Rig, number: int, resume_after_s: float) -> None:
@@ -31,11 +31,11 @@ def _stall_at(rig: Rig, number: int, resume_after_s: float) -> None:
 def test_never_more_than_one_replica_over_the_limit(resume_after_s: float) -> None:
     """Worked example 7: whichever write it stalls at, at most one replica more than allowed is away, ever."""
     for number in range(1, WRITES + 1):
-        scene = ModeChangeScene(before=1, after=3)
+        scene = ModeChangeScenario(before=1, after=3)
         rig = scene.rig()
         fewest = scene.replicas
 
-        async def whole(rig: Rig, scene: ModeChangeScene = scene, number: int = number) -> None:
+        async def whole(rig: Rig, scene: ModeChangeScenario = scene, number: int = number) -> None:
             nonlocal fewest
             await scene.build(rig)
             rig.start()
@@ -59,12 +59,12 @@ def test_never_more_than_one_replica_over_the_limit(resume_after_s: float) -> No
 def test_a_leader_that_stalls_in_the_two_minutes_costs_nobody_an_endpoint() -> None:
     """M8, worked example 7: the next leader takes over what the stalled one had detached, and its late writes do no
     harm: no detached pod, mark or cordon stays, and no endpoint is lost."""
-    writes = len(undisturbed(NoticeScene(spots=2, replicas=2)).writes)
+    writes = len(undisturbed(NoticeScenario(spots=2, replicas=2)).writes)
     for number in range(1, writes + 1):
-        scene = NoticeScene(spots=2, replicas=2)
+        scene = NoticeScenario(spots=2, replicas=2)
         rig = scene.rig()
 
-        async def whole(rig: Rig, scene: NoticeScene = scene, number: int = number) -> None:
+        async def whole(rig: Rig, scene: NoticeScenario = scene, number: int = number) -> None:
             await scene.build(rig)
             rig.start()
             rig.start()

@@ -221,7 +221,7 @@ def test_no_room_means_no_eviction_and_words_that_say_so():
         await stage.rig.sleep(600.0)
         assert stage.moves() == []
         verdict = stage.verdict("web")
-        assert (verdict.state, verdict.reason) == (State.WAITS, Reason.NO_ROOM)
+        assert (verdict.state, verdict.reason) == (State.WAITING, Reason.NO_ROOM)
         assert "no on-demand node has room" in verdict.detail
 
     Stage(on_demand=1, spot=2, cpu="1").play(scene)
@@ -253,7 +253,7 @@ def test_on_shortage_wait_holds_and_says_what_would_help():
         )
         await stage.rig.sleep(200.0)
         assert stage.moves() == []
-        assert stage.verdict("web").state is State.HELD
+        assert stage.verdict("web").state is State.BLOCKED
         assert "add on-demand nodes" in stage.verdict("web").remedy
 
     Stage(MixPolicy(on_shortage=OnShortage.WAIT), on_demand=1, spot=2, cpu="1").play(scene)
@@ -272,9 +272,9 @@ def test_a_budget_that_allows_none_holds_the_move_visibly():
         assert leader is not None
         assert stage.moves() == []
         (running,) = leader.engine.running.values()
-        assert running.waits is not None
-        assert (running.waits.state, running.waits.reason) == (State.HELD, Reason.PDB)
-        assert "pdb/web" in running.waits.detail
+        assert running.waiting_on is not None
+        assert (running.waiting_on.state, running.waiting_on.reason) == (State.BLOCKED, Reason.PDB)
+        assert "pdb/web" in running.waiting_on.detail
         stage.cluster.store.patch(Kind.PDB, NAMESPACE, "web", {"spec": {"minAvailable": 2}})
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
 

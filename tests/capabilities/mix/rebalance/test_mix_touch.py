@@ -7,7 +7,7 @@ from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, RESERVATION
 from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
-from mooring.core.model.decision import Later
+from mooring.core.model.decision import Deferred
 from mooring.core.model.events import Change, Listed
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
@@ -44,11 +44,11 @@ def world() -> World:
     return made
 
 
-def touched(world: World, old: Pod | Workload | None, new: Pod | Workload | None, mix: Mix | None = None) -> list:
+def affected_keys(world: World, old: Pod | Workload | None, new: Pod | Workload | None, mix: Mix | None = None) -> list:
     row = new or old
     assert row is not None
     kind = Kind.POD if isinstance(row, Pod) else Kind.DEPLOYMENT
-    return list((mix or Mix()).touched(Change(kind, row.key, old, new), world))
+    return list((mix or Mix()).affected_keys(Change(kind, row.key, old, new), world))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def touched(world: World, old: Pod | Workload | None, new: Pod | Workload | None
 )
 def test_a_pod_on_its_way_may_wait(world, old, new):
     """Until an admitted pod is Ready it is missing whatever it does: one look soon is enough."""
-    assert touched(world, old, new) == [Later(KEY)]
+    assert affected_keys(world, old, new) == [Deferred(KEY)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_pod_on_its_way_may_wait(world, old, new):
 )
 def test_what_changes_a_workloads_health_is_looked_at_now(world, old, new):
     """Whoever may be moved next depends on it: no release may be based on what was true two seconds ago."""
-    assert touched(world, old, new) == [KEY]
+    assert affected_keys(world, old, new) == [KEY]
 
 
 def test_a_pod_bound_to_a_node_that_is_about_to_go(world):
@@ -86,14 +86,14 @@ def test_a_pod_bound_to_a_node_that_is_about_to_go(world):
     mix = Mix()
     mix.watchlist.see("spot0", replace(world.node("spot0"), annotations={INTERRUPT_AT: "2030-01-01T00:00:00Z"}), world)
     assert "spot0" in mix.watchlist.doomed
-    assert touched(world, NEW, BOUND, mix) == [KEY, "node/spot0"]
+    assert affected_keys(world, NEW, BOUND, mix) == [KEY, "node/spot0"]
 
 
 def test_counts_of_a_workload_are_no_news(world):
     """They follow its pods, which have told us; everything else about it is looked at now."""
     counted = replace(WEB, resource_version="2", ready_replicas=2, available_replicas=2, status_replicas=3)
-    assert touched(world, WEB, counted) == []
+    assert affected_keys(world, WEB, counted) == []
     for change in ({"replicas": 4}, {"labels": {}}, {"observed_generation": 1}, {"paused": True}):
-        assert touched(world, WEB, replace(counted, **change)) == [KEY]
-    assert touched(world, WEB, None) == [KEY]
-    assert touched(world, None, WEB) == [KEY]
+        assert affected_keys(world, WEB, replace(counted, **change)) == [KEY]
+    assert affected_keys(world, WEB, None) == [KEY]
+    assert affected_keys(world, None, WEB) == [KEY]

@@ -36,17 +36,17 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
     async def scene(stage: Stage) -> None:
         await stage.deployed("web", 3, "majority-in-on-demand")
         _, engine, one = _report(stage, "web")
-        assert (one.state, one.have, one.wanted, one.safe, one.sequence) == ("placed", 2, 2, 2, "OOs")
+        assert (one.state, one.have, one.wanted, one.safe, one.sequence) == ("stable", 2, 2, 2, "OOs")
         assert [(p.slot, p.given, p.node_class) for p in one.pods] == [
             (0, "on-demand", "on-demand"),
             (1, "on-demand", "on-demand"),
             (2, "spot", "spot"),
         ]
         assert (
-            _story(_builtins(one))[0] == "Deployment/web is placed: 2 of 3 on on-demand, as majority-in-on-demand wants"
+            _story(_builtins(one))[0] == "Deployment/web is stable: 2 of 3 on on-demand, as majority-in-on-demand wants"
         )
         assert [w.name for w in speaking(engine.world)] == ["web"]
-        assert _row(_builtins(in_order([one])[0]))[0] == "placed"
+        assert _row(_builtins(in_order([one])[0]))[0] == "stable"
 
     Stage().play(scene)
 

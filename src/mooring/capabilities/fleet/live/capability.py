@@ -15,13 +15,13 @@ from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_members, is_control_plane, node_news
-from mooring.capabilities.fleet.live.control_plane import is_asked_for, steer_change
+from mooring.capabilities.fleet.live.control_plane import is_asked_for, next_change_step
 from mooring.capabilities.fleet.live.emptying import (
     EVICT_POD,
     Way,
     evict_operator,
     leaving_mark,
-    steer_evict,
+    next_evict_step,
     to_leave,
     way_of,
     workload_facts,
@@ -43,8 +43,8 @@ from mooring.capabilities.fleet.planner.problem import ErrorCode
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.update import ONLY_ONE
 from mooring.core.model.cluster import Node, Pod
-from mooring.core.model.decision import Course, End, Line, Look, Resumed, Running, Verdict, Withdrawal
-from mooring.core.model.events import Change, Happening, MachinesLost, MachinesSeen, OperatorEnded
+from mooring.core.model.decision import End, Evaluation, Line, NextStep, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorEnded, Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
@@ -81,8 +81,8 @@ class Fleet:
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def touched(self, happening: Happening, world: WorldRead) -> Iterable[str]:
-        match happening:
+    def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
+        match trigger:
             case Change(kind=Kind.CONFIG_MAP, key=key, old=old, new=new) if key.namespace == self.namespace:
                 if key.name == settings_of.NAME:
                     yield from self.keys(world)
@@ -145,7 +145,7 @@ class Fleet:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def look(self, key: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         kind, _, name = key.partition("/")
         if kind == "node":
             return self._look_at_node(name, world, queue, now)
@@ -153,19 +153,19 @@ class Fleet:
             return self._look_at_machine(name, world, queue, now)
         return self._look_at_plan(world, queue, now)
 
-    def _look_at_plan(self, world: WorldRead, queue: Queue, now: float) -> Look:
+    def _look_at_plan(self, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         self._planned_at = now
         settings, wrong = self.known.settings(world)
         if settings is None:
-            return Look(verdict=Verdict(State.HELD, Reason.MISCONFIGURED, wrong))
+            return Evaluation(verdict=Verdict(State.BLOCKED, Reason.MISCONFIGURED, wrong))
         if not settings.enabled:
             verdict = Verdict(State.REFUSED, Reason.DISABLED, "fleet is switched off", "mooring fleet enable")
-            return Look(withdrawals=tuple(_all_waiting(queue, "fleet was switched off")), verdict=verdict)
+            return Evaluation(withdrawals=tuple(_all_waiting(queue, "fleet was switched off")), verdict=verdict)
         ask_at = self._ask_at(settings, world, now)
         ledger = self.known.ledger(world)
         if isinstance(ledger, str):
             remedy = "mend or remove it; mooring fleet set-cluster writes it anew"
-            return Look(machines_by=ask_at, verdict=Verdict(State.HELD, Reason.MISCONFIGURED, ledger, remedy))
+            return Evaluation(machines_by=ask_at, verdict=Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger, remedy))
         seen_at, lost = world.machines_observed_at(), world.machines_lost()
         of = (settings, ledger, world.machines(), self.policy)
         same = self._quiet.recall(of, now) if not lost and not wrong and not _any_ours(queue) else None
@@ -176,8 +176,8 @@ class Fleet:
         facts = tuple(control_plane_facts(ledger, survey.nodes, world.nodes()))
         if lost or seen_at is None or seen_at < self._query[1]:
             self.report = msgspec.structs.replace(self.report, successful=False, at=now)
-            verdict = Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, lost or "the registry has not answered yet")
-            return Look(facts=facts, machines_by=ask_at, verdict=verdict)
+            verdict = Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, lost or "the registry has not answered yet")
+            return Evaluation(facts=facts, machines_by=ask_at, verdict=verdict)
         made = self._pass(survey, queue)
         self.report = reports.report_of(survey, made, self.report)
         write = store(survey, made, self._released(), self.namespace, self.policy)
@@ -186,7 +186,7 @@ class Fleet:
         tries = [t for n in given_up if (t := retire.may_try(n, self.policy)) > now]
         if made.settling:
             tries.append(settles_at(ledger, self.policy.settle_timeout_s))
-        look = Look(
+        look = Evaluation(
             proposals=asked,
             withdrawals=tuple(self._withdrawn(survey, made, queue)),
             facts=facts,
@@ -255,22 +255,22 @@ class Fleet:
 
     # ── One node ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_at_node(self, name: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def _look_at_node(self, name: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         node, ledger = world.node(name), self.known.ledger(world)
         settings = self.known.settings(world)[0]
         if node is None or isinstance(ledger, str) or settings is None or not settings.enabled:
-            return Look()
+            return Evaluation()
         members = self.known.members(ledger)
         member = members.get(node.name) or members.get(node.internal_ip)
         machine = self.known.machines(world)[0].get(member.address) if member is not None else None
         if member is None or machine is None:
-            return Look()
+            return Evaluation()
         mark = retire.retiring_mark(node)
         if mark is not None and mark.step == retire.EMPTIED:
-            return Look()  # its operator is writing the taint
+            return Evaluation()  # its operator is writing the taint
         template = settings.template
         if not member.control_plane and template.for_worker(machine.role) is None:
-            return Look()
+            return Evaluation()
         if self._renderer is None or self._renderer[0] != settings.revision:
             self._renderer = (settings.revision, Renderer(template))
         wanted = self._renderer[1].node(machine, control_plane=member.control_plane, state_taint=member.state_taint)
@@ -278,11 +278,11 @@ class Fleet:
         if write is None:
             write = _lifted(node, member, machine, queue)
         again = now + self.policy.query_s if verdict is not None else None
-        return Look(instructions=(write,) if write is not None else (), verdict=verdict, again_at=again)
+        return Evaluation(instructions=(write,) if write is not None else (), verdict=verdict, again_at=again)
 
     # ── One machine that is being retired ─────────────────────────────────────────────────────────────────────
 
-    def _look_at_machine(self, serial: str, world: WorldRead, queue: Queue, now: float) -> Look:
+    def _look_at_machine(self, serial: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
         holder = queue.holder(f"machine/{serial}")
         running = holder is not None and holder.kind == RETIRE_MACHINE and queue.is_running(holder.id)
         node = world.node(holder.args["node"]) if holder is not None and running else None
@@ -291,11 +291,11 @@ class Fleet:
             gone = [o for o in queue.operators() if o.kind == EVICT_POD and o.args.get("serial") == serial]
             words = "its node is no longer being emptied"
             waiting = (o.id for o in gone if not queue.is_running(o.id))
-            return Look(withdrawals=tuple(Withdrawal(i, Reason.WITHDRAWN, words) for i in waiting))
+            return Evaluation(withdrawals=tuple(Withdrawal(i, Reason.WITHDRAWN, words) for i in waiting))
         pods = to_leave(node.name, world)
         evicted = [p for p in pods if way_of(p) is Way.EVICTED and not world.is_leaving(p)]
         detail = f"{node.name} is being emptied: {mark.detail}"
-        return Look(
+        return Evaluation(
             proposals=tuple(evict_operator(p, world, self.policy, serial, detail) for p in evicted),
             facts=tuple(workload_facts(pods, world, queue, now)),
             again_at=now + self.policy.recheck_s,
@@ -303,29 +303,31 @@ class Fleet:
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def steer(self, running: Running, world: WorldRead, queue: Queue, now: float) -> Course:
+    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
         operator = running.operator
         if operator.kind == EVICT_POD:
-            return steer_evict(running, world, self.policy, now)
+            return next_evict_step(running, world, self.policy, now)
         settings, wrong = self.known.settings(world)
         ledger = self.known.ledger(world)
         if isinstance(ledger, str):
-            waits = Verdict(State.HELD, Reason.MISCONFIGURED, ledger)
-            return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
+            waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger)
+            return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.recheck_s)
         if settings is None and self.known.configured(world):
             # Settings that broke before we led: nobody has switched fleet off, so what has begun waits for good ones.
-            waits = Verdict(State.HELD, Reason.MISCONFIGURED, wrong)
-            return Course(step=running.step, waits=waits, again_at=now + self.policy.recheck_s)
+            waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, wrong)
+            return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.recheck_s)
         off = self._off(settings, wrong, running, now)
         survey = self.known.survey(settings, ledger, world, now) if settings is not None and not off else None
         if operator.kind == CHANGE_CONTROL_PLANE:
             if survey is None:
-                return Course(step=0, end=End(Reason.FEATURE_OFF, off))
+                return NextStep(step=0, end=End(Reason.FEATURE_OFF, off))
             unseen = world.machines_lost() or ("" if world.machines_observed_at() is not None else "not asked yet")
-            return steer_change(running, survey, self.policy, self.namespace, unseen)
-        return self._steer_retire(running, world, survey, off, now)
+            return next_change_step(running, survey, self.policy, self.namespace, unseen)
+        return self._next_retire_step(running, world, survey, off, now)
 
-    def _steer_retire(self, running: Running, world: WorldRead, survey: Survey | None, off: str, now: float) -> Course:
+    def _next_retire_step(
+        self, running: Running, world: WorldRead, survey: Survey | None, off: str, now: float
+    ) -> NextStep:
         args = running.operator.args
         node = world.node(args["node"])
         machine = self.known.machines(world)[1].get(args["serial"])
@@ -341,7 +343,7 @@ class Fleet:
                 why = f"{args['address']} is empty"
                 write = store(survey, from_here, self._released(args["address"]), self.namespace, self.policy, why)
         scene = retire.Scene(running, node, machine, member, seen, off, write, now)
-        return retire.steer_retire(scene, world, self.policy)
+        return retire.next_retire_step(scene, world, self.policy)
 
     def _off(self, settings: Settings | None, wrong: str, running: Running, now: float) -> str:
         if settings is None:
@@ -354,10 +356,10 @@ class Fleet:
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits_for(self, world: WorldRead) -> Iterable[str]:
+    def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def resume(self, world: WorldRead, now: float) -> Iterable[Resumed]:
+    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
         """Machines on their way out, from the marks on nodes; evictions, from those on the pods there.
 
         A change of the control plane has no mark: it has happened once it is stored, and what it left unfinished is a
@@ -372,9 +374,9 @@ class Fleet:
                 begun = leaving_mark(pod)
                 if begun is not None and way_of(pod) is Way.EVICTED:
                     operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, begun.operator)
-                    yield Resumed(operator, 0, 0, begun.since)
+                    yield Recovered(operator, 0, 0, begun.since)
 
-    def words(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         """Lines for `why` about a machine, or the node that is one."""
         kind, _, name = subject.partition("/")
         ledger = self.known.ledger(world)
@@ -423,22 +425,22 @@ def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:
 def _verdict(made: Pass, wrong: str) -> Verdict | None:
     """The one word about the plan that counts."""
     if wrong:
-        return Verdict(State.HELD, Reason.MISCONFIGURED, f"{wrong}; the last good settings stay in force")
+        return Verdict(State.BLOCKED, Reason.MISCONFIGURED, f"{wrong}; the last good settings stay in force")
     error = made.wanted.error
     if error is not None:
         reason = _REASONS.get(error.code, Reason.MISCONFIGURED)
-        return Verdict(State.HELD, reason, f"{error.code.value}: {error.message}")
+        return Verdict(State.BLOCKED, reason, f"{error.code.value}: {error.message}")
     if made.settling:
-        return Verdict(State.WAITS, Reason.SETTLING, f"{made.wanted.action.value} waits: {made.settling}")
+        return Verdict(State.WAITING, Reason.SETTLING, f"{made.wanted.action.value} waits: {made.settling}")
     held = next((n for n in made.wanted.notes if n.startswith("removal held")), "")
     if held:
-        return Verdict(State.HELD, Reason.REMOVAL_HELD, held, "mooring fleet confirm-removal")
+        return Verdict(State.BLOCKED, Reason.REMOVAL_BLOCKED, held, "mooring fleet confirm-removal")
     if made.wanted.unmet:
         short = [f"{u.constraint} wants {u.wanted}, has {u.have}" for u in made.wanted.unmet]
-        return Verdict(State.HELD, Reason.UNMET, listed(short))
+        return Verdict(State.BLOCKED, Reason.UNMET, listed(short))
     only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
     if only and made.plan.action in {Action.NONE, Action.TAINT}:
-        return Verdict(State.HELD, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
+        return Verdict(State.BLOCKED, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
     if made.plan.action is not Action.NONE:
         return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")
-    return Verdict(State.PLACED, Reason.DONE, "every machine is where the plan wants it")
+    return Verdict(State.STABLE, Reason.DONE, "every machine is where the plan wants it")

@@ -10,34 +10,36 @@ from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import MemberChange, Released, member_changes
 from mooring.capabilities.fleet.planner.plan import ClusterPlan
-from mooring.core.model.decision import Course, End, Running, Verdict
+from mooring.core.model.decision import End, NextStep, Running, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 
 
-def steer_change(running: Running, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str) -> Course:
+def next_change_step(running: Running, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str) -> NextStep:
     """`unseen`: why the registry's list cannot be trusted just now, in words."""
     change = _change_of(running.operator)
     planes = {m.address for m in survey.ledger.members if m.control_plane}
     again = survey.now + policy.recheck_s
     if (not change.incoming or change.incoming in planes) and change.outgoing not in planes:
-        waits = _unsettled(change, survey)
-        if not waits:
-            return Course(step=0, end=End(Reason.DONE, _words(change)))
+        waiting_on = _unsettled(change, survey)
+        if not waiting_on:
+            return NextStep(step=0, end=End(Reason.DONE, _words(change)))
         if survey.now - (running.acted_at or running.promoted_at) >= policy.settle_timeout_s:
-            return Course(step=0, end=End(Reason.TIMEOUT, f"{waits} after {policy.settle_timeout_s / 60:g} min"))
-        return Course(step=0, progress=waits, waits=Verdict(State.WAITS, Reason.SETTLING, waits), again_at=again)
+            return NextStep(step=0, end=End(Reason.TIMEOUT, f"{waiting_on} after {policy.settle_timeout_s / 60:g} min"))
+        return NextStep(
+            step=0, progress=waiting_on, waiting_on=Verdict(State.WAITING, Reason.SETTLING, waiting_on), again_at=again
+        )
     if unseen:
-        return Course(step=0, waits=Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, unseen), again_at=again)
+        return NextStep(step=0, waiting_on=Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, unseen), again_at=again)
     made = make_pass(survey, policy, retiring=False, changing=False)
     if not is_asked_for(running.operator, survey, made.plan):
-        return Course(step=0, end=End(Reason.WITHDRAWN, "the plan no longer asks for it"))
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, "the plan no longer asks for it"))
     released = Released(control_plane=change, immediate=policy.retire == "immediate")
     why = f"stores revision {survey.ledger.revision + 1}: {_words(change)}"
     write = store(survey, made, released, namespace, policy, why)
     if write is None:
-        return Course(step=0, end=End(Reason.WITHDRAWN, "nothing is left to store"))
-    return Course(step=0, instructions=(write,), progress="to be stored")
+        return NextStep(step=0, end=End(Reason.WITHDRAWN, "nothing is left to store"))
+    return NextStep(step=0, instructions=(write,), progress="to be stored")
 
 
 def is_asked_for(operator: Operator, survey: Survey, plan: ClusterPlan) -> bool:

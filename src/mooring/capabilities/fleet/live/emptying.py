@@ -17,7 +17,7 @@ import msgspec
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.core.model.cluster import Key, Node, Pod, Workload
-from mooring.core.model.decision import Course, End, Fact, Running, Verdict
+from mooring.core.model.decision import End, Fact, NextStep, Running, Verdict
 from mooring.core.model.instructions import DeletePod, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, RETIRING, Mark, read_mark, write_mark
@@ -55,14 +55,14 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy) -> Verdict | None:
     """What keeps a pod that is to be evicted; None: nothing does."""
     if pod.owner is None and not policy.evict_bare_pods:
         return Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.BARE_POD,
             f"{pod.name} has no controller: nobody would recreate it",
             f"kubectl -n {pod.namespace} delete pod {pod.name}, once it is no longer needed",
         )
     if pod.shape.has_empty_dir and not policy.evict_empty_dir:
         return Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.EMPTY_DIR,
             f"{pod.name} has emptyDir data that would be lost",
             f"kubectl -n {pod.namespace} delete pod {pod.name}, or fleet: {{evict-empty-dir: true}}",
@@ -70,7 +70,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy) -> Verdict | None:
     closed = next((b for b in world.pdbs_of(pod) if b.disruptions_allowed <= 0), None)
     if closed is not None:
         return Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.PDB,
             f"{pod.name} is kept by PodDisruptionBudget {closed.name}: "
             f"{closed.current_healthy} of {closed.desired_healthy} healthy",
@@ -143,7 +143,7 @@ def evict_operator(
     )
 
 
-def steer_evict(running: Running, world: WorldRead, policy: FleetPolicy, now: float) -> Course:
+def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now: float) -> NextStep:
     operator = running.operator
     namespace, _, name = operator.args["pod"].partition("/")
     pod = world.pod(Key(namespace, name))
@@ -151,37 +151,37 @@ def steer_evict(running: Running, world: WorldRead, policy: FleetPolicy, now: fl
     if pod is None or pod.uid != operator.args["uid"]:
         return _await(running, world, again, now)
     if world.is_leaving(pod):
-        return Course(step=DELETE, progress=f"{name} is on its way out", again_at=again)
+        return NextStep(step=DELETE, progress=f"{name} is on its way out", again_at=again)
     mark = leaving_mark(pod)
     if not is_being_emptied(world.node(pod.node)):
         if mark is not None:
-            return Course(step=DELETE, instructions=(clear_leaving(pod),))
-        return Course(step=DELETE, end=End(Reason.WITHDRAWN, f"{pod.node} is no longer being emptied"))
+            return NextStep(step=DELETE, instructions=(clear_leaving(pod),))
+        return NextStep(step=DELETE, end=End(Reason.WITHDRAWN, f"{pod.node} is no longer being emptied"))
     held = held_by(pod, world, policy)
     if held is not None:
-        return Course(step=DELETE, waits=held, progress=held.detail, again_at=again)
+        return NextStep(step=DELETE, waiting_on=held, progress=held.detail, again_at=again)
     if not operator.cost and target_of(pod, world.workload_of(pod)):
         # Nothing keeps it any more, and it was let in without its workload's room: it asks again, with it.
-        return Course(step=DELETE, end=End(Reason.REPLACED, f"{name} may be evicted now and waits for its turn"))
+        return NextStep(step=DELETE, end=End(Reason.REPLACED, f"{name} may be evicted now and waits for its turn"))
     if mark is None:
-        return Course(step=DELETE, instructions=(mark_leaving(pod, operator.id, operator.detail, now),))
+        return NextStep(step=DELETE, instructions=(mark_leaving(pod, operator.id, operator.detail, now),))
     why = f"{pod.node} is being emptied"
-    return Course(step=DELETE, instructions=(DeletePod(key=pod.key, uid=pod.uid, evict=True, why=why),))
+    return NextStep(step=DELETE, instructions=(DeletePod(key=pod.key, uid=pod.uid, evict=True, why=why),))
 
 
-def _await(running: Running, world: WorldRead, again: float, now: float) -> Course:
+def _await(running: Running, world: WorldRead, again: float, now: float) -> NextStep:
     """Gone. Its room is kept until its workload has what it wants."""
     kind, _, key = running.operator.args.get("workload", "").partition("/")
     namespace, _, name = key.partition("/")
     workload = world.workload(Kind(kind), Key(namespace, name)) if kind else None
     if workload is None:
-        return Course(step=AWAIT, end=End(Reason.DONE, "gone"))
+        return NextStep(step=AWAIT, end=End(Reason.DONE, "gone"))
     missing = max(0, workload.replicas - ready_pods(workload, world, now))
     if not missing:
-        return Course(step=AWAIT, end=End(Reason.DONE, f"gone; {workload.name} has all {workload.replicas} again"))
+        return NextStep(step=AWAIT, end=End(Reason.DONE, f"gone; {workload.name} has all {workload.replicas} again"))
     detail = f"{workload.name} misses {missing} of {workload.replicas}"
-    waits = Verdict(State.WAITS, Reason.POD_NOT_READY, detail)
-    return Course(step=AWAIT, progress=detail, waits=waits, again_at=again)
+    waiting_on = Verdict(State.WAITING, Reason.POD_NOT_READY, detail)
+    return NextStep(step=AWAIT, progress=detail, waiting_on=waiting_on, again_at=again)
 
 
 def is_being_emptied(node: Node | None) -> bool:

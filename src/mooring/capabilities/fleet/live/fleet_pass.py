@@ -56,16 +56,16 @@ class Pass(msgspec.Struct, frozen=True):
 def make_pass(survey: Survey, policy: FleetPolicy, *, retiring: bool, changing: bool) -> Pass:
     """`retiring`, `changing`: machines are being emptied; a change of the control plane is under way."""
     wanted = _decide(survey, policy)
-    waits = unsettled(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s)
+    waiting_on = unsettled(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s)
     if changing:
-        waits = waits or "the control plane is being changed"
-    elif retiring and not waits and wanted.action not in _BESIDE_RETIREMENTS:
-        waits = "machines are being emptied"
+        waiting_on = waiting_on or "the control plane is being changed"
+    elif retiring and not waiting_on and wanted.action not in _BESIDE_RETIREMENTS:
+        waiting_on = "machines are being emptied"
     if wanted.action is Action.NONE and wanted.error is None:
         return Pass(wanted, wanted, quiet=not any(m.leaving for m in survey.ledger.members))
-    if wanted.action is Action.NONE or (wanted.error is None and not waits):
+    if wanted.action is Action.NONE or (wanted.error is None and not waiting_on):
         return Pass(wanted if wanted.error is None else stays(survey), wanted)
-    return Pass(stays(survey), wanted, waits if wanted.error is None else "")
+    return Pass(stays(survey), wanted, waiting_on if wanted.error is None else "")
 
 
 def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:

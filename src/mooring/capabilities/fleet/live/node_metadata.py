@@ -122,7 +122,7 @@ def _taints(
     if held is not None:
         taint, names = held
         verdict = Verdict(
-            State.HELD,
+            State.BLOCKED,
             Reason.NO_EXECUTE,
             f"{node.name}: the template's taint {taint.key}:NoExecute would cut off {', '.join(names[:5])}",
             f"drain {node.name}, or let its pods tolerate the taint",

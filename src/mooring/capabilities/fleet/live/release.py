@@ -130,8 +130,8 @@ def _kept(old: Member, seat: Seat | None, released: Released, *, control_plane: 
     if seat is None or seat.machine is None:
         return msgspec.structs.replace(old, control_plane=control_plane)
     wanted = wanted_state_taint(seat.machine.state)
-    waits = wanted is not None and old.state_taint is None
-    if waits and not released.immediate and old.address not in released.emptied:
+    waiting_on = wanted is not None and old.state_taint is None
+    if waiting_on and not released.immediate and old.address not in released.emptied:
         wanted = None
     return Member(old.address, control_plane, wanted, seat.machine.serial)
 

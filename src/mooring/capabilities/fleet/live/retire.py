@@ -24,8 +24,8 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.core.model.cluster import Node, Taint
-from mooring.core.model.decision import Course, End, Resumed, Running, Verdict
-from mooring.core.model.instructions import EditTaints, Instruction, Patch, Tell
+from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
+from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.marks import CORDONED_BY, RETIRING, Mark, read_mark, write_mark
@@ -87,9 +87,9 @@ def cordon_mark(node: Node) -> Mark | None:
     return mark if mark is not None and mark.source == SOURCE else None
 
 
-def resumed(node: Node, mark: Mark) -> Resumed:
+def resumed(node: Node, mark: Mark) -> Recovered:
     operator = retire_operator(mark.machine, mark.node, node.name, mark.detail, mark.operator)
-    return Resumed(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
+    return Recovered(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
 
 
 def may_try(node: Node, policy: FleetPolicy) -> float:
@@ -112,7 +112,7 @@ def still_wanted(member: Member | None, machine: Machine) -> bool:
     return member.leaving or wanted_state_taint(machine.state) is not None
 
 
-def steer_retire(scene: Scene, world: WorldRead, policy: FleetPolicy) -> Course:
+def next_retire_step(scene: Scene, world: WorldRead, policy: FleetPolicy) -> NextStep:
     running, node = scene.running, scene.node
     again = scene.now + policy.recheck_s
     if node is None:
@@ -120,8 +120,8 @@ def steer_retire(scene: Scene, world: WorldRead, policy: FleetPolicy) -> Course:
     if scene.off:
         return _undo(scene, node, world, Reason.FEATURE_OFF, scene.off, uncordon=True)
     if not scene.registry_seen:
-        waits = Verdict(State.WAITS, Reason.REGISTRY_UNREACHABLE, "the machine registry has not answered yet")
-        return Course(step=running.step, waits=waits, again_at=again)
+        waiting_on = Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, "the machine registry has not answered yet")
+        return NextStep(step=running.step, waiting_on=waiting_on, again_at=again)
     if scene.machine is None:
         detail = f"machine {running.operator.args['serial']} is not in the registry any more"
         return _undo(scene, node, world, Reason.SUBJECT_GONE, detail, uncordon=False)
@@ -136,7 +136,7 @@ def steer_retire(scene: Scene, world: WorldRead, policy: FleetPolicy) -> Course:
         detail = f"machine {scene.machine.serial} is {scene.machine.state.value} again"
         return _undo(scene, node, world, Reason.WITHDRAWN, detail, uncordon=True)
     if mark is None or (mark.step == HELD and mark.operator != running.operator.id):
-        return Course(step=CORDON, instructions=(_cordon(scene, node, mark),))
+        return NextStep(step=CORDON, instructions=(_cordon(scene, node, mark),))
     if mark.step == HELD:
         return _end(running, Reason.TIMEOUT, f"given up for now: {mark.detail}")
     if emptied:
@@ -171,11 +171,11 @@ def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
     )
 
 
-def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> Course:
+def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
     running = scene.running
     state = emptying.emptiness(node.name, world, policy)
     if not state.left or policy.retire == "immediate":
-        return Course(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
+        return NextStep(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
     again = min(scene.now + policy.recheck_s, mark.since + policy.retire_timeout_s)
     if scene.now - mark.since >= policy.retire_timeout_s:
         return _time_is_over(scene, node, world, policy, mark, state)
@@ -185,28 +185,32 @@ def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark
         for p in state.left
         if way_of(p) is Way.HANDED_OVER and not p.terminating and leaving_mark(p) is None
     )
-    waits = None
+    waiting_on = None
     if state.held:
-        waits = msgspec.structs.replace(state.held[0], detail="; ".join(h.detail for h in state.held[:3]))
-    return Course(
-        step=EMPTY, instructions=asked, progress=state.words, waits=waits, again_at=max(again, scene.now + 0.5)
+        waiting_on = msgspec.structs.replace(state.held[0], detail="; ".join(h.detail for h in state.held[:3]))
+    return NextStep(
+        step=EMPTY,
+        instructions=asked,
+        progress=state.words,
+        waiting_on=waiting_on,
+        again_at=max(again, scene.now + 0.5),
     )
 
 
 def _time_is_over(
     scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark, state: emptying.Emptiness
-) -> Course:
+) -> NextStep:
     minutes = int(policy.retire_timeout_s // 60)
     if policy.retire == "hold":
         taken_back = _take_back_wishes(node, world)
         if taken_back:
-            return Course(step=EMPTY, instructions=taken_back, progress="gives its place up")
+            return NextStep(step=EMPTY, instructions=taken_back, progress="gives its place up")
         held = msgspec.structs.replace(
             mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=state.words
         )
-        return Course(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
+        return NextStep(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
     names = ", ".join(str(p.key) for p in state.left[:10])
-    told = Tell(
+    told = EmitEvent(
         kind=Kind.NODE,
         key=node.key,
         uid=node.uid,
@@ -214,33 +218,35 @@ def _time_is_over(
         message=f"not empty after {minutes} min; NoExecute is set all the same and breaks off {names}",
         warning=True,
     )
-    return Course(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; breaks off {names}")))
+    return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; breaks off {names}")))
 
 
-def _taint(scene: Scene, node: Node, mark: Mark) -> Course:
+def _taint(scene: Scene, node: Node, mark: Mark) -> NextStep:
     member = scene.member
     if scene.store is not None:
-        return Course(step=TAINT, instructions=(scene.store,), progress="to be stored in the cluster")
+        return NextStep(step=TAINT, instructions=(scene.store,), progress="to be stored in the cluster")
     if member is not None and member.state_taint is None:
         # Empty, and the plan did not let it go yet: it is looked at again when something changes.
-        return Course(step=TAINT, progress="empty; waits to be stored", again_at=scene.now + 5.0)
+        return NextStep(step=TAINT, progress="empty; waits to be stored", again_at=scene.now + 5.0)
     taint = member.state_taint if member is not None else None
     add = (Taint(keys.STATE_TAINT, taint[1], taint[0]),) if taint is not None else ()
     why = f"{node.name}: {mark.detail}"
     edit = EditTaints(node=node.name, uid=node.uid, add=add, annotations={RETIRING: None}, why=why)
-    return Course(step=TAINT, instructions=(edit,))
+    return NextStep(step=TAINT, instructions=(edit,))
 
 
-def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool) -> Course:
+def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool) -> NextStep:
     """Take back what a mark says we did, wishes first; ended once nothing of it is there."""
     step = scene.running.step
     wishes = _take_back_wishes(node, world)
     if wishes:
-        return Course(step=step, instructions=wishes, progress=detail)
+        return NextStep(step=step, instructions=wishes, progress=detail)
     if RETIRING in node.annotations and retiring_mark(node) is not None:
-        told = Tell(kind=Kind.NODE, key=node.key, uid=node.uid, reason=reason, message=f"no longer emptied: {detail}")
+        told = EmitEvent(
+            kind=Kind.NODE, key=node.key, uid=node.uid, reason=reason, message=f"no longer emptied: {detail}"
+        )
         back = lift_cordon(node, detail) if uncordon else _put(node, None, detail)
-        return Course(step=step, instructions=(told, back), progress=detail)
+        return NextStep(step=step, instructions=(told, back), progress=detail)
     return _end(scene.running, reason, detail)
 
 
@@ -270,5 +276,5 @@ def _put(node: Node, mark: Mark | None, why: str) -> Patch:
     return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why=why)
 
 
-def _end(running: Running, reason: Reason, detail: str) -> Course:
-    return Course(step=running.step, end=End(reason, detail))
+def _end(running: Running, reason: Reason, detail: str) -> NextStep:
+    return NextStep(step=running.step, end=End(reason, detail))

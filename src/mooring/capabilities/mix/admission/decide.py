@@ -7,7 +7,7 @@
                   Wait: ask again when the watch has moved, at last with `patient=False`
 
 Hundreds of requests for one owner arrive before the watch shows the first pod, so counting pods is not enough: what
-was answered is remembered as a reservation until the pod is seen (`capabilities/mix/admission/reservations.py`). No answer calls anybody: what
+was answered is remembered as a reservation until the pod is seen (`reservations.py`). No answer calls anybody: what
 is not known is not waited for longer than the caller allows, and then the pod is admitted as it came. Nothing here
 ever refuses a pod.
 

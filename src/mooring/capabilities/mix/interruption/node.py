@@ -30,8 +30,8 @@ from mooring.capabilities.mix.rebalance.detach import (
 from mooring.capabilities.mix.rebalance.health import health_of, is_ready, subject_of
 from mooring.capabilities.mix.rebalance.move import KIND, last_call, operator
 from mooring.core.model.cluster import Node, Pod, Workload
-from mooring.core.model.decision import Look, Verdict, Withdrawal
-from mooring.core.model.instructions import DeletePod, Instruction, Patch, Tell
+from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
+from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.operator import Operator
@@ -70,22 +70,24 @@ class Interruption:
         self.queue = queue
         self.now = now
 
-    def look(self, name: str, open_doomed: frozenset[str]) -> Look:
+    def evaluate(self, name: str, open_doomed: frozenset[str]) -> Evaluation:
         target = f"node/{name}"
         node = self.world.node(name)
         if node is None:
-            return Look(limits={target: DEFAULT_LIMITS["node"]}, withdrawals=tuple(self._withdrawn(name, "it is gone")))
+            return Evaluation(
+                limits={target: DEFAULT_LIMITS["node"]}, withdrawals=tuple(self._withdrawn(name, "it is gone"))
+            )
         notice = notice_of(node, self.notice, self.world, self.now)
         if notice is None:
             return self._at_rest(node, target)
         if self.notice.action is not OnNotice.ACT:
             words = f"{name} goes: {notice.signal}; nothing is done, mix.notice.action is {self.notice.action}"
-            return Look(verdict=Verdict(State.WAITS, Reason.NOTICE, words))
+            return Evaluation(verdict=Verdict(State.WAITING, Reason.NOTICE, words))
         return self._empty(node, notice, target, open_doomed)
 
     # ── It goes ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _empty(self, node: Node, notice: Notice, target: str, open_doomed: frozenset[str]) -> Look:
+    def _empty(self, node: Node, notice: Notice, target: str, open_doomed: frozenset[str]) -> Evaluation:
         instructions: list[Instruction] = []
         mark = mark_of(node)
         if not notice.lost and (mark is None or not node.unschedulable or mark.deadline != notice.deadline):
@@ -96,8 +98,12 @@ class Interruption:
         verdict = Verdict(State.MOVING, Reason.NOTICE, words)
         others = open_doomed - {node.name}
         if not notice.lost and (mark is None or (others and self.now < since + self.notice.cordons_within_s)):
-            waits = Verdict(State.WAITS, Reason.NOTICE, f"{node.name} goes: cordons first, also of other doomed nodes")
-            return Look(instructions=tuple(instructions), limits={target: None}, verdict=waits, again_at=self.now + 1.0)
+            waiting_on = Verdict(
+                State.WAITING, Reason.NOTICE, f"{node.name} goes: cordons first, also of other doomed nodes"
+            )
+            return Evaluation(
+                instructions=tuple(instructions), limits={target: None}, verdict=waiting_on, again_at=self.now + 1.0
+            )
         proposals: list[Operator] = []
         withdrawals: list[Withdrawal] = []
         wakes: list[float] = [self.now + 5.0]
@@ -121,7 +127,7 @@ class Interruption:
                 withdrawals.append(Withdrawal(standing.id, Reason.DEADLINE, wanted.detail))
             proposals.append(wanted)
         ahead = [at for at in wakes if at > self.now]
-        return Look(
+        return Evaluation(
             proposals=tuple(proposals),
             withdrawals=tuple(withdrawals),
             instructions=tuple(instructions),
@@ -240,20 +246,20 @@ class Interruption:
         if is_detached(pod) and not held and not pod.terminating:
             why = "a detached pod that nobody waits for any more"
             yield DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
-            yield Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
+            yield EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
         elif pod.terminating and is_detached(pod) and self.now > notice.deadline + _GONE_AFTER_S:
             yield DeletePod(key=pod.key, uid=pod.uid, evict=False, grace_s=0, why="its node is gone")
 
     # ── It stays ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _at_rest(self, node: Node, target: str) -> Look:
+    def _at_rest(self, node: Node, target: str) -> Evaluation:
         mark = mark_of(node)
         again = silent_until(node, self.notice)
         if mark is None:
             again = again if again is not None and again > self.now else None
             return self._unread(node, again)
         if node.ready != "True":
-            return Look(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
+            return Evaluation(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
         instructions: list[Instruction] = [self._uncordon(node, mark)]
         for pod in sorted(self.world.pods_on(node.name), key=lambda p: (p.namespace, p.name)):
             left = mark_on(pod)
@@ -267,25 +273,25 @@ class Interruption:
                 instructions.append(drop_mark(pod, "the notice was taken back"))
         words = f"{node.name} stays: the notice was taken back"
         instructions.append(
-            Tell(kind=Kind.NODE, key=node.key, uid=node.uid, reason=Reason.WITHDRAWN, message=words, warning=False)
+            EmitEvent(kind=Kind.NODE, key=node.key, uid=node.uid, reason=Reason.WITHDRAWN, message=words, warning=False)
         )
-        return Look(
+        return Evaluation(
             withdrawals=tuple(self._withdrawn(node.name, "the notice was taken back")),
             instructions=tuple(instructions),
             limits={target: DEFAULT_LIMITS["node"]},
         )
 
-    def _unread(self, node: Node, again: float | None) -> Look:
+    def _unread(self, node: Node, again: float | None) -> Evaluation:
         """Nothing says that it goes; unless somebody tried to say so, and would wait in vain."""
         problem = unread(node, self.notice)
         if not problem:
-            return Look(again_at=again)
+            return Evaluation(again_at=again)
         words = f"{node.name} is not emptied: {problem}"
-        told = Tell(
+        told = EmitEvent(
             kind=Kind.NODE, key=node.key, uid=node.uid, reason=Reason.MISCONFIGURED, message=words, warning=True
         )
-        verdict = Verdict(State.HELD, Reason.MISCONFIGURED, words, "correct the annotation")
-        return Look(verdict=verdict, instructions=(told,), again_at=again)
+        verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, words, "correct the annotation")
+        return Evaluation(verdict=verdict, instructions=(told,), again_at=again)
 
     def _uncordon(self, node: Node, mark: Mark) -> Patch:
         """Only what the mark says we did."""

@@ -22,8 +22,8 @@ from mooring.capabilities.mix.rebalance.detach import DETACH, EVICT, SOURCES, is
 from mooring.capabilities.mix.rebalance.health import Health, is_ready, subject_of, target_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Course, End, Running, Verdict
-from mooring.core.model.instructions import DeletePod, Instruction, Tell
+from mooring.core.model.decision import End, NextStep, Running, Verdict
+from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator, Step, StepKind
@@ -168,16 +168,16 @@ def last_call(deadline: float | None, pod: Pod, policy: NoticePolicy) -> float |
     return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
 
 
-def steer(running: Running, scene: Scene) -> Course:
+def next_step(running: Running, scene: Scene) -> NextStep:
     pod = scene.pod
     if pod is None or pod.terminating or pod.terminal:
         return _await(running, scene)
     if scene.health is None and not is_detached(pod):
-        return Course(step=running.step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
+        return NextStep(step=running.step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     mark = mark_on(pod)
     # One of our own under another id is a late write of a leader that stalled: this operator goes on from it.
     if mark is not None and mark.source not in SOURCES:
-        return Course(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
+        return NextStep(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
     if mark is None:
         return _begin(running, scene, pod)
     if is_detached(pod):
@@ -185,11 +185,11 @@ def steer(running: Running, scene: Scene) -> Course:
     return _evict(scene, pod)
 
 
-def _begin(running: Running, scene: Scene, pod: Pod) -> Course:
+def _begin(running: Running, scene: Scene, pod: Pod) -> NextStep:
     if running.notes.get("gave_up"):
-        return Course(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
+        return NextStep(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
     if scene.unwanted:
-        return Course(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
+        return NextStep(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
     op = scene.op
     mark = mark_for(op, pod, scene.now)
     assert scene.health is not None
@@ -201,34 +201,36 @@ def _begin(running: Running, scene: Scene, pod: Pod) -> Course:
         write = detaching.put_mark(pod, mark, "marks the pod before it is moved")
         words = f"{pod.name} on {pod.node or 'no node'} is moved: {op.detail}"
     tell = _tell(scene.health.workload, op.reason, words)
-    return Course(step=0, instructions=(*scene.guard, write, tell))
+    return NextStep(step=0, instructions=(*scene.guard, write, tell))
 
 
-def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> Course:
+def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> NextStep:
     """Detached: wait for the replacement, but not beyond the last call."""
     phase = len(scene.op.phases) - 1
     call = last_call(scene.deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
     if late and scene.doomed:
         why = f"{max(0.0, scene.deadline - scene.now):.0f} s left" if scene.deadline is not None else ""
-        return Course(step=1, phase=phase, instructions=(_delete(scene, pod, f"no time left to wait: {why}"),))
+        return NextStep(step=1, phase=phase, instructions=(_delete(scene, pod, f"no time left to wait: {why}"),))
     if scene.health is None:
-        return Course(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
+        return NextStep(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
     if _may_go(scene, pod):
-        return Course(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
+        return NextStep(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
     if scene.deadline is not None and not scene.doomed:
         patch = detaching.attach(pod, mark, "the notice was taken back")
-        return Course(step=0, phase=phase, instructions=(patch,))
+        return NextStep(step=0, phase=phase, instructions=(patch,))
     if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
         running.notes["gave_up"] = 1.0
         patch = detaching.attach(pod, mark, "its replacement did not become Ready")
-        return Course(step=0, phase=phase, instructions=(patch,))
+        return NextStep(step=0, phase=phase, instructions=(patch,))
     detail = f"{scene.health.ready} of {scene.health.wanted} Ready beside it"
-    return Course(
+    return NextStep(
         step=0,
         phase=phase,
         progress=f"still serving; {detail}",
-        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, f"the replacement of {pod.name} is not Ready yet; {detail}"),
+        waiting_on=Verdict(
+            State.WAITING, Reason.POD_NOT_READY, f"the replacement of {pod.name} is not Ready yet; {detail}"
+        ),
         again_at=scene.now + LOOK_S if call is None else min(max(call, scene.now + 0.1), scene.now + LOOK_S),
     )
 
@@ -244,30 +246,35 @@ def _may_go(scene: Scene, pod: Pod) -> bool:
     return health.ready + len(serving) - health.wanted > rank
 
 
-def _evict(scene: Scene, pod: Pod) -> Course:
+def _evict(scene: Scene, pod: Pod) -> NextStep:
     if scene.deadline is None and scene.unwanted:
-        return Course(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
+        return NextStep(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
     if scene.guard:
-        return Course(step=0, instructions=scene.guard)
+        return NextStep(step=0, instructions=scene.guard)
     call = last_call(scene.deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
     if scene.deadline is not None and not scene.doomed:
-        return Course(step=0, instructions=(detaching.drop_mark(pod, "the notice was taken back"),))
+        return NextStep(step=0, instructions=(detaching.drop_mark(pod, "the notice was taken back"),))
     if not late:
         health = scene.health
         assert health is not None
         others = health.missing - (0 if is_ready(pod, health.workload, scene.now) else 1)
         if scene.deadline is None and others >= scene.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
-            return Course(
-                step=0, waits=Verdict(State.WAITS, Reason.FACT, detail), again_at=scene.now + LOOK_S, progress=detail
+            return NextStep(
+                step=0,
+                waiting_on=Verdict(State.WAITING, Reason.FACT, detail),
+                again_at=scene.now + LOOK_S,
+                progress=detail,
             )
         budget = next((b for b in scene.world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
         if budget is not None:
             detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
             again = scene.now + 5.0 if call is None else min(call, scene.now + 5.0)
-            return Course(step=0, waits=Verdict(State.HELD, Reason.PDB, detail), again_at=again, progress=detail)
-    return Course(step=0, instructions=(_delete(scene, pod, scene.op.detail),), again_at=scene.now + LOOK_S)
+            return NextStep(
+                step=0, waiting_on=Verdict(State.BLOCKED, Reason.PDB, detail), again_at=again, progress=detail
+            )
+    return NextStep(step=0, instructions=(_delete(scene, pod, scene.op.detail),), again_at=scene.now + LOOK_S)
 
 
 def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
@@ -281,25 +288,27 @@ def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
 
 
-def _await(running: Running, scene: Scene) -> Course:
+def _await(running: Running, scene: Scene) -> NextStep:
     step = len(scene.op.steps) - 1
     health, name = scene.health, scene.op.args["pod"].rpartition("/")[2]
     if health is None:
-        return Course(step=step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
+        return NextStep(step=step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     if health.missing == 0:
-        return Course(step=step, end=End(Reason.DONE, f"{name} is gone, {health.ready} of {health.wanted} are Ready"))
+        return NextStep(step=step, end=End(Reason.DONE, f"{name} is gone, {health.ready} of {health.wanted} are Ready"))
     since = running.step_since if running.step == step else scene.now
     if scene.now - since > scene.rebalance.ready_within_s:
         detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready {scene.now - since:.0f} s later"
-        return Course(step=step, end=End(Reason.TIMEOUT, detail, failed=True))
+        return NextStep(step=step, end=End(Reason.TIMEOUT, detail, failed=True))
     detail = f"{health.ready} of {health.wanted} Ready"
-    return Course(
+    return NextStep(
         step=step,
         progress=detail,
-        waits=Verdict(State.WAITS, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}"),
+        waiting_on=Verdict(
+            State.WAITING, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}"
+        ),
         again_at=scene.now + LOOK_S,
     )
 
 
-def _tell(workload: Workload, reason: Reason, message: str) -> Tell:
-    return Tell(kind=Kind(workload.kind), key=workload.key, uid=workload.uid, reason=reason, message=message)
+def _tell(workload: Workload, reason: Reason, message: str) -> EmitEvent:
+    return EmitEvent(kind=Kind(workload.kind), key=workload.key, uid=workload.uid, reason=reason, message=message)

@@ -46,8 +46,8 @@ from mooring.capabilities.mix.targets import Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, Workload
-from mooring.core.model.decision import Look, Verdict, Withdrawal
-from mooring.core.model.instructions import Instruction, Tell
+from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
+from mooring.core.model.instructions import EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
@@ -92,12 +92,12 @@ class Rebalance:
 
     # ── The look ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> Look:
+    def evaluate(self) -> Evaluation:
         if isinstance(self.wish, Misconfigured):
             words = f"{self.workload.name} is not managed: {self.wish}"
             told = self._tell(Reason.MISCONFIGURED, words, warning=True)
-            verdict = Verdict(State.HELD, Reason.MISCONFIGURED, words, "correct the label")
-            return Look(verdict=verdict, instructions=(told,), withdrawals=tuple(self._withdrawn(())))
+            verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, words, "correct the label")
+            return Evaluation(verdict=verdict, instructions=(told,), withdrawals=tuple(self._withdrawn(())))
         managed = isinstance(self.wish, Managed)
         instructions: list[Instruction] = []
         if isinstance(self.wish, Managed):
@@ -117,7 +117,7 @@ class Rebalance:
         proposals += self._taken_over()
         busy = bool(self._standing())
         needed = managed or bool(case.candidates) or busy
-        return Look(
+        return Evaluation(
             proposals=tuple(proposals),
             withdrawals=() if case.undecided else tuple(self._withdrawn(chosen)),
             facts=tuple(facts_of(self.health, self.queue, self.now)) if needed else (),
@@ -182,11 +182,11 @@ class Rebalance:
         words = f"{pods[0].name} finds no on-demand node ({self._lack(first).words})"
         if self.policy.on_shortage is OnShortage.WAIT:
             remedy = "add on-demand nodes, or set mix.on-shortage to relax"
-            verdict = Verdict(State.HELD, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
+            verdict = Verdict(State.BLOCKED, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
             return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
         # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
-        return self._paused() or Case(found, len(found), Verdict(State.WAITS, Reason.NO_ROOM, words))
+        return self._paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
 
     def _guarded(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
         """Not while pods come and go, not right after a failure, and only those for whom there is room."""
@@ -197,7 +197,7 @@ class Rebalance:
             return Case(candidates, off_by, Verdict(State.MOVING, candidates[0].reason, words))
         if not candidates:
             reason, cause, remedy = immovable(self.health, self.world)
-            state = State.HELD if remedy else State.WAITS
+            state = State.BLOCKED if remedy else State.WAITING
             return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
         settled_at = self.health.last_change + self.pace.settle_s
         if self.now < settled_at:
@@ -238,7 +238,7 @@ class Rebalance:
 
     def _waits(self, reason: Reason, words: str, again_at: float | None = None) -> Case:
         undecided = reason is Reason.SETTLING
-        return Case(verdict=Verdict(State.WAITS, reason, words), again_at=again_at, undecided=undecided)
+        return Case(verdict=Verdict(State.WAITING, reason, words), again_at=again_at, undecided=undecided)
 
     def _has_room(self, candidate: Candidate) -> bool:
         if candidate.wanted is NodeClass.UNKNOWN or not candidate.pod.node:
@@ -254,9 +254,9 @@ class Rebalance:
     def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
         lack = self._lack(candidate)
         words = f"{words}; no {candidate.wanted} node has room ({lack.words})"
-        verdict = Verdict(State.WAITS, Reason.NO_ROOM, words, remedy)
+        verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, remedy)
         if lack.by_own_rules:
-            verdict = Verdict(State.HELD, Reason.CONFLICT, words, CHANGE_RULES)
+            verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
 
     def _lack(self, candidate: Candidate) -> Lack:
@@ -339,7 +339,9 @@ class Rebalance:
                 continue
             why = "nothing is wrong with it any more"
             yield drop_mark(pod, why)
-            yield Tell(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=f"mark removed: {why}")
+            yield EmitEvent(
+                kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=f"mark removed: {why}"
+            )
 
     def no_longer(self, op: Operator, pod: Pod) -> str:
         """Right before it begins: "" when this move is still wanted, else why not."""
@@ -412,9 +414,9 @@ class Rebalance:
         memory, where = self.mix.memory(self.world), self.mix.memory_key
         return remembering.write(memory, where, self.workload.uid, note, self.now, why)
 
-    def _tell(self, reason: Reason, message: str, *, warning: bool = False) -> Tell:
+    def _tell(self, reason: Reason, message: str, *, warning: bool = False) -> EmitEvent:
         workload = self.workload
-        return Tell(
+        return EmitEvent(
             kind=Kind(workload.kind),
             key=workload.key,
             uid=workload.uid,

@@ -47,7 +47,7 @@ def explain(
         answer=first.says(short(subject.name)),
         lines=in_order(lines),
         operators=tuple(o.id for o in operators),
-        waits=first.waits,
+        waiting_on=first.waiting_on,
         history=history,
         as_of=now,
         leading=engine.leading,
@@ -106,7 +106,7 @@ def _findings(
         return
     # Not deciding: the queue here is empty. What has begun is written on the objects, and can be read by anyone.
     for name in sorted(engine.capabilities):
-        for resumed in engine.capabilities[name].resume(engine.world, now):
+        for resumed in engine.capabilities[name].recover(engine.world, now):
             operator = resumed.operator
             if belongs(engine.world, subject, operator):
                 at = f"step {resumed.step + 1}/{len(operator.steps)} {operator.steps[resumed.step].kind}"
@@ -117,26 +117,26 @@ def _findings(
             yield from of_dry(engine, subject, one)
     if not engine.synced:
         says = "waits: this replica has not seen the whole cluster yet; ends when it has synced."
-        yield Finding(state=State.WAITS, reason=Reason.NOT_SYNCED, head=says, rank=8)
+        yield Finding(state=State.WAITING, reason=Reason.NOT_SYNCED, head=says, rank=8)
 
 
 def _calm(engine: Engine, subject: Subject, history: tuple[Entry, ...]) -> Finding:
-    """Nothing waits, nothing runs, nothing is wanted."""
+    """No pending changes."""
     pod = subject.pod
     if not subject.exists:
         last = history[-1] if history else None
         told = f"{last.verb} at {clock(last.at)}" if last is not None else "gone"
         detail = f"{told}: {last.text}" if last is not None and last.text else told
         return Finding(
-            state=State.PLACED, reason=Reason.DONE, head="is placed: ", detail=detail, tail=".", rank=CALMEST
+            state=State.STABLE, reason=Reason.DONE, head="is stable: ", detail=detail, tail=".", rank=CALMEST
         )
     if pod is not None and not pod.node:
         says = "waits for kube-scheduler to find it a node; nothing of ours is in its way."
-        return Finding(state=State.WAITS, reason=Reason.NOT_MANAGED, head=says, rank=CALMEST)
+        return Finding(state=State.WAITING, reason=Reason.NOT_MANAGED, head=says, rank=CALMEST)
     where = f" on {pod.node}" if pod is not None else ""
     tail = CALM if engine.deciding else "Only the leader knows what waits."
-    says = f"is placed{where}; nothing waits, nothing runs, nothing is wanted. {tail}"
-    return Finding(state=State.PLACED, reason=Reason.DONE, head=says, rank=CALMEST)
+    says = f"is stable{where}; no pending changes. {tail}"
+    return Finding(state=State.STABLE, reason=Reason.DONE, head=says, rank=CALMEST)
 
 
 # ── Lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,15 +150,19 @@ def _lines(engine: Engine, subject: Subject, first: Finding, operators: list[Ope
     if operator is not None and not any(line.label == "asked" for line in spoken):
         yield Line("asked", operator.detail or str(operator.reason))
     if operator is not None and operator.id in engine.waiting:
-        yield from _queued(engine, operator, first.waits, now)
-    ahead = set(first.waits.blocked_by) if first.waits is not None else set()
+        yield from _queued(engine, operator, first.waiting_on, now)
+    ahead = set(first.waiting_on.blocked_by) if first.waiting_on is not None else set()
     for one in operators:
         running = engine.running.get(one.id)
         if running is not None and one.id not in ahead:
             yield Line("running", on_its_way(running, now))
     for line in places(engine, subject, now):
         # The target that it waits for stands there already, with its sum.
-        if first.waits is None or line.label != "target" or not line.text.startswith(f"{first.waits.target} "):
+        if (
+            first.waiting_on is None
+            or line.label != "target"
+            or not line.text.startswith(f"{first.waiting_on.target} ")
+        ):
             yield line
     yield from spoken
     if subject.kind == "pod" and subject.pod is not None and not any(line.label == "why there" for line in spoken):
@@ -166,8 +170,8 @@ def _lines(engine: Engine, subject: Subject, first: Finding, operators: list[Ope
     verdict = first.verdict
     if verdict is not None and verdict.remedy and not any(line.label == "to change" for line in spoken):
         yield Line("to change", verdict.remedy)
-    if first.waits is not None and first.waits.blocked_by:
-        yield Line("to change", f"look ahead  mooring why operator/{first.waits.blocked_by[0]}")
+    if first.waiting_on is not None and first.waiting_on.blocked_by:
+        yield Line("to change", f"look ahead  mooring why operator/{first.waiting_on.blocked_by[0]}")
     elif operator is not None and subject.kind != "operator" and engine.deciding:
         yield Line("to change", f"look ahead  mooring why operator/{operator.id}")
 
@@ -179,30 +183,30 @@ def _spoken(engine: Engine, subject: Subject, first: Finding, now: float) -> Ite
         if not isinstance(capability, Speaks):
             continue
         wanted = name in engine.on or first.reason is Reason.FEATURE_OFF
-        for line in capability.words(subject.name, engine.world, engine.queue, now):
+        for line in capability.explain(subject.name, engine.world, engine.queue, now):
             if line.label in {"asked", "now"} or (wanted and (name in engine.on or line.label == "to change")):
                 yield line
 
 
-def _queued(engine: Engine, operator: Operator, waits: Why | None, now: float) -> Iterator[Line]:
+def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: float) -> Iterator[Line]:
     order = engine.queue.waiting
     place = order.index(operator.id) if operator.id in order else 0
     queued_at = next((e.at for e in engine.story.of(f"operator/{operator.id}") if e.verb == "queued"), None)
     waited = f"; waiting {span(now - queued_at)}" if queued_at is not None else ""
     where = "first in line" if place == 0 else f"{place} ahead of it"
-    parked = "; parked: it keeps its place and stops nobody" if waits is not None and waits.parked else ""
+    parked = "; parked: it keeps its place and stops nobody" if waiting_on is not None and waiting_on.parked else ""
     deadline = f"; deadline {clock(operator.deadline)}" if operator.deadline is not None else ""
     yield Line("queued", f"op {operator.id}, {where}{waited}{parked}{deadline}")
-    if waits is None or not waits.target:
+    if waiting_on is None or not waiting_on.target:
         return
-    yield Line("target", f"{waits.target}  {_meaning(waits.target)}".rstrip())
-    yield Line("target", waits.sum())
+    yield Line("target", f"{waiting_on.target}  {_meaning(waiting_on.target)}".rstrip())
+    yield Line("target", waiting_on.sum())
     for target, cost in sorted(operator.cost.items()):
         limit = engine.queue.limit(target)
-        if target != waits.target and (limit is None or engine.queue.used(target) + cost <= limit):
+        if target != waiting_on.target and (limit is None or engine.queue.used(target) + cost <= limit):
             free = "no limit" if limit is None else f"free {limit - engine.queue.used(target)}"
             yield Line("would fit", f"{target} needs {cost}, {free}")
-    for blocker in waits.blocked_by[:MOST_AHEAD]:
+    for blocker in waiting_on.blocked_by[:MOST_AHEAD]:
         running = engine.running.get(blocker)
         if running is not None:
             yield Line("ahead", on_its_way(running, now))
@@ -210,7 +214,7 @@ def _queued(engine: Engine, operator: Operator, waits: Why | None, now: float) -
         else:
             other = engine.queue.get(blocker)
             yield Line("ahead", f"op {blocker} {doing(other)}, waits too" if other is not None else f"op {blocker}")
-    rest = len(waits.blocked_by) + waits.more - MOST_AHEAD
+    rest = len(waiting_on.blocked_by) + waiting_on.more - MOST_AHEAD
     if rest > 0:
         yield Line("ahead", f"and {rest} more")
 
@@ -238,9 +242,9 @@ def on_its_way(running: Running, now: float) -> str:
 def _stalled(running: Running, now: float) -> str:
     still = standstill_s(running, now)
     if still:
-        on = running.waits.detail if running.waits is not None else running.progress or "nothing seen"
+        on = running.waiting_on.detail if running.waiting_on is not None else running.progress or "nothing seen"
         return f"stalled for {span(still)}: {on}"
-    return "not stalled" + (f"; {running.waits.detail}" if running.waits is not None else "")
+    return "not stalled" + (f"; {running.waiting_on.detail}" if running.waiting_on is not None else "")
 
 
 def _dry(engine: Engine, subject: Subject, dry: tuple[Dry, ...], first: Finding) -> Iterator[Line]:

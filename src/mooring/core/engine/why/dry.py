@@ -13,7 +13,7 @@ import msgspec
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.subject import Subject, belongs, happening_of, names_on
-from mooring.core.model.decision import Later, Verdict
+from mooring.core.model.decision import Deferred, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 
@@ -33,21 +33,21 @@ class Dry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
-    happening = happening_of(engine.world, subject)
-    if happening is None:
+    trigger = happening_of(engine.world, subject)
+    if trigger is None:
         return
     names = frozenset((subject.name, *names_on(engine.world, subject)))
     # A key without a verdict by name is the object itself when it ends like it.
     own = subject.rest if subject.kind != "workload" else str(getattr(subject.workload, "key", subject.rest))
     for name in sorted(engine.capabilities):
         shadow = _shadow(engine.capabilities[name])
-        touched = shadow.touched(happening, engine.world)
-        keys = tuple(dict.fromkeys(one.key if isinstance(one, Later) else one for one in touched))
+        touched = shadow.affected_keys(trigger, engine.world)
+        keys = tuple(dict.fromkeys(one.key if isinstance(one, Deferred) else one for one in touched))
         proposals: list[Operator] = []
         verdicts: list[Verdict] = []
         because: list[str] = []
         for key in keys:
-            look = shadow.look(key, engine.world, engine.queue, now)
+            look = shadow.evaluate(key, engine.world, engine.queue, now)
             proposals += [o for o in look.proposals if belongs(engine.world, subject, o)]
             said = look.verdicts or ((look.verdict,) if look.verdict is not None else ())
             verdicts += [v for v in said if v.subject in names or (not v.subject and key.endswith(own))]

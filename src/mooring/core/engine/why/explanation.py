@@ -48,7 +48,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Line, ...] = ()
     operators: tuple[str, ...] = ()
     #: The first target that keeps a waiting operator out, summed up.
-    waits: Why | None = None
+    waiting_on: Why | None = None
     history: tuple[Entry, ...] = ()
     as_of: float = 0.0
     leading: bool = False

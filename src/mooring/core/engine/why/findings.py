@@ -16,7 +16,7 @@ from mooring.core.engine.why.phrases import brief, doing, ends, ends_itself, fit
 from mooring.core.engine.why.subject import Subject
 from mooring.core.model.decision import Running, Verdict
 from mooring.core.model.operator import Operator
-from mooring.core.model.reasons import HELD_REASONS, Reason, State
+from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.core.queue.why import Why
 from mooring.core.queue.why import why as queue_why
 
@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     tail: str = ""
     operator: Operator | None = None
-    waits: Why | None = None
+    waiting_on: Why | None = None
     verdict: Verdict | None = None
     rank: int = _FACTS
 
@@ -70,7 +70,7 @@ def _finding(
     says: tuple[str, str, str],
     *,
     operator: Operator | None = None,
-    waits: Why | None = None,
+    waiting_on: Why | None = None,
     verdict: Verdict | None = None,
     rank: int | None = None,
 ) -> Finding:
@@ -81,7 +81,7 @@ def _finding(
         detail=says[1],
         tail=says[2],
         operator=operator,
-        waits=waits,
+        waiting_on=waiting_on,
         verdict=verdict,
         rank=RANK.get(reason, _FACTS) if rank is None else rank,
     )
@@ -97,15 +97,15 @@ def of_operators(engine: Engine, subject: Subject, operators: list[Operator], no
 
 
 def _running(subject: Subject, running: Running, now: float) -> Finding:
-    operator, verdict = running.operator, running.waits
+    operator, verdict = running.operator, running.waiting_on
     still = standstill_s(running, now)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
-    if verdict is not None and (verdict.state == State.HELD or verdict.reason in HELD_REASONS):
-        says = (f"is held{about}: ", plain(subject, verdict.detail), f"; {verdict.remedy or 'a person must act'}.")
-        return _finding(State.HELD, verdict.reason, says, operator=operator, verdict=verdict)
+    if verdict is not None and (verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS):
+        says = (f"is blocked{about}: ", plain(subject, verdict.detail), f"; {verdict.remedy or 'a person must act'}.")
+        return _finding(State.BLOCKED, verdict.reason, says, operator=operator, verdict=verdict)
     if verdict is not None and verdict.reason not in ON_ITS_WAY:
-        says = (f"waits{about}: ", plain(subject, verdict.detail), f"; {_ends_fact(subject, verdict.reason)}.")
-        return _finding(State.WAITS, verdict.reason, says, operator=operator, verdict=verdict)
+        says = (f"is waiting{about}: ", plain(subject, verdict.detail), f"; {_ends_fact(subject, verdict.reason)}.")
+        return _finding(State.WAITING, verdict.reason, says, operator=operator, verdict=verdict)
     so_far = plain(subject, running.progress or (verdict.detail if verdict is not None else ""))
     if still:
         says = (f"is moving{about}, but stalled for {span(still)} in {step(running)}: ", so_far or "no progress", ".")
@@ -115,24 +115,24 @@ def _running(subject: Subject, running: Running, now: float) -> Finding:
 
 
 def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Finding:
-    waits = queue_why(engine.queue, operator.id)
+    waiting_on = queue_why(engine.queue, operator.id)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
-    if waits is None or not waits.target:
-        says = (f"waits{about}: ", f"op {operator.id} has not been looked at yet", f"; it is next. {CALM}")
-        return _finding(State.WAITS, Reason.NOT_SYNCED, says, operator=operator, waits=waits)
-    if waits.reason is Reason.FACT:
-        fact = waits.facts[0]
-        more = f" (and {len(waits.facts) - 1} more)" if len(waits.facts) > 1 else ""
-        says = (f"waits{about}: ", f"{fact.text or fact.subject}{more}", "; ends when that is mended.")
-        return _finding(State.WAITS, Reason.FACT, says, operator=operator, waits=waits)
-    first = engine.queue.get(waits.blocked_by[0]) if waits.blocked_by else None
+    if waiting_on is None or not waiting_on.target:
+        says = (f"is waiting{about}: ", f"op {operator.id} has not been looked at yet", f"; it is next. {CALM}")
+        return _finding(State.WAITING, Reason.NOT_SYNCED, says, operator=operator, waiting_on=waiting_on)
+    if waiting_on.reason is Reason.FACT:
+        fact = waiting_on.facts[0]
+        more = f" (and {len(waiting_on.facts) - 1} more)" if len(waiting_on.facts) > 1 else ""
+        says = (f"is waiting{about}: ", f"{fact.text or fact.subject}{more}", "; ends when that is fixed.")
+        return _finding(State.WAITING, Reason.FACT, says, operator=operator, waiting_on=waiting_on)
+    first = engine.queue.get(waiting_on.blocked_by[0]) if waiting_on.blocked_by else None
     if first is None:
-        says = (f"waits{about} for ", waits.target, f": {waits.used} of {waits.limit} used. {CALM}")
+        says = (f"is waiting{about} for ", waiting_on.target, f": {waiting_on.used} of {waiting_on.limit} used. {CALM}")
     else:
-        rest = len(waits.blocked_by) + waits.more - 1
+        rest = len(waiting_on.blocked_by) + waiting_on.more - 1
         others = f" and {rest} more" if rest else ""
-        says = (f"waits{about} for op {first.id} ", f"({doing(first)}){others}", f"; ends {ends(first)}. {CALM}")
-    return _finding(State.WAITS, waits.reason, says, operator=operator, waits=waits)
+        says = (f"is waiting{about} for op {first.id} ", f"({doing(first)}){others}", f"; ends {ends(first)}. {CALM}")
+    return _finding(State.WAITING, waiting_on.reason, says, operator=operator, waiting_on=waiting_on)
 
 
 def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Finding]:
@@ -148,13 +148,15 @@ def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Finding]:
         refused = door(engine, proposal)
         what = proposal.kind.replace("-", " ")
         if refused is None:
-            says = ("waits: ", f"{dry.capability} is about to propose {what}", f". {CALM}")
-            yield _finding(State.WAITS, Reason.NOT_SYNCED, says)
+            says = ("is waiting: ", f"{dry.capability} is about to propose {what}", f". {CALM}")
+            yield _finding(State.WAITING, Reason.NOT_SYNCED, says)
         elif refused[0] is Reason.NEVER_FITS:
             says = ("is refused: ", f"{what} {refused[1]}", "; never, as configured.")
             yield _finding(State.REFUSED, refused[0], says)
         elif refused[0] is not Reason.SUBJECT_BUSY:  # else it is queued already, or waits for its own first half
-            yield _finding(State.WAITS, refused[0], ("waits: ", f"{what}: {refused[1]}", "; ends when that changes."))
+            yield _finding(
+                State.WAITING, refused[0], ("is waiting: ", f"{what}: {refused[1]}", "; ends when that changes.")
+            )
 
 
 def switch(dry: Dry) -> str:
@@ -173,15 +175,15 @@ def _asked_of(dry: Dry) -> str:
 def _judged(subject: Subject, verdict: Verdict) -> Finding:
     detail = plain(subject, verdict.detail)
     match verdict.state:
-        case State.HELD:
-            says = ("is held: ", detail, f"; {verdict.remedy or 'a person must act'}.")
+        case State.BLOCKED:
+            says = ("is blocked: ", detail, f"; {verdict.remedy or 'a person must act'}.")
         case State.REFUSED:
             says = ("is refused: ", detail, "; never, as configured.")
-        case State.WAITS:
-            says = ("waits: ", detail, f"; {verdict.remedy or _ends_fact(subject, verdict.reason)}.")
+        case State.WAITING:
+            says = ("is waiting: ", detail, f"; {verdict.remedy or _ends_fact(subject, verdict.reason)}.")
         case _:
             says = (f"is {verdict.state}: ", detail, ".")
-    rank = None if verdict.state in {State.HELD, State.REFUSED, State.WAITS} else CALMEST
+    rank = None if verdict.state in {State.BLOCKED, State.REFUSED, State.WAITING} else CALMEST
     return _finding(verdict.state, verdict.reason, says, verdict=verdict, rank=rank)
 
 
@@ -193,7 +195,7 @@ def _ends_fact(subject: Subject, reason: Reason) -> str:
         Reason.REGISTRY_UNREACHABLE: "ends when the registry answers",
         Reason.STORE_NOT_UP: "ends when the store is Up",
         Reason.STORE_UNKNOWN: "ends when PD knows the store",
-    }.get(reason, "ends when that is mended")
+    }.get(reason, "ends when that is fixed")
 
 
 def plain(subject: Subject, text: str) -> str:

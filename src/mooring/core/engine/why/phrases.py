@@ -10,13 +10,13 @@ from mooring.core.model.operator import Operator, StepKind
 #: A step without any change for this long is called stalled.
 STALLED_AFTER_S: Final = 600.0
 #: Steps that are meant to last: holding something is no standstill.
-LASTING: Final = frozenset({StepKind.HOLD_EMPTY, StepKind.HOLD_SEAT})
+LASTING: Final = frozenset({StepKind.HOLD_EMPTY, StepKind.RESERVE_NODE})
 
 #: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
 DOING: Final = {
     "evict-leaders": ("{it} handing over", "when {it} is back"),
     "restart-tikv": ("{it} restarting", "when {it} is back"),
-    "hold-seat": ("the seat of {it} being held", "when {it} is back"),
+    "reserve-node": ("the node of {it} reserved", "when {it} is back"),
     "evict-pod": ("{it} leaving", "when {it} is gone"),
     "move-replica": ("{it} moving", "when its replacement is Ready"),
     "retire-machine": ("{it} retiring", "when {it} is empty"),
@@ -82,7 +82,7 @@ def then(running: Running) -> str:
 def standstill_s(running: Running, now: float) -> float:
     """For how long nothing has changed; 0 while it gets on, or is meant to last."""
     steps = running.operator.steps
-    if running.step < len(steps) and steps[running.step].kind in LASTING and running.waits is None:
+    if running.step < len(steps) and steps[running.step].kind in LASTING and running.waiting_on is None:
         return 0.0
     still = now - max(running.moved_at, running.step_since, running.acted_at)
     return still if still > STALLED_AFTER_S else 0.0
@@ -107,7 +107,13 @@ def plural(count: int, what: str) -> str:
 
 
 def cut(text: str) -> str:
-    return text if len(text) <= LONGEST_ANSWER else text[: LONGEST_ANSWER - 1].rstrip(" ;,:") + "…"
+    """At most as long as line 1 may be, never inside a word."""
+    return text if len(text) <= LONGEST_ANSWER else _whole_words(text, LONGEST_ANSWER)
+
+
+def _whole_words(text: str, room: int) -> str:
+    kept = text[: room - 1].rpartition(" ")[0] or text[: room - 1]
+    return kept.rstrip(" ;,:(") + "…"
 
 
 def fit(head: str, detail: str, tail: str) -> str:
@@ -116,5 +122,5 @@ def fit(head: str, detail: str, tail: str) -> str:
         tail = tail.removesuffix(" Nothing for you to do.")
     room = LONGEST_ANSWER - len(head) - len(tail)
     if len(detail) > room > 20:
-        detail = detail[: room - 1].rstrip(" ;,:(") + "…"
+        detail = _whole_words(detail, room)
     return cut(f"{head}{detail}{tail}")

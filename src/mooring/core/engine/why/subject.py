@@ -11,7 +11,7 @@ import msgspec
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry, subjects_of
 from mooring.core.model.cluster import Key, Node, Pod, Workload
-from mooring.core.model.events import Change, Happening, MachinesSeen
+from mooring.core.model.events import Change, MachinesSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.operator import Operator
@@ -152,7 +152,7 @@ def operators_on(engine: Engine, subject: Subject) -> list[Operator]:
     return [o for o in (*running, *waiting) if belongs(engine.world, subject, o)]
 
 
-def happening_of(world: WorldRead, subject: Subject) -> Happening | None:
+def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
     """As if the object had just appeared: what a capability would look at then is what concerns it."""
     if subject.pod is not None:
         return Change(Kind.POD, subject.pod.key, None, subject.pod)

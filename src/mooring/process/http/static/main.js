@@ -98,8 +98,8 @@ function drawHead() {
   text($("needs-count"), n(head.needs));
   text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
-  text($("waits"), n(head.waits));
-  text($("runs"), n(head.runs));
+  text($("waiting"), n(head.waiting));
+  text($("running"), n(head.running));
   text($("moved"), n(head.moved));
   const title = head.needs ? `▲ ${head.needs} · Mooring` : "Mooring";
   if (document.title !== title) document.title = title;

@@ -2,7 +2,7 @@
 
 import { make, text } from "./table.js";
 
-const GLYPH = { held: "▲", refused: "×", runs: "●", waits: "○", "?": "?", trouble: "▲", moving: "~", ok: "·" };
+const GLYPH = { blocked: "▲", refused: "×", moving: "●", waiting: "○", "?": "?", trouble: "▲", leaving: "~", ok: "·" };
 
 export function span(seconds) {
   const s = Math.max(0, Math.floor(seconds));
@@ -40,10 +40,10 @@ const named = (key) => (cell, row) => {
 };
 
 // A target keeps its sum in sight; a sentence simply ends where the room does.
-function waits(cell, row) {
-  const fill = /^\S+ [\d/]+$/.test(row.waits ?? "") ? named : plain;
+function waitingOn(cell, row) {
+  const fill = /^\S+ [\d/]+$/.test(row.waiting_on ?? "") ? named : plain;
   if (fill === plain) { cell.key = null; cell.classList.remove("cut"); }
-  fill("waits")(cell, row);
+  fill("waiting_on")(cell, row);
 }
 
 // The line that stands for all nodes with nothing to say has one cell only.
@@ -84,9 +84,9 @@ export const COLUMNS = {
     { name: "source", cls: "c-source", fill: plain("source") },
     { name: "what", cls: "c-main", fill: named("what") },
     { name: "step", cls: "c-more c-step", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
-    { name: "waits for", cls: "c-more", fill: waits },
+    { name: "waiting for", cls: "c-more", fill: waitingOn },
     { name: "missing", cls: "num c-missing", fill: plain("missing") },
-    { name: "held by", cls: "c-more c-by", fill: by },
+    { name: "used by", cls: "c-more c-by", fill: by },
     { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
     { name: "deadline", cls: "num", fill: (cell, row, s) => put(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "") },
   ],
@@ -98,7 +98,7 @@ export const COLUMNS = {
     { name: "", label: "use as a bar", cls: "bar", fill: bar },
     { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}`) },
     { name: "leaders", cls: "num c-wide", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
-    { name: "held by", cls: "c-more", fill: held },
+    { name: "used by", cls: "c-more", fill: usedBy },
   ],
   nodes: [
     { name: "node", cls: "over c-main", fill: (cell, row) => text(cell, row.list ? row.id : `${GLYPH[row.state ?? "ok"] ?? "?"} ${row.id}`) },
@@ -136,13 +136,13 @@ export function subject(view, row) {
 
 function bar(cell, row) {
   const scale = Math.max(row.limit ?? 0, row.used ?? 0, 1);
-  const key = JSON.stringify([row.held, row.reserved, row.limit, row.used]);
+  const key = JSON.stringify([row.used_by, row.reserved, row.limit, row.used]);
   if (cell.key === key) return;
   cell.key = key;
   const bar = make("span", "bar-line");
   bar.setAttribute("aria-hidden", "true");
   let used = 0;
-  (row.held ?? []).forEach(([, amount, kind], k) => {
+  (row.used_by ?? []).forEach(([, amount, kind], k) => {
     bar.append(piece(kind === "fact" ? "seg fact" : `seg op${k % 3}`, amount / scale));
     used += amount;
   });
@@ -162,13 +162,13 @@ function piece(cls, share) {
   return segment;
 }
 
-function held(cell, row) {
-  const parts = (row.held ?? []).map(([who, amount]) => `${who}: ${amount}`);
+function usedBy(cell, row) {
+  const parts = (row.used_by ?? []).map(([who, amount]) => `${who}: ${amount}`);
   if (row.reserved) parts.push(`reserved ${row.reserved}`);
   const waiting = row.waiting ?? [];
-  if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waits" : `${waiting.length} wait`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
+  if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waiting" : `${waiting.length} waiting`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
   if (row.evicting) parts.push("leaders leave");
-  const told = (row.held ?? []).some(([, , kind]) => kind === "fact"); // a fact says so in its own words
+  const told = (row.used_by ?? []).some(([, , kind]) => kind === "fact"); // a fact says so in its own words
   if (row.state && row.state !== "Up" && !told) parts.unshift(`store is ${row.state}`);
   put(cell, parts.join(" · "));
 }
@@ -187,11 +187,11 @@ function news(cell, row, s) {
 }
 
 function rack(cell, row) {
-  const sums = [["▲", row.trouble, "in trouble"], ["~", row.moving, "on the way"], ["●", row.ok, "fine"], ["–", row.spare, "spare"]];
+  const sums = [["▲", row.trouble, "in trouble"], ["~", row.leaving, "leaving"], ["●", row.ok, "fine"], ["–", row.spare, "spare"]];
   const there = sums.filter(([, count]) => count);
   cell.setAttribute("aria-label", there.map(([, count, word]) => `${count} ${word}`).join(", "));
   const signs = there.map(([sign, count]) => `${sign} ${count}`).join("\u2002");
-  text(cell, row.moving || row.trouble ? signs : `${signs}, nothing to see`);
+  text(cell, row.leaving || row.trouble ? signs : `${signs}, nothing to see`);
 }
 
 function glyphs(cell, row) {

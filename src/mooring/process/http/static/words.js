@@ -11,7 +11,7 @@ export function nothing(name, page, hidden) {
   if (!page.heard) return "waiting for the first frame …";
   if (name === "queue" && !page.shown.head.deciding) return "Nothing is known: only a leader that decides has a queue.";
   return {
-    queue: "Nothing waits and nothing runs: nothing for you to do.",
+    queue: "No pending changes: nothing for you to do.",
     stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
     nodes: "No nodes are known yet.",
     racks: "No racks: no machine registry, and no node carries a rack or a zone.",
@@ -34,7 +34,7 @@ export function summary(name, table, view) {
   if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
   if (name === "timeline") return "newest on top";
   const s = table.sums;
-  const states = [["held", "▲", "held"], ["refused", "×", "refused"], ["runs", "●", "run"], ["waits", "○", "wait"]];
+  const states = [["blocked", "▲", "blocked"], ["refused", "×", "refused"], ["moving", "●", "moving"], ["waiting", "○", "waiting"]];
   const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
   const cut = view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (1: all)` : "";
   return `${parts.join("\u2002")}${cut}`;

@@ -1,4 +1,4 @@
-"""`mooring traffic release`: a cluster's regions are PD's own again, at once."""
+"""`mooring balance release`: a cluster's regions are PD's own again, at once."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated
@@ -22,11 +22,11 @@ def release(
 ) -> None:
     """Give a cluster's regions back to PD: its own schedulers resume at once, and Mooring keeps its hands off.
 
-    Writes `mooring.dev/traffic: released` on the TidbCluster, which a running Mooring obeys within seconds, and asks PD
+    Writes `mooring.dev/balance: released` on the TidbCluster, which a running Mooring obeys within seconds, and asks PD
     itself, which also works when no Mooring runs. What PD already carries out ends as it would. With `--pd` alone only
     PD is asked: a Mooring that runs would pause it again.
 
-    Example: mooring traffic release tidb/demo
+    Example: mooring balance release tidb/demo
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def release(
         The other way: Mooring balances it again.
     """
     if not cluster and (take_back or not pd):
-        raise CommandError("name the TidbCluster, e.g. mooring traffic release tidb/demo, or a PD with --pd URL")
+        raise CommandError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
     if cluster and cluster.count("/") != 1:
         raise CommandError(f"{cluster}: NAMESPACE/NAME of a TidbCluster is wanted, e.g. tidb/demo")
     urls = tuple(url.strip() for url in pd.split(",") if url.strip())
@@ -66,14 +66,14 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
 
 
 async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
-    from mooring.capabilities.balance.pause import RELEASED, TRAFFIC
+    from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
     from mooring.clients.kube import ConfigError, HttpKubeApi, load
     from mooring.clients.ports import NotFound, PortError
     from mooring.clients.wire.kube import project
     from mooring.core.model.kinds import Kind
 
     namespace, _, name = cluster.partition("/")
-    patch = {"metadata": {"annotations": {TRAFFIC: None if take_back else RELEASED}}}
+    patch = {"metadata": {"annotations": {BALANCE_ANNOTATION: None if take_back else RELEASED}}}
     try:
         async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:
             obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)

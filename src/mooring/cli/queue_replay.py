@@ -1,0 +1,136 @@
+"""`mooring queue replay` and `migrate`: recorded operators through the queue; PD's old limits as its settings."""
+
+import sys
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from mooring.cli.exits import CommandError
+from mooring.cli.output import Format, Output, note, print_json, print_table
+
+#: A file to read; `-` is stdin.
+Readable = Annotated[Path, Parameter(allow_leading_hyphen=True)]
+
+
+def replay(
+    events: Readable,
+    *,
+    config: Annotated[Path | None, Parameter(name="--config")] = None,
+    output: Output = Format.JSON,
+) -> None:
+    """Play a recorded stream of operators through the queue and print what becomes of each.
+
+    One JSON object a line in, one a line out; lines that make no sense are `ignored` with a reason (in words on
+    stderr) and the replay goes on. End a recording with a `state` line to see who waits, and why.
+
+    Example: mooring queue replay events.jsonl --config limits.yml | grep rejected
+
+    Parameters
+    ----------
+    events
+        A file with one event a line, in time order; `-` reads stdin.
+    config
+        The five settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
+        SchedulerMaxWaitingOperator) as JSON or YAML; null is unlimited, 0 is paused.
+    output
+        JSON, one object a line, or a table for people.
+    """
+    from mooring.core.queue.config import BadConfig, Settings, parse
+    from mooring.core.queue.replay import Replay
+
+    settings = Settings()
+    if config is not None:
+        try:
+            settings = parse(_load(config))
+        except BadConfig as error:
+            raise CommandError(f"{config}: {error}") from error
+    number = 0
+    player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
+    encode = msgspec.json.Encoder().encode if output is Format.JSON else _row
+    with _open(events) as lines:
+        for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
+            for record in player.line(line):
+                sys.stdout.buffer.write(encode(record) + b"\n")
+    sys.stdout.flush()
+
+
+def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
+    """Turn PD's old limits into the five settings of the queue, each with its reason.
+
+    Takes what `pd-ctl config show` (or `GET /pd/api/v1/config`) prints. With `-o json` the part under `config` is
+    what `mooring queue replay --config` takes.
+
+    Example: pd-ctl config show > pd.json && mooring queue migrate pd.json
+
+    Parameters
+    ----------
+    old_config
+        PD's configuration as JSON; `-` reads stdin.
+    output
+        A table for people, or JSON for scripts.
+    """
+    from mooring.core.queue.migrate import BadOldConfig, migrate_config
+
+    try:
+        answer = migrate_config(_load(old_config))
+    except BadOldConfig as error:
+        raise CommandError(f"{old_config}: {error}") from error
+    if output is Format.JSON:
+        print_json(
+            {
+                "config": {setting.name: setting.value for setting in answer.settings},
+                "reasons": {setting.name: setting.why for setting in answer.settings},
+                "dropped": {setting.name: setting.why for setting in answer.dropped},
+            }
+        )
+        return
+    rows = [(s.name, msgspec.json.encode(s.value).decode(), s.why) for s in answer.settings]
+    rows += [(f"({s.name})", msgspec.json.encode(s.value).decode(), s.why) for s in answer.dropped]
+    print_table(("SETTING", "VALUE", "WHY"), rows)
+
+
+def _row(record: dict[str, Any]) -> bytes:
+    """One event of a replay in words; a `state` says for each waiting operator what it waits for."""
+    at = f"{record['at'] or 0:>10g}"
+    if record["event"] != "state":
+        return f"{at}  {record['event']:<9} {record.get('id') or '-'}  {record.get('reason', '')}".rstrip().encode()
+    lines = [f"{at}  state     {len(record['running'])} run, {len(record['waiting'])} wait"]
+    for name, why in record["why"].items():
+        behind = ", ".join(why["blocked_by"]) + (f" and {why['more']} more" if "more" in why else "")
+        lines.append(
+            f"{'':>12}{name} waits for store {why['store']}: needs {why['needs']} · used {why['used']} · "
+            f"reserved {why['reserved']} · limit {why['limit']}; behind {behind}"
+        )
+    return "\n".join(lines).encode()
+
+
+def _open(path: Path) -> IO[bytes]:
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}; it must be a file that can be read") from error
+
+
+def _load(path: Path) -> Any:
+    """JSON or YAML, by content: JSON is YAML too."""
+    import yaml
+
+    with _open(path) as file:
+        raw = file.read()
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    except RecursionError:
+        raise CommandError(f"{path}: neither JSON nor YAML: it is nested too deep") from None
+    try:
+        return yaml.safe_load(raw)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise CommandError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+
+
+# ── What the design left open ─────────────────────────────────────────────────────────────────────────────────────
