@@ -6,7 +6,7 @@
        └── annotation removed · expired · timeout · store id changed · scaled in · one store · stuck ─────┘
                             each way out: scheduler removed from PD, then mark and status entry cleared
 
-`next_eviction_step` is a pure function of what is observed. Each call finds its place in the diagram again, so a crash at
+`next_eviction_step` is a pure function of what is observed. Each call finds its place in the diagram, so a crash at
 any point resumes: the mark says what was begun, PD says what is on, the pod says whether it is back.
 
     mark absent ............................ write it (compare-and-swap), with what PD evicted before us

@@ -1,7 +1,7 @@
 """Home: a recreated member goes back to its node, and its seat is kept for it meanwhile.
 
 Modules: `members` (who has a home), `memory` (where it is), `choice` (which candidates a member may have), `wire` and
-`verbs` (what a scheduler asks and hears), `tracking` (writing nodes down), `reserve` and `reservation` (keep a node free),
+`verbs` (what a scheduler asks and hears), `tracking` (writing nodes down), `reserve`, `reservation` (a node kept free),
 `decider` (the capability the engine talks to), `report` and `words` (for people), `schedulerconfig` (what
 kube-scheduler needs).
 """
