@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mooring.capabilities.home.capability import AGAIN_S, Home
-from mooring.capabilities.home.explain import words
+from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.report import report
@@ -95,7 +95,7 @@ def test_a_seat_that_nobody_answers_for_is_shown(scenery, mark):
     (strange,) = report(scenery.world, HomePolicy(), NOW)["unknown_seats"]
     assert strange["node"] == "n3"
     assert "kubectl taint node n3 mooring.dev/reserved-" in strange["remedy"]
-    lines = {line.label: line.text for line in words("node/n3", scenery.world, HomePolicy())}
+    lines = {line.label: line.text for line in explain("node/n3", scenery.world, HomePolicy())}
     assert "no other pod" in lines["now"] or "other pods are not scheduled" in lines["now"]
     assert "kubectl taint node n3 mooring.dev/reserved-" in lines["to change"]
 

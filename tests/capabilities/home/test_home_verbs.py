@@ -199,7 +199,7 @@ names = st.lists(st.text(st.characters(codec="utf-8"), max_size=12), max_size=8)
 @given(names=names, home=st.none() | st.sampled_from(["n0", "n1", "é"]), pick=st.integers(0, 7), full=st.booleans())
 def test_the_answer_is_part_of_the_question_and_never_empty(names, home, pick, full):
     """H2: whatever the candidates and the record, the answer is a non-empty part of what was asked, home if it was there."""
-    from tests.home.conftest import Scenery, asked
+    from tests.capabilities.home.conftest import Scenery, asked
 
     scenery = Scenery()
     recorded = home or (names[pick % len(names)] if names else "")

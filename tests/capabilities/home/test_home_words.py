@@ -2,13 +2,13 @@
 
 import pytest
 
-from mooring.capabilities.home.explain import words
+from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.policy import HomePolicy
 
 
 def said(scenery, subject):
     lines: dict[str, str] = {}
-    for line in words(subject, scenery.world, HomePolicy()):
+    for line in explain(subject, scenery.world, HomePolicy()):
         lines[line.label] = line.text
     return lines
 
