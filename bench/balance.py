@@ -9,7 +9,7 @@ import random
 import statistics
 import time
 
-from mooring.capabilities.balance import BalancePolicy, Influence, Picture, Summary, look, operator_of
+from mooring.capabilities.balance import BalancePolicy, Influence, Picture, Summary, operator_of, propose
 from mooring.capabilities.balance.book import Book
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import RegionsSeen
@@ -73,13 +73,13 @@ def main() -> None:
     settings, queue = Settings(max_waiting_operator=None), Queue(Settings(max_waiting_operator=None))
     picture = Picture(summary, Influence(summary))
     for source in ("balance-region", "balance-leader"):
-        for number, wish in enumerate(look(picture, source, 100)):
+        for number, wish in enumerate(propose(picture, source, 100)):
             queue.submit(operator_of(wish, settings, id_=f"{source}-{number}"))
 
     def once(source: str, turn: int) -> int:
         seen = Picture(summary, Influence(summary), turn)
         seen.influence.add_operators(queue.operators(), "region/")
-        return sum(1 for _ in look(seen, source, 3))
+        return sum(1 for _ in propose(seen, source, 3))
 
     print(f"one look, 3 wishes, {len(list(queue.operators()))} operators under way (target {TARGET_MS:g} ms):")
     for source in REGION_SCHEDULERS:
@@ -90,7 +90,7 @@ def main() -> None:
         print(f"  {source:<15} {found} found   median {median:6.2f} ms   worst {worst:6.2f} ms   {word}")
     vain = even()
     times = sorted(
-        timed(lambda t=turn: list(look(Picture(vain, Influence(vain), t), "balance-leader", 3)))
+        timed(lambda t=turn: list(propose(Picture(vain, Influence(vain), t), "balance-leader", 3)))
         for turn in range(LOOKS)
     )
     word = "ok" if times[-1] <= TARGET_MS else "TOO SLOW"

@@ -57,8 +57,8 @@ class RunningProcess:
         list(self.balance.affected_keys(RegionsSeen(DEMO, REGIONS, at, asked), self.world))
 
     def evaluate(self, at):
-        self.balance.evaluate(f"pause/{DEMO}", self.world, self.queue, at)
-        return self.balance.evaluate(str(DEMO), self.world, self.queue, at)
+        self.balance.evaluate(f"pause/{DEMO}", self.world, self.queue, None, at)
+        return self.balance.evaluate(str(DEMO), self.world, self.queue, None, at)
 
     def next_step(self, running, at):
         return self.balance.next_step(running, self.world, self.queue, at)

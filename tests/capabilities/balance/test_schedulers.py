@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from mooring.capabilities.balance import BalancePolicy, Influence, Picture, look, operator_of
+from mooring.capabilities.balance import BalancePolicy, Influence, Picture, operator_of, propose
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, REPLICA, SPLIT
 from mooring.core.model.tidb import Region
 from mooring.core.queue import Settings
@@ -14,7 +14,7 @@ def moves(picture, source, room=3):
     """What a scheduler wishes for, as (region, [(step, store or from→to)])."""
     return [
         (w.move.regions[0], [(s.kind.value, s.store or (s.from_store, s.to_store)) for s in w.move.steps])
-        for w in look(picture, source, room)
+        for w in propose(picture, source, room)
     ]
 
 
@@ -63,18 +63,18 @@ def test_what_is_under_way_counts(town):
     """T10: an imbalance that operators under way will cure is not cured again."""
     made = leaning(town)
     picture = made.picture()
-    first = list(look(picture, BALANCE_LEADER, 100))
+    first = list(propose(picture, BALANCE_LEADER, 100))
     later = Picture(made.summary, Influence(made.summary))
     for wish in first:
         later.influence.add(wish.move.regions, wish.move.steps)
-    assert list(look(later, BALANCE_LEADER, 100)) == []
+    assert list(propose(later, BALANCE_LEADER, 100)) == []
 
 
 def test_an_operator_half_done_counts_half(town):
     """T10: a step whose effect the region already shows is not counted once more."""
     made = town(stores=4)
     made.region(1, 1, 2, 3)
-    (wish,) = islice(look(_full(made, 1).picture(), BALANCE_REGION, 1), 1)
+    (wish,) = islice(propose(_full(made, 1).picture(), BALANCE_REGION, 1), 1)
     to = next(s.store for s in wish.move.steps if s.store)
     influence = Influence(made.summary)
     influence.add(wish.move.regions, wish.move.steps)
@@ -185,7 +185,7 @@ def test_small_neighbours_on_the_same_stores_merge(town):
     made.region(2, 1, 2, 3, size=9)
     made.region(4, 1, 2, 3, size=5)
     made.region(5, 2, 3, 4, size=5)
-    (wish,) = look(made.picture(), MERGE, 5)
+    (wish,) = propose(made.picture(), MERGE, 5)
     assert wish.move.regions == (1, 2)
     operator = operator_of(wish, Settings(), "tidb/demo")
     assert operator.claims == ("region/tidb/demo/1", "region/tidb/demo/2")
@@ -246,7 +246,7 @@ def test_hot_and_balance_leader_come_to_rest(town):
     rounds = 0
     while True:
         picture = made.picture(rounds)
-        wishes = [*look(picture, HOT, 3), *look(picture, BALANCE_LEADER, 3)]
+        wishes = [*propose(picture, HOT, 3), *propose(picture, BALANCE_LEADER, 3)]
         if not wishes:
             break
         rounds += 1

@@ -52,7 +52,7 @@ class Floor:
         list(self.fleet.affected_keys(MachinesSeen(machines, NOW), self.world))
 
     def evaluate(self, at=NOW):
-        return self.fleet.evaluate(PLAN, self.world, self.queue, at)
+        return self.fleet.evaluate(PLAN, self.world, self.queue, None, at)
 
 
 def test_without_news_the_answer_is_the_last_one():

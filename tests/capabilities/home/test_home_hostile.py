@@ -23,7 +23,7 @@ HOMES = {f"demo-tidb-{i}": f"n{i}" for i in range(3)}
 
 
 def evaluate(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), now)
+    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), None, now)
 
 
 def seat_of_2(scenery):
@@ -36,7 +36,7 @@ def seat_of_2(scenery):
 
 
 def next_step(scenery, running, now=NOW):
-    return Home().next_step(running, scenery.world, Queue(live_settings()), now)
+    return Home().next_step(running, scenery.world, Queue(live_settings()), None, now)
 
 
 # ── Seats ─────────────────────────────────────────────────────────────────────────────────────────────────────────

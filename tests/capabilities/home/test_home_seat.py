@@ -39,7 +39,7 @@ def demo(scenery):
 
 
 def evaluate(scenery, queue, now=NOW):
-    return Home().evaluate(KEY, scenery.world, queue, now)
+    return Home().evaluate(KEY, scenery.world, queue, None, now)
 
 
 def the_seat(scenery, queue):
@@ -205,9 +205,9 @@ def test_a_seat_that_a_person_removed_is_not_set_again(demo, queue):
     assert home.next_step(running, demo.world, queue, NOW).instructions
     running.acted_at = NOW
     assert home.next_step(running, demo.world, queue, NOW).end.reason == Reason.WITHDRAWN
-    assert home.evaluate(KEY, demo.world, queue, NOW).proposals == ()
+    assert home.evaluate(KEY, demo.world, queue, None, NOW).proposals == ()
     demo.pod("demo-tidb-2", "n2", uid="next", deletion_at=NOW + 30)
-    assert home.evaluate(KEY, demo.world, queue, NOW).proposals
+    assert home.evaluate(KEY, demo.world, queue, None, NOW).proposals
 
 
 def test_a_refused_write_is_tried_again(demo, queue):

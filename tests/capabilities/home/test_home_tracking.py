@@ -15,7 +15,7 @@ NOW = 10_000.0
 
 
 def evaluate(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), now)
+    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), None, now)
 
 
 def patches(answer):

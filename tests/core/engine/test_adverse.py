@@ -137,9 +137,9 @@ class Contrary(Handoff):
         super().__init__()
         self.looked = 0
 
-    def evaluate(self, key, world, queue, now):
+    def evaluate(self, key, world, queue, notes, now):
         self.looked += 1
-        return super().evaluate(key, world, queue, now)
+        return super().evaluate(key, world, queue, notes, now)
 
     def next_step(self, running, world, queue, now):
         return NextStep(step=0, end=End(reason=Reason.CANCELED, detail="not now"))

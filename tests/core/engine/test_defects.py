@@ -37,7 +37,10 @@ class Deleting:
     def keys(self, world):
         return [one.name for one in world.pods()]
 
-    def evaluate(self, key, world, queue, now):
+    def indexes(self):
+        return ()
+
+    def evaluate(self, key, world, queue, notes, now):
         self._stumble("look", key)
         if not any(one.annotations == GO for one in world.pods() if one.name == key):
             return Evaluation()

@@ -43,7 +43,10 @@ class Wants:
     def keys(self, world):
         return tuple(self.wanted)
 
-    def evaluate(self, key, world, queue, now):
+    def indexes(self):
+        return ()
+
+    def evaluate(self, key, world, queue, notes, now):
         return Evaluation(proposals=tuple(self.wanted[key]))
 
     def next_step(self, running, world, queue, now):

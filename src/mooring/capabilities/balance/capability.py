@@ -25,6 +25,7 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdOperator, PdView, TidbCluster
 from mooring.core.queue import Queue, Settings, live_settings, region_claims, region_operator
 from mooring.core.queue.config import REGION_SCHEDULERS
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 PAUSE = "pause/"
@@ -71,7 +72,10 @@ class Balance:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def indexes(self) -> tuple[Index, ...]:
+        return ()
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         namespace, _, name = key.removeprefix(PAUSE).partition("/")
         cluster = Key(namespace, name)
         tc, lost = world.tidb_cluster(cluster), world.pd_lost(cluster)

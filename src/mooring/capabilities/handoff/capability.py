@@ -40,6 +40,7 @@ from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.queue import Queue
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -85,7 +86,10 @@ class Handoff:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def indexes(self) -> tuple[Index, ...]:
+        return ()
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         namespace, _, name = key.partition("/")
         cluster = Key(namespace, name)
         tc = world.tidb_cluster(cluster)

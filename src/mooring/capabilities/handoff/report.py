@@ -38,7 +38,7 @@ def _cluster(
     view, lost = world.pd(tc.key), world.pd_lost(tc.key)
     seen_at = world.pd_observed_at(tc.key)
     # A look of its own, of which nothing is taken up: what has not begun has no operator that could say why.
-    said = {v.subject: v for v in Handoff(policy).evaluate(str(tc.key), world, queue, now).verdicts}
+    said = {v.subject: v for v in Handoff(policy).evaluate(str(tc.key), world, queue, None, now).verdicts}
     return {
         "cluster": str(tc.key),
         "pd": "lost" if lost else "unseen" if view is None else "answers",

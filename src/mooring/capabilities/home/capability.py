@@ -37,6 +37,7 @@ from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 #: A record that did not stick (a CRD with a status subresource ignores it) is not written again before this.
@@ -91,7 +92,10 @@ class Home:
         found += [f"{SET}/{w.key}" for w in world.workloads() if w.kind == "StatefulSet" and LABEL in w.labels]
         return sorted(found)
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def indexes(self) -> tuple[Index, ...]:
+        return ()
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         member_set = member_set_by_key(key, world, self.policy)
         if member_set is None:
             self._asked.pop(key, None)

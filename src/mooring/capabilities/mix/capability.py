@@ -36,6 +36,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 MEMORY = "mooring-mix-memory"
@@ -156,7 +157,10 @@ class Mix:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def indexes(self) -> tuple[Index, ...]:
+        return ()
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         look = self._look(key, world, queue, now)
         self.moves.note(look.proposals)
         return look

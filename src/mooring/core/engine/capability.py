@@ -5,12 +5,13 @@ Keys are strings the capability chooses ("tikv/tidb/demo-tikv-0"); two capabilit
 prefixes them with the capability's name.
 """
 
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, Recovered, Running
 from mooring.core.model.events import Trigger
 from mooring.core.queue import Queue
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 
@@ -28,7 +29,16 @@ class Capability(Protocol):
         """Every key there is: on becoming leader, and when the feature is switched on."""
         ...
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation: ...
+    def indexes(self) -> Sequence[Index]:
+        """Indexes that the world keeps for this capability."""
+        ...
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: Any, now: float) -> Evaluation:
+        """What should change about this key, and why. Reads its arguments and changes nothing: asking is free.
+
+        `notes` is what the last accepted evaluation of this key answered as `notes`; None at first.
+        """
+        ...
 
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep: ...
 

@@ -70,6 +70,9 @@ class Engine:
         #: Told of every change of the world right after it happened, leading or not (admission counts by it).
         self.observers: list[Callable[[Change], None]] = []
         self._slice = slice_
+        for capability in self.capabilities.values():
+            for index in capability.indexes():
+                world.register(index)
         #: The features that are switched on, and who is asked about what happens (`_switch` sets both).
         self.on: frozenset[str] = frozenset()
         self._listening: dict[str, Capability] = {}
@@ -92,6 +95,8 @@ class Engine:
         self.waiting: dict[str, Operator] = {}
         #: The last word about each looked-at key: (capability, key) → verdict.
         self.verdicts: dict[Slot, Verdict] = {}
+        #: Soft memory of capabilities, per key.
+        self.notes: dict[Slot, object] = {}
         self._facts = FactBook()
         self._worklist = WorkList()
         self._in_flight = InFlightWrites(self._worklist)
@@ -169,6 +174,7 @@ class Engine:
                 self._intake.note(event)
                 self._mark_affected(event)
             case RegionsSeen():
+                self._intake.note(event)
                 self._mark_affected(event)
             case Synced():
                 self.synced = True
@@ -300,11 +306,15 @@ class Engine:
         if name not in self.on or self._in_flight.busy(slot, self.now):
             return  # an outstanding write of its own answers first, and makes it dirty again
         try:
-            look = self.capabilities[name].evaluate(key, self.world, self.queue, self.now)
+            look = self.capabilities[name].evaluate(key, self.world, self.queue, self.notes.get(slot), self.now)
         except Exception as error:  # noqa: BLE001
             self.verdicts[slot] = self.defects.note(f"{name} {key}", error)
             self._worklist.wake_at(self.now + AGAIN_S, slot)
             return
+        if look.notes is None:
+            self.notes.pop(slot, None)
+        else:
+            self.notes[slot] = look.notes
         if look.verdict is None:
             self.verdicts.pop(slot, None)
         else:
@@ -362,6 +372,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001
             held = self.defects.note(f"operator {operator_id}, {operator.subject}", error)
             answer = NextStep(step=running.step, waiting_on=held, again_at=self.now + AGAIN_S)
+        if answer.notes is not None:
+            running.notes = dict(answer.notes)
         for verb, reason, text in follow(running, answer, self.now):
             self._say(verb, operator_id, operator, reason=reason, text=text)
         if answer.end is not None:

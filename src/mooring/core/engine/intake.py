@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.core.model.events import Change, KubeEvent, Listed, MachinesLost, MachinesSeen, PdLost, PdSeen
+from mooring.core.model.events import Change, KubeEvent, Listed, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
@@ -37,7 +37,7 @@ class Intake:
             return []
         return self._world.apply(event)
 
-    def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost) -> None:
+    def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen) -> None:
         """What was looked at rather than followed."""
         match seen:
             case PdSeen():
@@ -48,6 +48,9 @@ class Intake:
                 self._world.note_machines(seen.machines, seen.at)
             case MachinesLost():
                 self._world.note_machines_lost(seen.detail, seen.at)
+            case RegionsSeen():
+                pass  # only indexes keep regions
+        self._world.show(seen)
 
     def advance(self) -> list[Change]:
         """One part of one list; then what waited behind it."""

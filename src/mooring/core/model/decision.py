@@ -83,6 +83,8 @@ class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verdict: Verdict | None = None
     #: The same for every object behind this key that there is something to say about; `why` reads it.
     verdicts: tuple[Verdict, ...] = ()
+    #: Soft memory of this key (back-off, last seen): given to the next evaluation, lost with the lease. A frozen value.
+    notes: object | None = None
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +112,8 @@ class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Why it does not get on just now.
     waiting_on: Verdict | None = None
     end: End | None = None
+    #: Soft memory of this operator, replaced as a whole; None: unchanged.
+    notes: Mapping[str, float] | None = None
 
 
 class Running(msgspec.Struct, kw_only=True):

@@ -6,7 +6,7 @@ for events. Answers come in no promised order: sort by name where the order deci
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.assumptions import Assumption
+
+I = TypeVar("I")
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +31,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 class WorldRead(Protocol):
     @property
     def rules(self) -> CapacityRules: ...
+
+    def index(self, of: type[I]) -> I:
+        """An index that a capability registered, by its class."""
+        ...
 
     def synced(self, *kinds: Kind) -> bool:
         """Whether each of these kinds has been listed: only then does absence mean anything."""

@@ -5,22 +5,24 @@ with the change and not with the cluster. `mooring.core.world.check` compares th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
-from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen
+from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.assumptions import Assumed, Assumption, Assumptions
 from mooring.core.world.check import differences
+from mooring.core.world.index import Index
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes, member_of
 from mooring.core.world.read import Usage, WorldRead
 from mooring.core.world.table import Table
 
 _POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+I = TypeVar("I")
 
 
 class World:
@@ -54,6 +56,9 @@ class World:
         self._node_indexes = NodeIndexes(self.rules)
         self._replica_set_indexes = ReplicaSetIndexes()
         self._assumed = Assumptions()
+        self._registered: dict[type, Index] = {}
+        #: Kind, or class of another observation → the registered indexes that want to see it.
+        self._observers: dict[object, tuple[Index, ...]] = {}
         self._pd: dict[Key, tuple[PdView, float]] = {}
         #: Clusters whose PD did not answer the last time, and what was said instead.
         self._pd_lost: dict[Key, str] = {}
@@ -61,6 +66,30 @@ class World:
         self._machines_at: float | None = None
         self._machines_asked_at: float | None = None
         self._machines_lost = ""
+
+    # ── indexes of capabilities ───────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, index: Index) -> None:
+        """Keep an index from now on; it is shown what is known already."""
+        self._registered[type(index)] = index
+        for seen in index.observes:
+            self._observers[seen] = (*self._observers.get(seen, ()), index)
+        for kind, table in self._tables.items():
+            if kind in index.observes:
+                for row in table:
+                    index.observe(Change(kind, row.key, None, row), self)
+
+    def index(self, of: type[I]) -> I:
+        return self._registered[of]  # type: ignore[return-value]
+
+    def show(self, trigger: Trigger) -> None:
+        """Tell the registered indexes of something that is no object of Kubernetes: a view of PD, regions, machines."""
+        for index in self._observers.get(type(trigger), ()):
+            index.observe(trigger, self)
+
+    def advance(self) -> bool:
+        """Let the indexes take in one more part of what is large; True while there is more."""
+        return any([index.advance() for index in self._registered.values()])
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +158,10 @@ class World:
             return
         table.put(old, new)
         self._index(kind, old, new)
-        changes.append(Change(kind, new.key, old, new))
+        change = Change(kind, new.key, old, new)
+        changes.append(change)
+        for index in self._observers.get(kind, ()):
+            index.observe(change, self)
 
     def _go(self, event: Gone, changes: list[Change]) -> None:
         table = self._tables[event.kind]
@@ -142,7 +174,10 @@ class World:
     def _remove(self, kind: Kind, old: Any, changes: list[Change], *, for_good: bool) -> None:
         self._tables[kind].drop(old, for_good=for_good)
         self._index(kind, old, None)
-        changes.append(Change(kind, old.key, old, None))
+        change = Change(kind, old.key, old, None)
+        changes.append(change)
+        for index in self._observers.get(kind, ()):
+            index.observe(change, self)
 
     def _index(self, kind: Kind, old: Any, new: Any) -> None:
         match kind:

@@ -52,6 +52,7 @@ from mooring.core.model.marks import RETIRING
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
+from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 PLAN = "plan"
@@ -145,7 +146,10 @@ class Fleet:
 
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, now: float) -> Evaluation:
+    def indexes(self) -> tuple[Index, ...]:
+        return ()
+
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         kind, _, name = key.partition("/")
         if kind == "node":
             return self._look_at_node(name, world, queue, now)

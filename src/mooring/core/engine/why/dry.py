@@ -47,7 +47,7 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
         verdicts: list[Verdict] = []
         because: list[str] = []
         for key in keys:
-            look = shadow.evaluate(key, engine.world, engine.queue, now)
+            look = shadow.evaluate(key, engine.world, engine.queue, engine.notes.get((name, key)), now)
             proposals += [o for o in look.proposals if belongs(engine.world, subject, o)]
             said = look.verdicts or ((look.verdict,) if look.verdict is not None else ())
             verdicts += [v for v in said if v.subject in names or (not v.subject and key.endswith(own))]
