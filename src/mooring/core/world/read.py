@@ -17,7 +17,7 @@ from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.assumptions import Assumption
 
-I = TypeVar("I")
+IndexT = TypeVar("IndexT")
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +32,7 @@ class WorldRead(Protocol):
     @property
     def rules(self) -> CapacityRules: ...
 
-    def index(self, of: type[I]) -> I:
+    def index(self, of: type[IndexT]) -> IndexT:
         """An index that a capability registered, by its class."""
         ...
 

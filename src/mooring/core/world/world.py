@@ -22,7 +22,7 @@ from mooring.core.world.table import Table
 
 _POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX: Final = "apps.kubernetes.io/pod-index"
-I = TypeVar("I")
+IndexT = TypeVar("IndexT")
 
 
 class World:
@@ -79,7 +79,7 @@ class World:
                 for row in table:
                     index.observe(Change(kind, row.key, None, row), self)
 
-    def index(self, of: type[I]) -> I:
+    def index(self, of: type[IndexT]) -> IndexT:
         return self._registered[of]  # type: ignore[return-value]
 
     def show(self, trigger: Trigger) -> None:
@@ -89,7 +89,10 @@ class World:
 
     def advance(self) -> bool:
         """Let the indexes take in one more part of what is large; True while there is more."""
-        return any([index.advance() for index in self._registered.values()])
+        more = False
+        for index in self._registered.values():
+            more |= index.advance()
+        return more
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
