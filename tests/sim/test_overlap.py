@@ -93,8 +93,7 @@ def test_watch_that_is_half_a_minute_late():
     play = Play()
 
     async def trouble(rig):
-        for one in rig.replicas.values():
-            one.gate.watch_lag_s = 30.0
+        rig.lag_watches(30.0)
         await play.scene.act(rig)
 
     play.play(trouble)

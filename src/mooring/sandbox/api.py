@@ -76,6 +76,8 @@ class SandboxKubeApi:
     ) -> None:
         self.server = server or ApiServer(store, seed=seed, latency_s=latency_s, window=window)
         self.by = by
+        #: Kinds whose watches lag, and by how many seconds: what this client sees of them is that old.
+        self.watch_lag_s: dict[Kind, float] = {}
         self._lists = Lists(store, self.server.watches)
 
     def as_client(self, by: str) -> "SandboxKubeApi":
@@ -111,7 +113,11 @@ class SandboxKubeApi:
     ) -> AsyncIterator[WatchEvent]:
         await self.server.arrive(f"watch {kind.value}")
         stream = self.server.watches.stream(
-            kind, resource_version=resource_version, timeout_s=timeout_s, initial_events=initial_events
+            kind,
+            resource_version=resource_version,
+            timeout_s=timeout_s,
+            initial_events=initial_events,
+            lag_s=lambda: self.watch_lag_s.get(kind, 0.0),
         )
         try:
             async for change in stream:

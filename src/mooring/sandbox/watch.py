@@ -3,11 +3,13 @@
     changes → window (bounded, per kind) → watchers
                  │ older than the window: 410, list again
 
-The window forgets the oldest changes; `compact` makes it forget all, `cut` ends the streams that are open. A watch
-ends by itself after its time-out, as a real one does; bookmarks tell an idle watcher how far it has come.
+The window forgets the oldest changes; `compact` makes it forget all, `cut` ends the streams that are open: a watcher
+that was cut gets nothing more, however slowly it reads. A watch ends by itself after its time-out, as a real one does;
+bookmarks tell an idle watcher how far it has come. A watch may lag: every event comes that much later, in order.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
@@ -26,17 +28,28 @@ WINDOW: Final = 10_000
 class Change:
     """One event of a stream, with its projection made once for all watchers."""
 
-    __slots__ = ("_projected", "kind", "object", "old", "revision", "type")
+    __slots__ = ("_projected", "at", "kind", "object", "old", "revision", "type")
     code = 0
     message = ""
     initial_end = False
 
-    def __init__(self, kind: Kind, type_: str, revision: int, obj: Json | None = None, old: Json | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        type_: str,
+        revision: int,
+        obj: Json | None = None,
+        old: Json | None = None,
+        *,
+        at: float = -math.inf,
+    ) -> None:
         self.kind = kind
         self.type = type_
         self.revision = revision
         self.object = obj
         self.old = old
+        #: When it happened, on the monotonic clock.
+        self.at = at
         self._projected: Object | None = None
 
     def projected(self) -> Object | None:
@@ -73,8 +86,8 @@ class Watcher:
             self._waiter.set_result(None)
 
     async def wait(self, timeline: Timeline, until: float) -> None:
-        """Until there is something to give, or a moment has come."""
-        if self.pending or self.closed:
+        """Until there is something new, or a moment has come."""
+        if self.closed:
             return
         self._waiter = asyncio.get_running_loop().create_future()
         timer = timeline.at(until, self.wake)
@@ -119,13 +132,21 @@ class WatchWindow:
                 watcher.closed = True
                 watcher.pending.clear()
                 watcher.wake()
-                count += 1
+            count += len(self._watchers[each])
+            self._watchers[each] = []
         return count
 
     async def stream(
-        self, kind: Kind, *, resource_version: str, timeout_s: float, initial_events: bool = False
+        self,
+        kind: Kind,
+        *,
+        resource_version: str,
+        timeout_s: float,
+        initial_events: bool = False,
+        lag_s: Callable[[], float] = lambda: 0.0,
     ) -> AsyncGenerator[Change, None]:
-        """Ends after `timeout_s` or when cut. Too old a resourceVersion: one ERROR with 410, then the end."""
+        """Ends after `timeout_s` or when cut. Too old a resourceVersion: one ERROR with 410, then the end. `lag_s`: how
+        long after it happened each event is given."""
         watcher = Watcher(kind)
         start = self._start(watcher, resource_version, initial_events=initial_events)
         if start is not None:
@@ -136,18 +157,21 @@ class WatchWindow:
         bookmark_at = self._timeline.monotonic() + BOOKMARK_EVERY_S
         try:
             while not watcher.closed:
-                while watcher.pending:
-                    yield watcher.pending.popleft()
                 now = self._timeline.monotonic()
-                if now >= ends:
+                due = watcher.pending[0].at + lag_s() if watcher.pending else math.inf
+                if due <= now:
+                    yield watcher.pending.popleft()
+                elif now >= ends:
                     return
-                if now >= bookmark_at:
+                elif now >= bookmark_at and not watcher.pending:
                     bookmark_at = now + BOOKMARK_EVERY_S
                     yield Signal(kind, "BOOKMARK", self._store.revision)
-                    continue
-                await watcher.wait(self._timeline, min(ends, bookmark_at))
+                else:
+                    wake_at = due if watcher.pending else bookmark_at
+                    await watcher.wait(self._timeline, min(ends, wake_at))
         finally:
-            self._watchers[kind].remove(watcher)
+            if watcher in self._watchers[kind]:
+                self._watchers[kind].remove(watcher)
 
     def _start(self, watcher: Watcher, resource_version: str, *, initial_events: bool) -> Change | None:
         """Fills in what the watcher must see first. A Change: the ERROR it gets instead."""
@@ -171,7 +195,8 @@ class WatchWindow:
         obj = new if new is not None else old
         if obj is None:
             return
-        change = Change(kind, event, int(obj["metadata"]["resourceVersion"]), obj, old if new is not None else None)
+        revision, at = int(obj["metadata"]["resourceVersion"]), self._timeline.monotonic()
+        change = Change(kind, event, revision, obj, old if new is not None else None, at=at)
         changes = self._changes[kind]
         changes.append(change)
         if len(changes) > self._size:

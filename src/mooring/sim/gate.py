@@ -21,8 +21,6 @@ class Gate:
         self._die = die
         #: The process is dead: whatever it still wanted never leaves it.
         self.shut = False
-        #: Watches deliver only every so many seconds: they lag behind by up to that.
-        self.watch_lag_s = 0.0
         self._go_on: asyncio.Event | None = None
 
     @property
@@ -89,9 +87,6 @@ class GatedApi:
 
     async def watch(self, kind: Kind, **how: Any) -> Any:
         async for event in self._api.watch(kind, **how):
-            if self._gate.watch_lag_s:
-                passed = asyncio.get_running_loop().time() % self._gate.watch_lag_s
-                await asyncio.sleep(self._gate.watch_lag_s - passed)
             await self._gate.pass_by()
             yield event
 

@@ -25,6 +25,7 @@ from mooring.process.admission.configurations import Address
 from mooring.process.assemble import capabilities
 from mooring.process.config import Config
 from mooring.process.replica import Replica
+from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -38,6 +39,8 @@ class Running(msgspec.Struct):
     replica: Replica
     task: asyncio.Task[None]
     gate: Gate
+    #: The API server as this replica sees it.
+    client: SandboxKubeApi
 
 
 class Rig:
@@ -66,10 +69,10 @@ class Rig:
         self._started += 1
         name = name or f"mooring-{self._started - 1}"
         gate = Gate(self._count, lambda: self.kill(name))
-        api = GatedApi(self.api.as_client(name), gate)
+        client = self.api.as_client(name)
         replica = Replica(
             self.config,
-            api,
+            GatedApi(client, gate),
             lambda key, _: GatedPd(self.pd(key), gate),
             GatedClock(self.clock, gate),
             self.chance.fork(name),
@@ -79,7 +82,7 @@ class Rig:
             quiet=False,
         )
         task = asyncio.get_running_loop().create_task(replica.run(), name=name)
-        self.replicas[name] = Running(replica, task, gate)
+        self.replicas[name] = Running(replica, task, gate, client)
         return replica
 
     def kill(self, name: str = "") -> None:
@@ -109,6 +112,11 @@ class Rig:
 
     def resume(self, name: str) -> None:
         self.replicas[name].gate.let_go()
+
+    def lag_watches(self, seconds: float, *kinds: Kind) -> None:
+        """What the replicas that run now see of these kinds (none named: of all) is so many seconds old."""
+        for one in self.replicas.values():
+            one.client.watch_lag_s.update(dict.fromkeys(kinds or Kind, seconds))
 
     def any(self) -> Replica | None:
         return next((one.replica for one in self.replicas.values()), None)

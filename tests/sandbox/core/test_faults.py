@@ -123,6 +123,48 @@ def test_a_cut_watch_resumes_without_loss(api, play):
     play(main)
 
 
+@pytest.mark.parametrize("reading_s", [0.5, 90.0], ids=["later events", "bookmark"])
+def test_a_slow_consumer_of_a_cut_watch_sees_its_end(api, play, reading_s):
+    """M7: what a cut dropped is never followed by later events or a bookmark: the stream ends, and resuming gives all."""
+
+    async def main():
+        start = (await api.list(Kind.POD)).resource_version
+        await api.create(Kind.POD, pod("a"))
+        await api.create(Kind.POD, pod("dropped"))
+        seen = []
+        async for event in api.watch(Kind.POD, resource_version=start):
+            seen.append(event.object.name if event.object else event.type)
+            start = event.resource_version
+            if seen == ["a"]:
+                api.faults.cut_watches()
+                await api.create(Kind.POD, pod("later"))
+            api.store.timeline.run_for(reading_s)
+        assert seen == ["a"]
+        async for event in api.watch(Kind.POD, resource_version=start):
+            seen.append(event.object.name)
+            if len(seen) == 3:
+                break
+        assert seen == ["a", "dropped", "later"]
+
+    play(main)
+
+
+def test_a_lagging_watch_gives_every_event_late_and_in_order(api, play):
+    """All events come the lag later, each by itself; a bookmark never stands for one that is still on its way."""
+    api.watch_lag_s[Kind.POD] = 30.0
+    timeline = api.store.timeline
+
+    async def main():
+        start, zero = (await api.list(Kind.POD)).resource_version, timeline.monotonic()
+        for at, name in enumerate("abc"):
+            timeline.after(at + 25.0, lambda name=name: api.store.create(Kind.POD, pod(name)))
+        watch = api.watch(Kind.POD, resource_version=start, timeout_s=61)
+        seen = [(timeline.monotonic() - zero, e.object.name if e.object else e.type) async for e in watch]
+        assert seen == [(55.0, "a"), (56.0, "b"), (57.0, "c"), (60.0, "BOOKMARK")]
+
+    play(main)
+
+
 def test_an_idle_watch_gets_bookmarks(api, play):
     """Bookmarks carry a version that moves on with other kinds' writes too."""
 
