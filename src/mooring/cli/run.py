@@ -49,7 +49,7 @@ def run(
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    from mooring.process.config import BadConfig, Resolved, resolve
+    from mooring.process.config import SECRETS, BadConfig, Resolved, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -77,6 +77,7 @@ def run(
         import msgspec
 
         values = msgspec.to_builtins(resolved.config)
+        values |= {key: "(set, not shown)" for key in SECRETS if values[key]}
         print_json({key: {"value": values[key], "source": resolved.sources[key]} for key in values})
         return Exit.DONE
     from mooring.process import logs

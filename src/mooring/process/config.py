@@ -37,7 +37,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
     pd: dict[str, tuple[str, ...]] = {}
     sabakan_url: str = ""
+    #: Only while home is on. On other interfaces than loopback callers need one of the next two.
     listen_extender: str = "127.0.0.1:10262"
+    #: What schedulers show: http://mooring:TOKEN@HOST:10262/scheduler.
+    extender_token: str = ""
+    #: A directory with tls.crt, tls.key and ca.crt: HTTPS, only for schedulers with a certificate of ca.crt.
+    extender_certificates: str = ""
     listen_webhook: str = ":9443"
     webhook_url: str = ""
     #: Inside a cluster: the Service by which the API server finds us.
@@ -49,6 +54,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     listen_http: str = "127.0.0.1:8390"
     #: Wanted of every reader when the page is not on loopback.
     http_token: str = ""
+    #: A directory with tls.crt and tls.key: the page over HTTPS.
+    http_certificates: str = ""
     log_level: str = "info"
     log_format: str = "auto"
     lease_name: str = "mooring"
@@ -73,6 +80,8 @@ SCALARS: Final = tuple(
     for f in msgspec.structs.fields(Config)
     if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "queue"}
 )
+#: Never printed.
+SECRETS: Final = frozenset({"http-token", "extender-token"})
 ENVIRONMENT: Final = "MOORING_"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
 WRITE_S: Final = 2.5

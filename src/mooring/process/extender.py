@@ -3,10 +3,17 @@
 Fails open: a replica that is not synced, a feature that is off, a defect of ours: every candidate passes. Bad input is
 answered with a 4xx and a sentence; a connection is never dropped, and a body above the limit is read to its end first,
 so that the sender hears the answer. Nothing here calls the API server.
+
+Who may ask: callers on loopback; from elsewhere only those with a certificate of `extender-certificates` (then the TLS
+handshake has checked it) or with `extender-token`, which kube-scheduler sends when it stands in `urlPrefix`
+(`http://mooring:TOKEN@HOST:10262/scheduler`).
 """
 
-from collections.abc import Callable
-from typing import Final
+import base64
+import binascii
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -14,27 +21,39 @@ from aiohttp import web
 
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Answer, Verbs
-from mooring.capabilities.home.wire import BadRequest
+from mooring.capabilities.home.wire import BadRequest, TooManyError
+from mooring.process.http.intake import MIB, BodyRefusedError, Intake
 from mooring.process.replica import Replica
 
 log = structlog.get_logger()
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 VERBS: Final = ("filter", "prioritize", "preempt")
 COUNTER: Final = "mooring_extender_requests_total"
-MIB: Final = 1 << 20
 
 
-def extender_app(replica: Replica) -> web.Application:
-    """The extender of a replica. It answers from the first moment: until the world is synced, everything passes."""
+def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.Application:
+    """The extender of a replica. It answers from the first moment: until the world is synced, everything passes.
+    `open_to_all`: whoever can connect may ask, since the listener is on loopback or checks certificates."""
     engine, policy = replica.engine, replica.config.home
     verbs = Verbs(replica.world, policy, lambda: engine.synced and "home" in engine.on)
-    return app_of(verbs, policy, replica.metrics.count)
+    token = None if open_to_all else replica.config.extender_token
+    return app_of(verbs, policy, replica.metrics.count, intake=intake, token=token)
 
 
-def app_of(verbs: Verbs, policy: HomePolicy, count: Callable[..., None]) -> web.Application:
-    pages = ExtenderPages(verbs, limit=policy.body_limit_mb * MIB, count=count)
+def app_of(
+    verbs: Verbs,
+    policy: HomePolicy,
+    count: Callable[..., None],
+    *,
+    intake: Intake | None = None,
+    token: str | None = None,
+) -> web.Application:
+    """`token` None: nobody needs one. Empty: nobody has it, so everybody is turned away."""
+    pages = ExtenderPages(verbs, intake or Intake(), limit=policy.body_limit_mb * MIB, count=count)
     # The limit is ours to keep: aiohttp's own would answer while the sender still sends.
-    app = web.Application(client_max_size=0)
+    app = web.Application(client_max_size=0, middlewares=[] if token is None else [_only_with(token)])
     app.router.add_post("/scheduler/filter", pages.filter)
     app.router.add_post("/scheduler/prioritize", pages.prioritize)
     app.router.add_post("/scheduler/preempt", pages.preempt)
@@ -43,8 +62,9 @@ def app_of(verbs: Verbs, policy: HomePolicy, count: Callable[..., None]) -> web.
 
 
 class ExtenderPages:
-    def __init__(self, verbs: Verbs, *, limit: int, count: Callable[..., None]) -> None:
+    def __init__(self, verbs: Verbs, intake: Intake, *, limit: int, count: Callable[..., None]) -> None:
         self._verbs = verbs
+        self._intake = intake
         self._limit = limit
         self._count = count
 
@@ -58,23 +78,30 @@ class ExtenderPages:
         return await self._answer(request, "preempt", self._verbs.preempt)
 
     async def unknown(self, request: web.Request) -> web.Response:
-        await self._read(request)
+        try:
+            async with self._intake.body(request, self._limit):
+                pass
+        except BodyRefusedError as refused:
+            return _refusal(refused)
         known = ", ".join(f"/scheduler/{verb}" for verb in VERBS)
         if request.path in {f"/scheduler/{verb}" for verb in VERBS}:
             return _sentence(405, f"{request.method} {request.path}: write POST", headers={"Allow": "POST"})
-        return _sentence(404, f"no verb at {request.path}; there are {known}")
+        return _sentence(404, f"no verb at {request.path[:200]}; there are {known}")
 
     async def _answer(self, request: web.Request, verb: str, decide: Callable[[bytes], Answer]) -> web.Response:
         try:
-            body = await self._read(request)
-        except web.RequestPayloadError as error:
-            self._count(COUNTER, {"verb": verb, "reason": "invalid"})
-            return _sentence(400, f"the body cannot be read: {' '.join(str(error).split())}; plain JSON is wanted")
-        if body is None:
-            self._count(COUNTER, {"verb": verb, "reason": "too-large"})
-            return _sentence(413, f"the request is larger than {self._limit // MIB} MB; raise home.body-limit-mb")
+            async with self._intake.body(request, self._limit) as body:
+                return self._decided(verb, decide, body)
+        except BodyRefusedError as refused:
+            self._count(COUNTER, {"verb": verb, "reason": refused.reason})
+            return _refusal(refused, "; raise home.body-limit-mb" if refused.status == 413 else "")
+
+    def _decided(self, verb: str, decide: Callable[[bytes], Answer], body: bytes) -> web.Response:
         try:
             answer = decide(body)
+        except TooManyError as error:
+            self._count(COUNTER, {"verb": verb, "reason": "too-large"})
+            return _sentence(413, str(error))
         except BadRequest as error:
             self._count(COUNTER, {"verb": verb, "reason": "invalid"})
             return _sentence(400, str(error))
@@ -86,19 +113,38 @@ class ExtenderPages:
         self._count(COUNTER, {"verb": verb, "reason": answer.reason})
         return web.Response(body=answer.body, content_type="application/json")
 
-    async def _read(self, request: web.Request) -> bytes | None:
-        """The whole body, or None when it is too large; either way it has been read to its end."""
-        content = request.content
-        chunks, size = [], 0
-        while chunk := await content.readany():
-            size += len(chunk)
-            if size <= self._limit:
-                chunks.append(chunk)
-            else:
-                chunks.clear()
-        if size > self._limit:
-            return None
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+def _only_with(token: str) -> Any:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if token and hmac.compare_digest(_shown(request), token.encode()):
+            return await handler(request)
+        said = "only callers on loopback, or with extender-token: http://mooring:TOKEN@HOST:PORT/scheduler"
+        return _closing(_sentence(401, said))
+
+    return guard
+
+
+def _shown(request: web.Request) -> bytes:
+    """The token in `Authorization`: as a bearer's, or as the password of Basic, which Go makes of a URL's."""
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    given = value.strip().encode("utf-8", "surrogateescape")
+    if kind.lower() != "basic":
+        return given
+    try:
+        return base64.b64decode(given, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+def _refusal(refused: BodyRefusedError, more: str = "") -> web.Response:
+    response = _sentence(refused.status, f"{refused}{more}")
+    return _closing(response) if refused.reason == "late" else response
+
+
+def _closing(response: web.Response) -> web.Response:
+    response.force_close()
+    return response
 
 
 def _sentence(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:

@@ -12,6 +12,19 @@ def _json(_: Any, __: str, event: Any) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
 
 
+class _Libraries(logging.Handler):
+    """What libraries log (aiohttp on a request that is no HTTP) takes the same road: one object a line, whatever a
+    stranger has sent."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        said = {} if error is None else {"error": f"{type(error).__name__}: {error}"[:500]}
+        log = structlog.get_logger()
+        (log.error if record.levelno >= logging.ERROR else log.warning)(
+            "library", logger=record.name, text=record.getMessage()[:500], **said
+        )
+
+
 def configure(level: str, form: str) -> None:
     """`form`: auto (console on a terminal, else json), console or json."""
     console = form == "console" or (form == "auto" and sys.stderr.isatty())
@@ -30,3 +43,4 @@ def configure(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_Libraries()], force=True)

@@ -6,9 +6,14 @@ handler.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+import structlog
 from aiohttp import web
 
 from mooring.clients.ports import KubeApi
@@ -17,14 +22,17 @@ from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.config import Config, Resolved, host_port
 from mooring.process.extender import extender_app
+from mooring.process.http.intake import LISTEN, Intake
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.peers import address_of, advertised, identity_with
 from mooring.process.reload import Reloader
 from mooring.process.replica import Replica
 
+log = structlog.get_logger()
+
 
 class AddressTakenError(Exception):
-    """An address of ours cannot be had; the message names the flag."""
+    """An address of ours, or the certificate for it, cannot be had; the message names the flag."""
 
 
 async def live(
@@ -55,29 +63,27 @@ async def live(
     )
     born(replica)
     host, _ = host_port(config.listen_http, "listen-http")
+    intake = Intake()
     async with AsyncExitStack() as house:
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
-        await _open(house, page, config.listen_http, "listen-http")
-        # A kube-scheduler gives an idle connection up after 90 s: it shall be the one to close it.
-        await _open(
-            house,
-            extender_app(replica),
-            config.listen_extender,
-            "listen-extender",
-            read_bufsize=1 << 18,
-            keepalive_s=120.0,
-        )
-        webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port)
+        page_tls = _tls(config.http_certificates, "http-certificates")
+        await _open(house, page, config.listen_http, "listen-http", page_tls)
+        extender = Extender(replica, intake, house)
+        webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port, intake)
         house.push_async_callback(webhook.stop)
         courier = replica.reviewer.pass_on = LeaderForwarder(replica.front, lambda: address_of(replica.elector.holder))
         house.push_async_callback(courier.close)
+        if "home" in config.on():
+            await extender.start()
         if "mix" in config.on():
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")
-        say(
-            f"mooring: {identity} at http://{config.listen_http} · features: {', '.join(sorted(config.on())) or 'none'}"
-        )
+        scheme = "http" if page_tls is None else "https"
+        features = ", ".join(sorted(config.on())) or "none"
+        say(f"mooring: {identity} at {scheme}://{config.listen_http} · features: {features}")
 
         async def take_over(new: Config) -> list[str]:
+            if "home" in new.on() and not extender.listens:
+                await extender.start()
             if "mix" in new.on() and not webhook.listens:
                 await webhook.start()
             return replica.apply(new)
@@ -87,20 +93,61 @@ async def live(
             group.create_task(replica.run(), name="replica")
 
 
+class Extender:
+    """The extender's listener: opened when home is first on, and open from then on: a scheduler that still asks gets
+    every candidate back."""
+
+    def __init__(self, replica: Replica, intake: Intake, house: AsyncExitStack) -> None:
+        self._replica = replica
+        self._intake = intake
+        self._house = house
+        self.listens = False
+
+    async def start(self) -> None:
+        config = self._replica.config
+        tls = _tls(config.extender_certificates, "extender-certificates", only_known=True)
+        host, _ = host_port(config.listen_extender, "listen-extender")
+        open_to_all = tls is not None or is_loopback(host)
+        if not open_to_all and not config.extender_token:
+            log.warning("extender.closed", address=config.listen_extender, wanted="extender-token, or a certificate")
+        app = extender_app(self._replica, self._intake, open_to_all=open_to_all)
+        # A kube-scheduler gives an idle connection up after 90 s: it shall be the one to close it.
+        more = {"read_bufsize": 1 << 18, "keepalive_timeout": 120.0}
+        await _open(self._house, app, config.listen_extender, "listen-extender", tls, more)
+        self.listens = True
+
+
 async def _open(
     house: AsyncExitStack,
     app: web.Application,
     address: str,
     flag: str,
-    *,
-    read_bufsize: int = 1 << 16,
-    keepalive_s: float = 75.0,
+    tls: ssl.SSLContext | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     host, port = host_port(address, flag)
-    runner = web.AppRunner(app, access_log=None, read_bufsize=read_bufsize, keepalive_timeout=keepalive_s)
+    runner = web.AppRunner(app, **LISTEN, **more)
     await runner.setup()
     house.push_async_callback(runner.cleanup)
-    await _listen(web.TCPSite(runner, host, port).start(), address, flag)
+    await _listen(web.TCPSite(runner, host, port, ssl_context=tls).start(), address, flag)
+
+
+def _tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:
+    """`only_known`: a caller must show a certificate that the directory's ca.crt vouches for."""
+    if not directory:
+        return None
+    files = Path(directory)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(files / "tls.crt", files / "tls.key")
+        if only_known:
+            context.load_verify_locations(files / "ca.crt")
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        wanted = "tls.crt, tls.key and ca.crt" if only_known else "tls.crt and tls.key"
+        raise AddressTakenError(f"{flag} {directory}: {error}; {wanted} are wanted there, in PEM") from None
+    return context
 
 
 async def _listen(start: Awaitable[None], address: str, flag: str) -> None:

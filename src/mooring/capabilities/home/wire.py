@@ -3,9 +3,12 @@
 kube-scheduler writes Capitalised keys without regard to what is empty (`null` everywhere), older ones wrote small
 letters; both are read. Nodes are sliced out of the request as they stand and sent back untouched, since kube-scheduler
 takes the answer's Node objects for the truth. Nothing inside them is read but, for a member, their names.
+
+A request is untrusted: it is counted before it is decoded, so that no body, however it is built, becomes more than a
+few times its own size in memory.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +19,23 @@ from mooring.core.model.cluster import NO_LABELS, Owner
 _NODE_HEAD: Final = b'{"metadata":{"name":"'
 
 
+#: Kubernetes supports 5,000 nodes; nobody has four times as many.
+MOST_NODES: Final = 20_000
+#: Bytes that one node's name may take: 253, its quotes and a comma.
+_NAME: Final = 256
+#: Commas in full Nodes (5,000 of 7 KB have about a million) and in victims (they are given for some nodes only).
+_MOST_IN_NODES: Final = 2_500_000
+_MOST_IN_VICTIMS: Final = 500_000
+#: etcd stores no larger object.
+_LARGEST_POD: Final = 2 << 20
+
+
 class BadRequest(ValueError):  # noqa: N818
     """Not what a scheduler sends; the message says what would be right."""
+
+
+class TooManyError(BadRequest):
+    """More than any cluster has."""
 
 
 class _OwnerRef(msgspec.Struct, frozen=True, gc=False):
@@ -45,32 +63,47 @@ class NodeList(msgspec.Struct, frozen=True, gc=False):
     items: list[msgspec.Raw] | None = None
 
 
-class _Args(msgspec.Struct, frozen=True, gc=False):
-    """ExtenderArgs in both casings."""
+_NULL: Final = msgspec.Raw(b"null")
 
-    pod: _Pod | None = msgspec.field(default=None, name="Pod")
-    pod_small: _Pod | None = msgspec.field(default=None, name="pod")
-    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
-    nodes_small: NodeList | None = msgspec.field(default=None, name="nodes")
-    names: list[str] | None = msgspec.field(default=None, name="NodeNames")
-    names_small: list[str] | None = msgspec.field(default=None, name="nodenames")
-    names_camel: list[str] | None = msgspec.field(default=None, name="nodeNames")
+
+class _Args(msgspec.Struct, frozen=True, gc=False):
+    """ExtenderArgs in both casings, nothing inside decoded yet."""
+
+    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
+    pod_small: msgspec.Raw = msgspec.field(default=_NULL, name="pod")
+    nodes: msgspec.Raw = msgspec.field(default=_NULL, name="Nodes")
+    nodes_small: msgspec.Raw = msgspec.field(default=_NULL, name="nodes")
+    names: msgspec.Raw = msgspec.field(default=_NULL, name="NodeNames")
+    names_small: msgspec.Raw = msgspec.field(default=_NULL, name="nodenames")
+    names_camel: msgspec.Raw = msgspec.field(default=_NULL, name="nodeNames")
 
 
 class _Named(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta | None = None
 
 
+class _Identity(msgspec.Struct, frozen=True, gc=False):
+    uid: str | None = None
+
+
+class _VictimPod(msgspec.Struct, frozen=True, gc=False):
+    """A MetaPod (`UID`), or a whole Pod."""
+
+    uid: str | None = msgspec.field(default=None, name="UID")
+    uid_small: str | None = msgspec.field(default=None, name="uid")
+    metadata: _Identity | None = None
+
+
 class _Victims(msgspec.Struct, frozen=True, gc=False):
-    pods: list[dict[str, Any]] | None = msgspec.field(default=None, name="Pods")
-    pods_small: list[dict[str, Any]] | None = msgspec.field(default=None, name="pods")
+    pods: list[_VictimPod] | None = msgspec.field(default=None, name="Pods")
+    pods_small: list[_VictimPod] | None = msgspec.field(default=None, name="pods")
     violations: int | None = msgspec.field(default=None, name="NumPDBViolations")
     violations_small: int | None = msgspec.field(default=None, name="numPDBViolations")
 
 
 class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
-    pod: _Pod | None = msgspec.field(default=None, name="Pod")
-    pod_small: _Pod | None = msgspec.field(default=None, name="pod")
+    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
+    pod_small: msgspec.Raw = msgspec.field(default=_NULL, name="pod")
     victims: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
     victims_small: dict[str, _Victims | None] | None = msgspec.field(default=None, name="nodeNameToVictims")
     meta: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
@@ -80,6 +113,9 @@ class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
 _args = msgspec.json.Decoder(_Args)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
 _named = msgspec.json.Decoder(_Named)
+_pod = msgspec.json.Decoder(_Pod | None)
+_nodes = msgspec.json.Decoder(NodeList | None)
+_names = msgspec.json.Decoder(list[str] | None)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -122,22 +158,48 @@ class PreemptRequest(msgspec.Struct, frozen=True, gc=False):
     victims: Mapping[str, Victims]
 
 
+_WANTED: Final = 'an ExtenderArgs object is wanted: {"Pod": …, "Nodes": …, "NodeNames": …}'
+_WANTED_VICTIMS: Final = 'an ExtenderPreemptionArgs object is wanted: {"Pod": …, "NodeNameTo…": …}'
+
+
 def read_request(body: bytes) -> Request:
-    args = _decode(_args, body, 'an ExtenderArgs object is wanted: {"Pod": …, "Nodes": …, "NodeNames": …}')
+    """BadRequest: not an ExtenderArgs. TooManyError: more candidates than any cluster has."""
+    args = _decode(_args, body, _WANTED)
     spellings = (args.names, args.names_small, args.names_camel)
-    nodes = args.nodes if args.nodes is not None else args.nodes_small
-    for raw in (nodes.items if nodes is not None else None) or ():
-        if bytes(memoryview(raw)[:1]) != b"{":
-            raise BadRequest("an item of Nodes is not an object; each is a Node")
-    return Request(_asked(args.pod or args.pod_small), next((n for n in spellings if n is not None), None), nodes)
+    names = next((n for n in spellings if not _is_null(n)), _NULL)
+    view = bytes(names)
+    if view.count(b",") >= MOST_NODES or len(view) > MOST_NODES * _NAME:
+        raise TooManyError(f"NodeNames has more than {MOST_NODES} names; no cluster has so many nodes")
+    nodes = _read_nodes(args.nodes_small if _is_null(args.nodes) else args.nodes)
+    return Request(_asked(args.pod, args.pod_small, _WANTED), _decode(_names, names, _WANTED, "NodeNames"), nodes)
+
+
+def _read_nodes(given: msgspec.Raw) -> NodeList | None:
+    if bytes(given).count(b",") > _MOST_IN_NODES:
+        raise TooManyError(f"Nodes has more than {_MOST_IN_NODES} values; no cluster has so many nodes")
+    nodes: NodeList | None = _decode(_nodes, given, _WANTED, "Nodes")
+    items = (nodes.items if nodes is not None else None) or ()
+    if len(items) > MOST_NODES:
+        raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
+    if any(bytes(memoryview(raw)[:1]) != b"{" for raw in items):
+        raise BadRequest("an item of Nodes is not an object; each is a Node")
+    return nodes
 
 
 def read_preempt(body: bytes) -> PreemptRequest:
-    args = _decode(_preempt_args, body, 'an ExtenderPreemptionArgs object is wanted: {"Pod": …, "NodeNameTo…": …}')
+    """BadRequest: not an ExtenderPreemptionArgs. TooManyError: more victims than any scheduler considers."""
+    if body.count(b",") > _MOST_IN_VICTIMS:
+        raise TooManyError(f"the request has more than {_MOST_IN_VICTIMS} values; set nodeCacheCapable: true")
+    args = _decode(_preempt_args, body, _WANTED_VICTIMS)
     given = args.meta or args.meta_small
     if given is None:
         given = args.victims or args.victims_small or {}
-    return PreemptRequest(_asked(args.pod or args.pod_small), {name: _victims(v) for name, v in given.items()})
+    asked = _asked(args.pod, args.pod_small, _WANTED_VICTIMS)
+    return PreemptRequest(asked, {name: _victims(v) for name, v in given.items()})
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:4]) == b"null"
 
 
 _NO_ERROR: Final = b',"FailedAndUnresolvableNodes":{},"Error":""}'
@@ -188,7 +250,7 @@ def _written(nodes: Sequence[msgspec.Raw] | None, names: list[str] | None, faile
 
 
 def write_scores(names: Sequence[str], score: Callable[[str], int]) -> bytes:
-    return _encode([{"Host": name, "Score": score(name)} for name in names])
+    return b"[%s]" % b",".join(b'{"Host":%s,"Score":%d}' % (_encode(name), score(name)) for name in names)
 
 
 def write_victims(victims: Mapping[str, Victims]) -> bytes:
@@ -202,18 +264,23 @@ def write_victims(victims: Mapping[str, Victims]) -> bytes:
     )
 
 
-def _decode(decoder: Any, data: Any, wanted: str) -> Any:
+def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
+    where = f"{field}: " if field else ""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{error}; {wanted}") from None
+        raise BadRequest(f"{where}{error}; {wanted}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"not JSON: {error}; {wanted}") from None
+        raise BadRequest(f"{where}not JSON: {error}; {wanted}") from None
     except RecursionError:
-        raise BadRequest(f"nested too deep; {wanted}") from None
+        raise BadRequest(f"{where}nested too deep; {wanted}") from None
 
 
-def _asked(pod: _Pod | None) -> AskedPod | None:
+def _asked(capital: msgspec.Raw, small: msgspec.Raw, wanted: str) -> AskedPod | None:
+    raw = small if _is_null(capital) else capital
+    if len(memoryview(raw)) > _LARGEST_POD:
+        raise BadRequest(f"Pod is larger than {_LARGEST_POD >> 20} MiB; the API server stores none of that size")
+    pod: _Pod | None = _decode(_pod, raw, wanted, "Pod")
     meta = pod.metadata if pod is not None else None
     if meta is None or not meta.name:
         return None
@@ -240,12 +307,9 @@ def _node_name(raw: msgspec.Raw) -> str:
 def _victims(given: _Victims | None) -> Victims:
     if given is None:
         return Victims((), 0)
-    pods: Iterable[dict[str, Any]] = given.pods or given.pods_small or ()
+    pods = given.pods or given.pods_small or ()
     return Victims(tuple(filter(None, map(_uid, pods))), given.violations or given.violations_small or 0)
 
 
-def _uid(pod: Mapping[str, Any]) -> str:
-    """Of a MetaPod (`UID`), or of a whole Pod."""
-    meta = pod.get("metadata")
-    uid = pod.get("UID") or pod.get("uid") or (meta.get("uid") if isinstance(meta, dict) else None)
-    return uid if isinstance(uid, str) else ""
+def _uid(pod: _VictimPod) -> str:
+    return pod.uid or pod.uid_small or (pod.metadata.uid if pod.metadata is not None else None) or ""

@@ -22,6 +22,7 @@ from mooring.capabilities.mix.admission.reviews import BadReview
 from mooring.process.admission.certificates import PEER_NAME
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
+from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
 
 log = structlog.get_logger()
 
@@ -34,9 +35,9 @@ LEAVE_S: Final = 0.1
 LEAVES_WITHIN: Final = 10
 
 
-def webhook_app(reviewer: Reviewer) -> web.Application:
-    pages = WebhookPages(reviewer)
-    app = web.Application(client_max_size=LARGEST)
+def webhook_app(reviewer: Reviewer, intake: Intake | None = None) -> web.Application:
+    pages = WebhookPages(reviewer, intake or Intake())
+    app = web.Application(client_max_size=0)
     app.add_routes(
         [
             web.post("/admit/pods", pages.pods),
@@ -48,8 +49,9 @@ def webhook_app(reviewer: Reviewer) -> web.Application:
 
 
 class WebhookPages:
-    def __init__(self, reviewer: Reviewer) -> None:
+    def __init__(self, reviewer: Reviewer, intake: Intake) -> None:
         self._reviewer = reviewer
+        self._intake = intake
 
     async def pods(self, request: web.Request) -> web.Response:
         """Fails open."""
@@ -70,11 +72,15 @@ class WebhookPages:
     async def _answered(self, review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
         began = time.perf_counter()
         try:
-            answer = await review(await request.read())
+            async with self._intake.body(request, LARGEST) as body:
+                answer = await review(body)
         except BadReview as error:
             return web.Response(status=400, text=f"{error}\n")
-        except web.RequestPayloadError as error:
-            return web.Response(status=400, text=f"the body cannot be read: {' '.join(str(error).split())}\n")
+        except BodyRefusedError as refused:
+            response = web.Response(status=refused.status, text=f"{refused}\n")
+            if refused.reason == "late":
+                response.force_close()
+            return response
         except RecursionError:
             return web.Response(status=400, text="not an AdmissionReview: it is nested too deep\n")
         took_s = time.perf_counter() - began
@@ -125,13 +131,15 @@ class LeaderForwarder:
 class WebhookServer:
     """The listening side; the address it got is `port`."""
 
-    def __init__(self, reviewer: Reviewer, front: ReloadingTls, host: str, port: int) -> None:
+    def __init__(
+        self, reviewer: Reviewer, front: ReloadingTls, host: str, port: int, intake: Intake | None = None
+    ) -> None:
         self._front = front
         self._host, self.port = host, port
         self._leaving = False
-        app = webhook_app(reviewer)
+        app = webhook_app(reviewer, intake)
         app.on_response_prepare.append(self._part)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        self._runner = web.AppRunner(app, shutdown_timeout=2.0, **LISTEN)
 
     @property
     def listens(self) -> bool:

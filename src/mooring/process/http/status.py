@@ -153,7 +153,7 @@ def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.Stre
         if on_loopback or request.path in OPEN or request.path.startswith(FILES):
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if not token or not hmac.compare_digest(given.encode(), token.encode()):
+        if not token or not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
             return web.Response(status=401, text="a bearer token is wanted here (http-token)\n")
         return await handler(request)
 

@@ -107,6 +107,8 @@ class Hub:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
         )
+        if request.method == "HEAD":
+            return web.Response(headers=response.headers)
         await response.prepare(request)
         self.viewers += 1
         try:
