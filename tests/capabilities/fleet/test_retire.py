@@ -337,13 +337,13 @@ def test_why_names_a_machines_seat_and_why_it_was_chosen():
         capability = leader.engine.capabilities["fleet"]
         assert isinstance(capability, Speaks)
         serial = serial_of(rig, scene.n7)
-        lines = list(capability.words(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
+        lines = list(capability.explain(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
         assert ("now", "worker in the stored cluster, revision 1") in [(x.label, x.text) for x in lines]
         assert any(x.label == "why there" and "score" in x.text for x in lines)
         spare = next(
             a for a in (e.ipv4[0] for e in rig.cluster.sabakan.entries.values()) if a not in roles_by_address(rig)
         )
-        about = capability.words(f"machine/{serial_of(rig, spare)}", leader.world, leader.engine.queue, 0.0)
+        about = capability.explain(f"machine/{serial_of(rig, spare)}", leader.world, leader.engine.queue, 0.0)
         assert any("in no cluster" in x.text for x in about)
 
     play(scene, then)

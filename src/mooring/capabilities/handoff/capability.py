@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.volumes import Stuck, stuck_volume
 from mooring.capabilities.handoff import eviction, members, restart
 from mooring.capabilities.handoff.eviction import TOLD, drop_wishes, next_eviction_step
 from mooring.capabilities.handoff.explain import explain
@@ -29,7 +30,6 @@ from mooring.capabilities.handoff.requests import (
 )
 from mooring.capabilities.handoff.restart import next_restart_step, rolling
 from mooring.capabilities.handoff.situation import GAVE_UP, others_take_leaders, others_up
-from mooring.capabilities.handoff.volumes import Stuck, stuck_volume
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger

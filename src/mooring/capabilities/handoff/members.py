@@ -15,10 +15,12 @@ undoing but the mark: leadership that has moved may stay where it is.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from mooring.capabilities.drain.evict import NODE_COST, blocked_by_budget
+from mooring.capabilities.drain.readiness import is_ready
+from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.handoff.facts import pod_subject
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import ALLOWED, DELETE_POD, NONE, Wish, expiry_of, leaving_wish, legible
-from mooring.capabilities.handoff.volumes import stuck_volume
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import End, Fact, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction, Patch, TransferPdLeader
@@ -45,7 +47,6 @@ _STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
     "pd": (Step(StepKind.TRANSFER_PD_LEADER), Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY)),
     "tidb": (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY)),
 }
-NODE_COST: Final = 4
 SOURCE: Final = "handoff"
 LOOK_S: Final = 2.0
 
@@ -86,7 +87,7 @@ class MemberLook:
             wishes = list(_wishes(pods, component, policy))
             busy = [o for name in sorted(pods) if (o := _ours(queue, pods[name])) is not None]
             if wishes or busy:
-                self.facts.extend(_missing(tc, component, pods, view))
+                self.facts.extend(_missing(tc, component, pods, view, world, now))
             asked = {}
             for pod, wish in wishes:
                 if wish.expired(now):
@@ -151,20 +152,28 @@ def _ours(queue: Queue, pod: Pod) -> Operator | None:
     return holder if holder is not None and holder.kind in KINDS else None
 
 
-def _missing(tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None) -> Iterator[Fact]:
+def _missing(
+    tc: TidbCluster, component: str, pods: Mapping[str, Pod], view: PdView | None, world: WorldRead, now: float
+) -> Iterator[Fact]:
     """Members that are not there, not Ready or, as PD says of its own, not well take the workload's room."""
     wanted = tc.ordinals(component)
     names = sorted(pods) if wanted is None else [f"{tc.name}-{component}-{i}" for i in wanted]
     target = workload_target(tc.key, component)
     for name in names:
         pod = pods.get(name)
-        if pod is None or pod.terminating or not pod.ready:
+        if pod is None or pod.terminating or not _available(pod, world, now):
             word = "missing" if pod is None else "leaving" if pod.terminating else "not Ready"
             yield Fact(target, pod_subject(Key(tc.namespace, name)), 1, f"{name} is {word}")
         elif component == "pd" and view is not None and _unwell(view, name):
             yield Fact(
                 target, pod_subject(Key(tc.namespace, name)), 1, f"PD says that its member {name} is not healthy"
             )
+
+
+def _available(pod: Pod, world: WorldRead, now: float) -> bool:
+    """Ready for its StatefulSet's minReadySeconds."""
+    workload = world.workload_of(pod)
+    return pod.ready if workload is None else is_ready(pod, workload, now)
 
 
 def _unwell(view: PdView, pod_name: str) -> bool:
@@ -215,7 +224,7 @@ def next_member_step(running: Running, world: WorldRead, policy: HandoffPolicy, 
     if tc is None:
         return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {cluster} is gone"))
     if pod is None or pod.uid != args["uid"] or pod.terminating:
-        return _await(running, tc, pod, name, args["component"], now)
+        return _await(running, tc, pod, world, now)
     wish = member_wish(pod, args["component"], policy)
     if running.off or wish is None or wish.expired(now) or wish.value != args["value"]:
         return _give_up(running, pod)
@@ -232,13 +241,13 @@ def next_member_step(running: Running, world: WorldRead, policy: HandoffPolicy, 
     if stuck is not None:
         # Ended, not held: what waits for a person here would keep every other member waiting, too.
         return _give_up(running, pod, End(Reason.LOCAL_VOLUME, f"not deleted: {stuck.detail}"))
-    budget = next((b for b in world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
-    if budget is not None:
-        detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
-        return _wait(delete, Reason.PDB, detail, now, state=State.BLOCKED)
+    kept = blocked_by_budget(pod, world)
+    if kept is not None:
+        return NextStep(step=delete, waiting_on=kept, again_at=now + LOOK_S)
     # Room was given when this was released; who is away since then is asked again.
     pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
-    away = _missing(tc, args["component"], pods, None if world.pd_lost(cluster) else world.pd(cluster))
+    view = None if world.pd_lost(cluster) else world.pd(cluster)
+    away = _missing(tc, args["component"], pods, view, world, now)
     missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
     if missing is not None:
         return _wait(delete, Reason.FACT, missing.detail, now)
@@ -266,9 +275,15 @@ def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: fl
     return NextStep(step=0, instructions=(transfer,), refreshes=(PdRefresh(cluster, now + 1.0),))
 
 
-def _await(running: Running, tc: TidbCluster, pod: Pod | None, name: str, component: str, now: float) -> NextStep:
+def _await(running: Running, tc: TidbCluster, pod: Pod | None, world: WorldRead, now: float) -> NextStep:
+    name, component = running.operator.args["pod"].partition("/")[2], running.operator.args["component"]
     last = len(running.operator.steps) - 1
-    if pod is not None and pod.uid != running.operator.args["uid"] and pod.ready and not pod.terminating:
+    if (
+        pod is not None
+        and pod.uid != running.operator.args["uid"]
+        and not pod.terminating
+        and _available(pod, world, now)
+    ):
         return NextStep(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
     wanted = tc.ordinals(component)
     if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:

@@ -7,6 +7,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from mooring.capabilities.drain.evict import NODE_COST
 from mooring.capabilities.handoff import eviction, restart
 from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
 from mooring.capabilities.handoff.requests import DELETE_POD, Wish
@@ -20,7 +21,6 @@ from mooring.core.model.tidb import Store
 
 #: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
 STORE_COST: Final = 10
-NODE_COST: Final = 4
 
 
 def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) -> dict[str, str]:

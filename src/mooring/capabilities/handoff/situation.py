@@ -2,10 +2,10 @@
 
 import msgspec
 
+from mooring.capabilities.drain.volumes import Stuck, stuck_volume
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, Wish, wish_of
-from mooring.capabilities.handoff.volumes import Stuck, stuck_volume
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Running, Verdict
 from mooring.core.model.kinds import Kind

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from mooring.capabilities.drain.detach import is_detached, mark_on
+from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.decide import Admission
 from mooring.capabilities.mix.explain import lines
@@ -19,9 +21,8 @@ from mooring.capabilities.mix.interruption.node import Interruption, quorum_room
 from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.capabilities.mix.memory import Note
-from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.mix.rebalance.detach import SOURCES, is_detached, mark_on
-from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, subject_of, workload_key
+from mooring.capabilities.mix.policy import SOURCES, MixPolicy
+from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
 from mooring.capabilities.mix.rebalance.moves import Moves

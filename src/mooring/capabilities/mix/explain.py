@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mooring.capabilities.drain.detach import is_detached, mark_on
+from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
 from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
-from mooring.capabilities.mix.rebalance.detach import is_detached, mark_on
-from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, is_ready, subject_of
+from mooring.capabilities.mix.rebalance.health import find_workload, is_fast
 from mooring.capabilities.mix.rebalance.workload import Case, Rebalance
 from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted

@@ -1,6 +1,7 @@
 """What an administrator may set about Mix. Numbers are seconds."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,9 @@ from mooring.capabilities.mix.pace import NoticePolicy, RebalancePolicy
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target
 from mooring.core.model.capacity import ANY, CapacityRules
 from mooring.core.model.cluster import Toleration
+
+#: The sources of Mix's operators and marks.
+SOURCES: Final = frozenset({"mix", "spot"})
 
 
 class OnDisable(StrEnum):

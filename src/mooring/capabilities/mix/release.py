@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from mooring.capabilities.mix.interruption.notices import mark_of
-from mooring.capabilities.mix.rebalance.detach import SOURCES, attach, drop_mark, is_detached, mark_on
+from mooring.capabilities.drain.cordon import is_ours, lift_cordon
+from mooring.capabilities.drain.detach import attach, drop_mark, is_detached, mark_on
+from mooring.capabilities.mix.interruption.notices import SOURCE, mark_of
+from mooring.capabilities.mix.policy import SOURCES
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.instructions import DeletePod, Patch
-from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -44,10 +44,6 @@ def undo(pods: Iterable[Pod], nodes: Iterable[Node], replica_sets: Collection[st
         mark = mark_of(node)
         if mark is None:
             continue
-        patch: dict[str, object] = {"metadata": {"annotations": {CORDONED_BY: None}}}
-        ours = mark.before.get("unschedulable") == "false"
-        if ours:
-            patch["spec"] = {"unschedulable": None}
-        what = f"node {node.name}: {'lift our cordon' if ours else 'drop the mark; the cordon was there before us'}"
-        found.append(Undo(what, Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="released")))
+        words = "lift our cordon" if is_ours(mark) else "drop the mark; the cordon was there before us"
+        found.append(Undo(f"node {node.name}: {words}", lift_cordon(node, SOURCE, "released")))
     return found

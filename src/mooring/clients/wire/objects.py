@@ -116,6 +116,7 @@ def _workload(kind: Kind, wire: WireWorkload) -> Workload:
         pod_management=sharing.text(spec.pod_management_policy or "OrderedReady"),
         created_at=epoch(meta.creation_timestamp) or 0.0,
         deletion_at=epoch(meta.deletion_timestamp),
+        owner=controller(meta),
     )
 
 

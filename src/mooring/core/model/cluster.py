@@ -229,6 +229,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     pod_management: str = "OrderedReady"
     created_at: float = 0.0
     deletion_at: float | None = None
+    #: What controls it, e.g. the TidbCluster of a StatefulSet.
+    owner: Owner | None = None
 
     @property
     def key(self) -> Key:

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.cordon import cordon_mark, is_ours, lift_cordon
 from mooring.capabilities.home.reservation import has_seat_taint, seat_on, seat_taint
-from mooring.capabilities.mix.rebalance.detach import SOURCES as MIX_SOURCES
+from mooring.capabilities.mix.policy import SOURCES as MIX_SOURCES
 from mooring.capabilities.mix.release import undo
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.instructions import EditTaints, Patch, RemoveEvictLeader, Write
@@ -85,16 +86,12 @@ def _of_node(node: Node) -> Iterator[Begun]:
         taint = seat_taint(reservation.pod.rpartition("/")[2] if reservation is not None else "")
         edit = EditTaints(node=node.name, uid=node.uid, remove=(taint,), annotations={RESERVED_TAINT: None}, why=WHY)
         yield Begun("home", f"node {node.name}: free the held seat", (edit,))
-    cordon = read_mark(node.annotations.get(CORDONED_BY, ""))
+    mark = cordon_mark(node, "fleet")
     gone = [RETIRING] if RETIRING in node.annotations else []
-    lift: dict[str, object] = {}
-    if cordon is not None and cordon.source == "fleet":
-        gone.append(CORDONED_BY)
-        lift = {"spec": {"unschedulable": None}} if cordon.before.get("unschedulable") == "false" else {}
-    if gone:
-        drop = Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=_without(*gone) | lift, why=WHY)
-        words = f"drop {', '.join(gone)}{' and lift our cordon' if lift else ''}"
-        yield Begun("fleet", f"node {node.name}: {words}", (drop,))
+    if gone or mark is not None:
+        words = f"drop {', '.join(gone + [CORDONED_BY] * (mark is not None))}"
+        words += " and lift our cordon" if is_ours(mark) else ""
+        yield Begun("fleet", f"node {node.name}: {words}", (lift_cordon(node, "fleet", WHY, gone),))
 
 
 def _without(*annotations: str) -> dict[str, object]:

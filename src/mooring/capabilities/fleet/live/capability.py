@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from mooring.capabilities.drain.cordon import cordon_mark, lift_cordon
 from mooring.capabilities.fleet.live import ledger as ledgers
 from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
@@ -297,7 +298,7 @@ class Fleet:
             waiting = (o.id for o in gone if not queue.is_running(o.id))
             return Evaluation(withdrawals=tuple(Withdrawal(i, Reason.WITHDRAWN, words) for i in waiting))
         pods = to_leave(node.name, world)
-        evicted = [p for p in pods if way_of(p) is Way.EVICTED and not world.is_leaving(p)]
+        evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and not world.is_leaving(p)]
         detail = f"{node.name} is being emptied: {mark.detail}"
         return Evaluation(
             proposals=tuple(evict_operator(p, world, self.policy, serial, detail) for p in evicted),
@@ -376,7 +377,7 @@ class Fleet:
             yield retire.resumed(node, mark)
             for pod in to_leave(node.name, world):
                 begun = leaving_mark(pod)
-                if begun is not None and way_of(pod) is Way.EVICTED:
+                if begun is not None and way_of(pod, world) is Way.EVICTED:
                     operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, begun.operator)
                     yield Recovered(operator, 0, 0, begun.since)
 
@@ -407,13 +408,13 @@ class Fleet:
 def _lifted(node: Node, member: Member, machine: Machine, queue: Queue) -> Instruction | None:
     """Healthy again, and nothing of ours is under way: our cordon goes."""
     mark = retire.retiring_mark(node)
-    if (mark is not None and mark.step != retire.HELD) or (mark is None and retire.cordon_mark(node) is None):
+    if (mark is not None and mark.step != retire.HELD) or (mark is None and cordon_mark(node, SOURCE) is None):
         return None
     if member.state_taint is not None or retire.still_wanted(member, machine):
         return None
     if queue.holder(f"machine/{machine.serial}") is not None:
         return None
-    return retire.lift_cordon(node, f"machine {machine.serial} is {machine.state.value} again")
+    return lift_cordon(node, SOURCE, f"machine {machine.serial} is {machine.state.value} again", (RETIRING,))
 
 
 def _any_ours(queue: Queue) -> bool:

@@ -8,12 +8,16 @@
 The node itself is no target: it is cordoned by us and is to be emptied.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain import readiness
+from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.readiness import active_pods, missing_facts, ready_pods, subject_of
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.core.model.cluster import Key, Node, Pod, Workload
@@ -24,13 +28,11 @@ from mooring.core.model.marks import LEAVING, RETIRING, Mark, read_mark, write_m
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
-from mooring.core.world.indexes import member_of
 from mooring.core.world.read import WorldRead
 
 EVICT_POD: Final = "evict-pod"
 STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
 DELETE, AWAIT = range(2)
-_HANDED_OVER: Final = frozenset({"tikv", "pd"})
 
 
 class Way(StrEnum):
@@ -39,16 +41,17 @@ class Way(StrEnum):
     EVICTED = "evicted"
 
 
-def way_of(pod: Pod) -> Way:
+def way_of(pod: Pod, world: WorldRead) -> Way:
     if pod.is_mirror or pod.terminal or (pod.owner is not None and pod.owner.kind == Kind.DAEMON_SET):
         return Way.STAYS
-    member = member_of(pod)
-    return Way.HANDED_OVER if member is not None and member[2] in _HANDED_OVER else Way.EVICTED
+    return Way.HANDED_OVER if is_handed_over(pod, world) else Way.EVICTED
 
 
 def to_leave(node: str, world: WorldRead) -> list[Pod]:
     """Pods that are still to leave this node, by name; those on their way out included."""
-    return sorted((p for p in world.pods_on(node) if way_of(p) is not Way.STAYS), key=lambda p: (p.namespace, p.name))
+    return sorted(
+        (p for p in world.pods_on(node) if way_of(p, world) is not Way.STAYS), key=lambda p: (p.namespace, p.name)
+    )
 
 
 def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy) -> Verdict | None:
@@ -67,16 +70,8 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy) -> Verdict | None:
             f"{pod.name} has emptyDir data that would be lost",
             f"kubectl -n {pod.namespace} delete pod {pod.name}, or fleet: {{evict-empty-dir: true}}",
         )
-    closed = next((b for b in world.pdbs_of(pod) if b.disruptions_allowed <= 0), None)
-    if closed is not None:
-        return Verdict(
-            State.BLOCKED,
-            Reason.PDB,
-            f"{pod.name} is kept by PodDisruptionBudget {closed.name}: "
-            f"{closed.current_healthy} of {closed.desired_healthy} healthy",
-            f"let {closed.key} allow a disruption",
-        )
-    return None
+    budget = blocked_by_budget(pod, world)
+    return None if budget is None else msgspec.structs.replace(budget, detail=f"{pod.name}: {budget.detail}")
 
 
 def leaving_mark(pod: Pod) -> Mark | None:
@@ -114,14 +109,14 @@ def _annotate(pod: Pod, text: str | None, why: str) -> Patch:
 def target_of(pod: Pod, workload: Workload | None) -> str:
     """What counts this pod as one of its replicas; "" for a bare pod."""
     if workload is not None:
-        return f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
+        return readiness.target_of(workload)
     return "" if pod.owner is None else f"workload/{pod.namespace}/{pod.owner.kind}/{pod.owner.name}"
 
 
 def evict_operator(
     pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, detail: str, id_: str = ""
 ) -> Operator:
-    workload, subject = world.workload_of(pod), f"pod/{pod.key}"
+    workload, subject = world.workload_of(pod), subject_of(pod)
     target = target_of(pod, workload)
     held = held_by(pod, world, policy)
     # What only a person may delete is never evicted by us, so it takes nobody's room while it is shown.
@@ -192,45 +187,11 @@ def is_being_emptied(node: Node | None) -> bool:
 # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _is_ready(pod: Pod, workload: Workload, now: float) -> bool:
-    return pod.ready and (pod.ready_since is None or now - pod.ready_since >= workload.min_ready_s)
-
-
-def ready_pods(workload: Workload, world: WorldRead, now: float) -> int:
-    return sum(p.active and not world.is_leaving(p) and _is_ready(p, workload, now) for p in world.pods_of(workload))
-
-
 def workload_facts(pods: Iterable[Pod], world: WorldRead, queue: Queue, now: float) -> Iterator[Fact]:
-    """What is already missing in the workloads of these pods, under the names that mix uses, so that it counts once:
-    a replica that a running move took away under that move's pod, one that is not Ready under its own."""
+    """What is already missing in the workloads of these pods."""
     workloads = {w.uid: w for p in pods if (w := world.workload_of(p)) is not None}
     for workload in sorted(workloads.values(), key=lambda w: (w.kind, w.namespace, w.name)):
-        target = f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
-        left = max(0, workload.replicas - ready_pods(workload, world, now))
-        if not left:
-            continue
-        mine = sorted(
-            (p for p in world.pods_of(workload) if p.active and not world.is_leaving(p)), key=lambda p: p.name
-        )
-        serving = {p.uid for p in mine if _is_ready(p, workload, now)}
-        moved = _moved_away(target, serving, queue)
-        for subject in moved[:left]:
-            yield Fact(target, subject, 1, f"{subject.rpartition('/')[2]} is being moved")
-        left = max(0, left - len(moved))
-        for pod in mine:
-            subject = f"pod/{pod.key}"
-            if left and pod.uid not in serving and subject not in moved:
-                left -= 1
-                where = f"on {pod.node}" if pod.node else "and has no node"
-                yield Fact(target, subject, 1, f"{pod.name} is not Ready {where}")
-        if left:
-            yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {workload.replicas}")
-
-
-def _moved_away(target: str, serving: Container[str], queue: Queue) -> list[str]:
-    """Subjects of the running operators that hold room here for a pod that no longer serves."""
-    running = ((queue.get(i), queue.phase(i) or 0) for i, _ in queue.holders(target))
-    return [o.subject for o, phase in running if o and target in o.phases[phase] and o.args.get("uid") not in serving]
+        yield from missing_facts(workload, active_pods(workload, world), queue, now)
 
 
 class Emptiness(msgspec.Struct, frozen=True):
@@ -249,5 +210,5 @@ class Emptiness(msgspec.Struct, frozen=True):
 
 def emptiness(node: str, world: WorldRead, policy: FleetPolicy) -> Emptiness:
     left = tuple(to_leave(node, world))
-    held = (held_by(p, world, policy) for p in left if way_of(p) is Way.EVICTED and not world.is_leaving(p))
+    held = (held_by(p, world, policy) for p in left if way_of(p, world) is Way.EVICTED and not world.is_leaving(p))
     return Emptiness(left, tuple(h for h in held if h is not None))

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.cordon import cordon, lift_cordon
 from mooring.capabilities.fleet.live import emptying
 from mooring.capabilities.fleet.live.emptying import Way, clear_leaving, leaving_mark, mark_leaving, way_of
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -79,11 +80,6 @@ def retire_operator(serial: str, address: str, node: str, detail: str, id_: str 
 
 def retiring_mark(node: Node) -> Mark | None:
     mark = read_mark(node.annotations[RETIRING]) if RETIRING in node.annotations else None
-    return mark if mark is not None and mark.source == SOURCE else None
-
-
-def cordon_mark(node: Node) -> Mark | None:
-    mark = read_mark(node.annotations[CORDONED_BY]) if CORDONED_BY in node.annotations else None
     return mark if mark is not None and mark.source == SOURCE else None
 
 
@@ -157,18 +153,9 @@ def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
         machine=operator.args["serial"],
         value=held.value if held is not None else "",
     )
-    annotations = {RETIRING: write_mark(mark)}
-    if CORDONED_BY not in node.annotations:
-        before = {"unschedulable": "true" if node.unschedulable else "false"}
-        annotations[CORDONED_BY] = write_mark(msgspec.structs.replace(mark, step="cordoned", before=before))
-    return Patch(
-        kind=Kind.NODE,
-        key=node.key,
-        uid=node.uid,
-        resource_version=node.resource_version,
-        patch={"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}},
-        why=f"cordons {node.name}: {operator.detail}",
-    )
+    # Somebody of ours who cordoned before (a notice) keeps the mark, and with it what was there before.
+    first = None if CORDONED_BY in node.annotations else msgspec.structs.replace(mark, step="cordoned")
+    return cordon(node, first, f"cordons {node.name}: {operator.detail}", {RETIRING: write_mark(mark)})
 
 
 def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
@@ -183,7 +170,7 @@ def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark
     asked = tuple(
         mark_leaving(p, running.operator.id, detail, scene.now)
         for p in state.left
-        if way_of(p) is Way.HANDED_OVER and not p.terminating and leaving_mark(p) is None
+        if way_of(p, world) is Way.HANDED_OVER and not p.terminating and leaving_mark(p) is None
     )
     waiting_on = None
     if state.held:
@@ -245,20 +232,9 @@ def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: st
         told = EmitEvent(
             kind=Kind.NODE, key=node.key, uid=node.uid, reason=reason, message=f"no longer emptied: {detail}"
         )
-        back = lift_cordon(node, detail) if uncordon else _put(node, None, detail)
+        back = lift_cordon(node, SOURCE, detail, (RETIRING,)) if uncordon else _put(node, None, detail)
         return NextStep(step=step, instructions=(told, back), progress=detail)
     return _end(scene.running, reason, detail)
-
-
-def lift_cordon(node: Node, why: str) -> Patch:
-    """Our marks go, and the cordon with them when it was ours."""
-    ours = cordon_mark(node)
-    patch: dict[str, object] = {"metadata": {"annotations": {RETIRING: None, **({CORDONED_BY: None} if ours else {})}}}
-    if ours is not None and ours.before.get("unschedulable") != "true" and node.unschedulable:
-        patch["spec"] = {"unschedulable": None}
-    return Patch(
-        kind=Kind.NODE, key=node.key, uid=node.uid, resource_version=node.resource_version, patch=patch, why=why
-    )
 
 
 def _take_back_wishes(node: Node, world: WorldRead) -> tuple[Instruction, ...]:

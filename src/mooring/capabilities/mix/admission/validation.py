@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.detach import RECREATE
 from mooring.capabilities.mix.admission.affinity import Conflict, PodRules, require, stays_off_spot
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
-from mooring.capabilities.mix.rebalance.detach import RECREATE
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import CapacityRules

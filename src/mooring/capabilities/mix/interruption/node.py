@@ -12,14 +12,11 @@ is not ours to delete: the wish is written on it, and handoff takes its leaders 
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of, notice_of, silent_until, unread
-from mooring.capabilities.mix.labels import Managed, wish_of
-from mooring.capabilities.mix.pace import NoticePolicy, OnNotice
-from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.mix.rebalance.detach import (
+from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.cordon import cordon, lift_cordon
+from mooring.capabilities.drain.detach import (
     DETACH,
     EVICT,
-    SOURCES,
     attach,
     can_detach,
     drop_mark,
@@ -27,28 +24,25 @@ from mooring.capabilities.mix.rebalance.detach import (
     mark_on,
     put_mark,
 )
-from mooring.capabilities.mix.rebalance.health import health_of, is_ready, subject_of
+from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of, notice_of, silent_until, unread
+from mooring.capabilities.mix.labels import Managed, wish_of
+from mooring.capabilities.mix.pace import NoticePolicy, OnNotice
+from mooring.capabilities.mix.policy import SOURCES, MixPolicy
+from mooring.capabilities.mix.rebalance.health import health_of
 from mooring.capabilities.mix.rebalance.move import KIND, last_call, operator
 from mooring.core.model.cluster import Node, Pod, Workload
 from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
+from mooring.core.model.marks import Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import DEFAULT_LIMITS, Queue
 from mooring.core.world.read import WorldRead
 
-#: What handoff takes away: nobody else deletes these.
-_HANDED_OVER: Final = frozenset({"tikv", "pd"})
-_COMPONENT: Final = "app.kubernetes.io/component"
 #: After its deadline a pod that nobody reports on any more is taken off the books.
 _GONE_AFTER_S: Final = 30.0
-
-
-def is_handed_over(pod: Pod, world: WorldRead) -> bool:
-    """A member of TiKV or PD of a TidbCluster."""
-    return pod.labels.get(_COMPONENT) in _HANDED_OVER and world.tidb_cluster_of(pod) is not None
 
 
 class Interruption:
@@ -137,7 +131,6 @@ class Interruption:
         )
 
     def _cordon(self, node: Node, notice: Notice, before: Mark | None) -> Patch:
-        was = before.before if before is not None else {"unschedulable": "true" if node.unschedulable else "false"}
         mark = Mark(
             operator="",
             source=SOURCE,
@@ -147,10 +140,8 @@ class Interruption:
             detail=notice.signal,
             node=node.name,
             deadline=notice.deadline,
-            before=was,
         )
-        patch = {"metadata": {"annotations": {CORDONED_BY: write_mark(mark)}}, "spec": {"unschedulable": True}}
-        return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why=f"{node.name} goes: {notice.signal}")
+        return cordon(node, mark, f"{node.name} goes: {notice.signal}")
 
     def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
         """Pods that can be moved; whoever has the fewest Ready siblings elsewhere first."""
@@ -260,7 +251,7 @@ class Interruption:
             return self._unread(node, again)
         if node.ready != "True":
             return Evaluation(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
-        instructions: list[Instruction] = [self._uncordon(node, mark)]
+        instructions: list[Instruction] = [lift_cordon(node, SOURCE, "the notice was taken back")]
         for pod in sorted(self.world.pods_on(node.name), key=lambda p: (p.namespace, p.name)):
             left = mark_on(pod)
             if left is None or left.source != SOURCE or pod.terminating:
@@ -293,13 +284,6 @@ class Interruption:
         verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, words, "correct the annotation")
         return Evaluation(verdict=verdict, instructions=(told,), again_at=again)
 
-    def _uncordon(self, node: Node, mark: Mark) -> Patch:
-        """Only what the mark says we did."""
-        patch: dict[str, object] = {"metadata": {"annotations": {CORDONED_BY: None}}}
-        if mark.before.get("unschedulable") == "false":
-            patch["spec"] = {"unschedulable": None}
-        return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="the notice was taken back")
-
     def _withdrawn(self, name: str, why: str) -> Iterator[Withdrawal]:
         for pod in self.world.pods_on(name):
             standing = self.queue.holder(subject_of(pod))
@@ -318,6 +302,3 @@ def safe_replicas(workload: Workload, world: WorldRead, doomed: frozenset[str], 
     """Ready ones on nodes that stay."""
     health = health_of(workload, world, now)
     return sum(is_ready(p, workload, now) and p.node not in doomed for p in health.pods)
-
-
-__all__ = ["Interruption", "is_handed_over", "quorum_room", "safe_replicas"]

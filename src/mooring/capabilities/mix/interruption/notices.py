@@ -10,10 +10,11 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.cordon import cordon_mark
 from mooring.capabilities.mix.pace import Detector, NoticePolicy, OnNotice, Sign
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node
-from mooring.core.model.marks import CORDONED_BY, Mark, read_mark
+from mooring.core.model.marks import CORDONED_BY, Mark
 from mooring.core.world.read import WorldRead
 
 SOURCE: Final = "spot"
@@ -102,8 +103,7 @@ def _moment(text: str) -> float | None:
 
 def mark_of(node: Node) -> Mark | None:
     """Our own mark on a node, if there is one and it can be read. One of another source is not ours."""
-    mark = read_mark(node.annotations.get(CORDONED_BY, ""))
-    return mark if mark is not None and mark.source == SOURCE else None
+    return cordon_mark(node, SOURCE)
 
 
 def notice_of(node: Node, policy: NoticePolicy, world: WorldRead, now: float) -> Notice | None:

@@ -1,8 +1,4 @@
-"""How a workload is: what it wants, what is there, what is missing, and whether it is being changed.
-
-What is missing is stated as facts on `workload/…`, so that "only while healthy" is the queue's own rule. Each fact
-names the pod that is not Ready: moving that very pod is not blocked by it.
-"""
+"""How a workload is: what it wants, what is there, what is missing, and whether it is being changed."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -10,15 +6,15 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.detach import RECREATE
+from mooring.capabilities.drain.readiness import is_ready, missing_facts
 from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE
-from mooring.capabilities.mix.rebalance.detach import RECREATE
 from mooring.capabilities.mix.slots import GIVEN, class_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Fact
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
-from mooring.core.model.operator import Operator
 from mooring.core.queue import Queue
 from mooring.core.world.assumptions import Assumed
 from mooring.core.world.read import WorldRead
@@ -60,13 +56,6 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     def last_change(self) -> float:
         """When a pod of it last came or became Ready."""
         return max((p.ready_since or p.created_at for p in self.pods), default=0.0)
-
-
-def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
-    """Available, as Kubernetes means it: Ready for minReadySeconds."""
-    if not pod.ready:
-        return False
-    return workload.min_ready_s == 0 or pod.ready_since is None or now - pod.ready_since >= workload.min_ready_s
 
 
 def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
@@ -149,46 +138,5 @@ def find_workload(text: str, world: WorldRead) -> Workload | None:
     return world.workload(Kind(kind), Key(namespace, name))
 
 
-def target_of(workload: Workload) -> str:
-    return f"workload/{workload.namespace}/{workload.kind}/{workload.name}"
-
-
-def subject_of(pod: Pod) -> str:
-    return f"pod/{pod.namespace}/{pod.name}"
-
-
 def facts_of(health: Health, queue: Queue, now: float) -> Iterator[Fact]:
-    """As many as are missing, each under the name it is charged by, so that no absence is charged twice:
-
-    - a replica that one of our running moves took away, under that move's pod: the queue takes the larger of the two;
-    - one that is not Ready, under its own name;
-    - what has no pod, under the workload's.
-    """
-    left = health.missing
-    if not left:
-        return
-    workload, target = health.workload, target_of(health.workload)
-    broken = {subject_of(p): p for p in health.pods if not is_ready(p, workload, now)}
-    for operator_id, _ in queue.holders(target):
-        moved = queue.get(operator_id)
-        # What it adds may be nothing by now, for our own fact stands there already: its phase is what counts.
-        if not left or moved is None or target not in moved.phases[queue.phase(operator_id) or 0]:
-            continue
-        if _is_away(moved, health, now):
-            left -= 1
-            broken.pop(moved.subject, None)
-            yield Fact(target, moved.subject, 1, f"{moved.subject.rpartition('/')[2]} is being moved")
-    for subject, pod in broken.items():
-        if not left:
-            return
-        left -= 1
-        where = f"on {pod.node}" if pod.node else "and has no node"
-        yield Fact(target, subject, 1, f"{pod.name} is not Ready {where}")
-    if left:
-        yield Fact(target, f"missing/{target}", left, f"{workload.name} misses {left} of {health.wanted}")
-
-
-def _is_away(moved: Operator, health: Health, now: float) -> bool:
-    """Whether the very pod of this move no longer serves."""
-    uid = moved.args.get("uid", "")
-    return not any(pod.uid == uid and is_ready(pod, health.workload, now) for pod in health.pods)
+    return missing_facts(health.workload, health.pods, queue, now) if health.missing else iter(())

@@ -15,11 +15,14 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain import detach as detaching
+from mooring.capabilities.drain.detach import DETACH, EVICT, is_detached, mark_on
+from mooring.capabilities.drain.evict import NODE_COST, blocked_by_budget
+from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
 from mooring.capabilities.mix.interruption.notices import mark_of
 from mooring.capabilities.mix.pace import NoticePolicy, RebalancePolicy
-from mooring.capabilities.mix.rebalance import detach as detaching
-from mooring.capabilities.mix.rebalance.detach import DETACH, EVICT, SOURCES, is_detached, mark_on
-from mooring.capabilities.mix.rebalance.health import Health, is_ready, subject_of, target_of
+from mooring.capabilities.mix.policy import SOURCES
+from mooring.capabilities.mix.rebalance.health import Health
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import End, NextStep, Running, Verdict
@@ -31,7 +34,6 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
 KIND: Final = "move-replica"
-NODE_COST: Final = 4
 #: What housekeeping may have under way in the whole cluster.
 ALL_MOVES: Final = "mix"
 EVICT_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
@@ -267,13 +269,10 @@ def _evict(scene: Scene, pod: Pod) -> NextStep:
                 again_at=scene.now + LOOK_S,
                 progress=detail,
             )
-        budget = next((b for b in scene.world.pdbs_of(pod) if b.disruptions_allowed < 1 and pod.ready), None)
-        if budget is not None:
-            detail = f"pdb/{budget.name} allows 0 disruptions ({budget.current_healthy} of {budget.desired_healthy})"
+        kept = blocked_by_budget(pod, scene.world)
+        if kept is not None:
             again = scene.now + 5.0 if call is None else min(call, scene.now + 5.0)
-            return NextStep(
-                step=0, waiting_on=Verdict(State.BLOCKED, Reason.PDB, detail), again_at=again, progress=detail
-            )
+            return NextStep(step=0, waiting_on=kept, again_at=again, progress=kept.detail)
     return NextStep(step=0, instructions=(_delete(scene, pod, scene.op.detail),), again_at=scene.now + LOOK_S)
 
 

@@ -14,21 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, drop_mark, mark_on, put_mark
+from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
 from mooring.capabilities.mix import memory as remembering
-from mooring.capabilities.mix.interruption.node import is_handed_over
 from mooring.capabilities.mix.labels import AFFINITY, Managed, Misconfigured, wish_of
 from mooring.capabilities.mix.memory import Note
-from mooring.capabilities.mix.policy import OnDisable, OnShortage
-from mooring.capabilities.mix.rebalance.detach import DETACH, EVICT, SOURCES, can_detach, drop_mark, mark_on, put_mark
-from mooring.capabilities.mix.rebalance.health import (
-    Health,
-    facts_of,
-    health_of,
-    is_fast,
-    is_ready,
-    subject_of,
-    target_of,
-)
+from mooring.capabilities.mix.policy import SOURCES, OnDisable, OnShortage
+from mooring.capabilities.mix.rebalance.health import Health, facts_of, health_of, is_fast
 from mooring.capabilities.mix.rebalance.misplaced import (
     CHANGE_RULES,
     Candidate,

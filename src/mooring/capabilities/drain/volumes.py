@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from mooring.capabilities.drain.room import matches, untolerated
 from mooring.core.model.cluster import Node, Pod, SelectorTerm
 from mooring.core.world.read import WorldRead
 
@@ -40,7 +41,7 @@ def stuck_volume(pod: Pod, world: WorldRead) -> Stuck | None:
 
 
 def _fits(node: Node, bound: Iterable[tuple[SelectorTerm, ...]]) -> bool:
-    return all(any(term.matches(node.labels, node.name) for term in terms) for terms in bound)
+    return all(matches(terms, node) for terms in bound)
 
 
 def _closed(node: Node, pod: Pod) -> str:
@@ -49,8 +50,7 @@ def _closed(node: Node, pod: Pod) -> str:
         return "cordoned"
     if node.ready != "True":
         return "not Ready"
-    kept_off = (t for t in node.taints if t.effect in {"NoSchedule", "NoExecute"})
-    taint = next((t for t in kept_off if not any(one.tolerates(t) for one in pod.shape.tolerations)), None)
+    taint = untolerated(node, pod.shape.tolerations)
     return f"tainted {taint.key}" if taint is not None else ""
 
 

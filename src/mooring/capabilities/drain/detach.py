@@ -24,8 +24,6 @@ HASH: Final = "pod-template-hash"
 DETACH: Final = "detach"
 EVICT: Final = "evict"
 RECREATE: Final = "Recreate"
-#: The sources whose marks are Mix's own.
-SOURCES: Final = frozenset({"mix", "spot"})
 _AWAY: Final = "-leaving"
 
 

@@ -1,0 +1,56 @@
+"""Cordon a node with a mark, and lift what the mark says we did.
+
+The mark (`mooring.dev/cordoned-by`) names who cordoned and what was there before: a cordon that a person set stays.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from mooring.core.model.cluster import Node
+from mooring.core.model.instructions import Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, Mark, read_mark, write_mark
+
+_NOTHING: Mapping[str, str | None] = MappingProxyType({})
+
+
+def cordon_mark(node: Node, source: str) -> Mark | None:
+    """The mark of this source; one of another, or one that cannot be read, is not ours."""
+    text = node.annotations.get(CORDONED_BY)
+    mark = read_mark(text) if text else None
+    return mark if mark is not None and mark.source == source else None
+
+
+def cordon(node: Node, mark: Mark | None, why: str, annotations: Mapping[str, str | None] = _NOTHING) -> Patch:
+    """Mark and cordon in one write. What was there before the first mark of ours stays what was there before.
+
+    `mark` None leaves the mark that is there.
+    """
+    written = dict(annotations)
+    if mark is not None:
+        earlier = read_mark(node.annotations.get(CORDONED_BY, ""))
+        before = earlier.before if earlier is not None else {"unschedulable": "true" if node.unschedulable else "false"}
+        written[CORDONED_BY] = write_mark(msgspec.structs.replace(mark, before=before))
+    patch = {"metadata": {"annotations": written}, "spec": {"unschedulable": True}}
+    return Patch(
+        kind=Kind.NODE, key=node.key, uid=node.uid, resource_version=node.resource_version, patch=patch, why=why
+    )
+
+
+def is_ours(mark: Mark | None) -> bool:
+    """Whether the cordon is ours to lift: it was not there before the mark."""
+    return mark is not None and mark.before.get("unschedulable") == "false"
+
+
+def lift_cordon(node: Node, source: str, why: str, also: Iterable[str] = ()) -> Patch:
+    """Our mark goes, the annotations `also` with it, and the cordon when it was ours."""
+    mark = cordon_mark(node, source)
+    gone = [*also, *((CORDONED_BY,) if mark is not None else ())]
+    patch: dict[str, object] = {"metadata": {"annotations": dict.fromkeys(gone)}}
+    if is_ours(mark) and node.unschedulable:
+        patch["spec"] = {"unschedulable": None}
+    return Patch(
+        kind=Kind.NODE, key=node.key, uid=node.uid, resource_version=node.resource_version, patch=patch, why=why
+    )
