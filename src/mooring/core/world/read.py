@@ -150,6 +150,12 @@ class WorldRead(Protocol):
         """What the registry said instead of an answer, the last time; "" while it answers."""
         ...
 
+    # ── features ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_on(self, feature: str) -> bool:
+        """Whether a feature is switched on: whoever hands work to another asks. True while nobody has said."""
+        ...
+
     # ── what is in flight ─────────────────────────────────────────────────────────────────────────────────────────
 
     def is_leaving(self, pod: Pod) -> bool:

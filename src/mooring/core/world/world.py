@@ -66,6 +66,8 @@ class World:
         self._machines_at: float | None = None
         self._machines_asked_at: float | None = None
         self._machines_lost = ""
+        #: The features that are switched on; None: nobody has said.
+        self._features: frozenset[str] | None = None
 
     # ── indexes of capabilities ───────────────────────────────────────────────────────────────────────────────────
 
@@ -210,6 +212,9 @@ class World:
     def note_pd_lost(self, cluster: Key, detail: str) -> None:
         """PD did not answer. What was seen last stays, with its date."""
         self._pd_lost[cluster] = detail
+
+    def note_features(self, on: frozenset[str]) -> None:
+        self._features = on
 
     def note_machines(self, machines: Sequence[Machine], observed_at: float) -> None:
         self._machines, self._machines_at = tuple(machines), observed_at
@@ -402,6 +407,9 @@ class World:
 
     def pd_lost(self, cluster: Key) -> str:
         return self._pd_lost.get(cluster, "")
+
+    def is_on(self, feature: str) -> bool:
+        return self._features is None or feature in self._features
 
     def machines(self) -> tuple[Machine, ...]:
         return self._machines
