@@ -363,6 +363,8 @@ async def serve() -> None:
 
     from aiohttp import web
 
+    from mooring.capabilities.mix.admission.book import SlotBook
+    from mooring.capabilities.mix.admission.decide import Admission
     from mooring.capabilities.mix.admission.reviews import allowed, pod_request
     from mooring.capabilities.mix.capability import Mix
     from mooring.capabilities.mix.policy import MixPolicy
@@ -381,7 +383,7 @@ async def serve() -> None:
     world = full_world()
     mix = Mix(MixPolicy())
     engine = Engine(world, Queue(live_settings()), [mix])
-    engine.observers.append(lambda change: mix.admission.observe(change, world))
+    admission = Admission(mix.policy, world.index(SlotBook))
     recorder = Silence()
     # Nothing is written in this bench: deciding is what may get in admission's way.
     shell = Shell(engine, Nobody(), None, clock, recorder)
@@ -389,7 +391,7 @@ async def serve() -> None:
     shell.tell(Synced())
     shell.lead(leading=True)
     reviewer = Reviewer(
-        mix.admission,
+        admission,
         world,
         shell.now,
         SystemChance(),
@@ -400,7 +402,7 @@ async def serve() -> None:
     shell._on_turn = reviewer.world_moved
     shell.in_a_rush = reviewer.rush.is_on
     echo = Echo(shell.tell)
-    decide = mix.admission.decide
+    decide = admission.decide
 
     async def nothing(request: web.Request) -> web.Response:
         uid = pod_request(await request.read()).uid
@@ -414,7 +416,7 @@ async def serve() -> None:
         return decision
 
     async def busy(request: web.Request) -> web.Response:
-        mix.admission.decide = decide_and_echo
+        admission.decide = decide_and_echo
         return await pages.pods(request)
 
     app = web.Application()
@@ -439,7 +441,7 @@ async def serve() -> None:
     twice = sum(
         len(holders) - 1
         for w in range(WORKLOADS)
-        if (ledger := mix.admission.ledger(f"rs-{w}")) is not None
+        if (ledger := admission.book.ledger(f"rs-{w}")) is not None
         for holders in ledger.held().values()
     )
     print(json.dumps({"events": echo.told, "twice": twice}), flush=True)

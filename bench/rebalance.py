@@ -88,6 +88,8 @@ def world() -> World:
 def plan(seen: World) -> tuple[float, float, int, int]:
     """Seconds in all, the longest slice, and how many looks propose a move or state a fact."""
     mix, queue = Mix(), Queue(live_settings())
+    for index in mix.indexes():
+        seen.register(index)
     began = process_time()
     keys = list(mix.keys(seen))
     listing = process_time() - began
@@ -95,7 +97,7 @@ def plan(seen: World) -> tuple[float, float, int, int]:
     for start in range(0, len(keys), SLICE):
         at = process_time()
         for key in keys[start : start + SLICE]:
-            look = mix.look(key, seen, queue, NOW)
+            look = mix.evaluate(key, seen, queue, None, NOW)
             proposals += len(look.proposals)
             facts += len(look.facts)
         longest = max(longest, process_time() - at)

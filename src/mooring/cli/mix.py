@@ -22,7 +22,7 @@ LONGEST_SEQUENCE = 40
 
 
 #: The state words, as they read after a name.
-_IS = {"blocked": "is blocked", "moving": "is moving", "refused": "is refused"}
+_IS = {"blocked": "is blocked", "moving": "is moving", "refused": "is refused", "waiting": "is waiting"}
 
 
 class WorkloadKind(StrEnum):

@@ -1,7 +1,7 @@
 """Where the lease holder can be reached by the other replicas: its identity says so.
 
-The holder's identity in the lease is `<host>-<token>_<address>:<port>` while it serves the webhook. Name and address
-are one value, written by the compare-and-swap that wins the lease: there is no moment in which a follower knows a new
+The holder's identity in the lease is `<host>-<token>_<address>:<port>`, whether Mix is on or not. Name and address are
+one value, written by the compare-and-swap that wins the lease: there is no moment in which a follower knows a new
 leader and an old leader's address.
 """
 
@@ -16,7 +16,7 @@ def identity_with(name: str, address: str) -> str:
 
 
 def address_of(identity: str) -> str:
-    """`10.0.0.7:9443`, or "" when this holder serves no webhook."""
+    """`10.0.0.7:9443`, or "" when this holder could not tell its own address."""
     _, underscore, address = identity.rpartition("_")
     return address if underscore and ":" in address else ""
 

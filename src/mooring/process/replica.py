@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import Admission
 from mooring.clients.kube.fence import Fenced
 from mooring.clients.kube.informer import Informer
@@ -119,7 +120,7 @@ class Replica:
             registry=self.registry,
             on_turn=self._account,
         )
-        self._serve_admission(capabilities, chance)
+        self._serve_admission(chance)
         around = QuietCollector() if quiet else None
         informers = [
             Informer(
@@ -194,12 +195,9 @@ class Replica:
             if len(self._listed) == len(KINDS):
                 self.shell.tell(Synced())
 
-    def _serve_admission(self, capabilities: Sequence[Capability], chance: Chance) -> None:
+    def _serve_admission(self, chance: Chance) -> None:
         """What the webhook needs; `admission/server.py` puts it on the network, the sandbox calls it directly."""
-        mix = next((c for c in capabilities if c.name == "mix"), None)
-        # The rebalancer asks about reservations and relaxes what finds no room: both halves share one book.
-        admission: Admission = getattr(mix, "admission", None) or Admission(self.config.mix)
-        self.engine.observers.append(lambda change: admission.observe(change, self.world))
+        admission = Admission(self.config.mix, self.world.index(SlotBook), self.config.namespace)
         self.reviewer = Reviewer(
             admission,
             self.world,
@@ -230,7 +228,7 @@ class Replica:
     async def _stopped(self) -> None:
         await self.shell.drain_for_now(PATIENCE_S)
         self.shell.lead(leading=False)
-        self.reviewer.admission.forget_all()
+        self.reviewer.admission.book.forget_all()
 
     def _account(self) -> None:
         """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""

@@ -48,8 +48,7 @@ async def live(
     replica, for whoever lives in the same process."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
-    hook_address = advertised(hook_host, hook_port, config.advertise_address, server)
-    identity = identity_with(f"{socket.gethostname()}-{chance.token(6)}", hook_address if "mix" in config.on() else "")
+    identity = identity_of(config, server, f"{socket.gethostname()}-{chance.token(6)}")
     replica = Replica(
         config,
         api,
@@ -115,6 +114,12 @@ class Extender:
         more = {"read_bufsize": 1 << 18, "keepalive_timeout": 120.0}
         await _open(self._house, app, config.listen_extender, "listen-extender", tls, more)
         self.listens = True
+
+
+def identity_of(config: Config, server: str, name: str) -> str:
+    """Always with the webhook's address: Mix may be switched on at any time, and the lease is not written anew."""
+    host, port = host_port(config.listen_webhook, "listen-webhook")
+    return identity_with(name, advertised(host, port, config.advertise_address, server))
 
 
 async def _open(

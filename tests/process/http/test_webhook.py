@@ -12,8 +12,10 @@ import aiohttp
 import jsonpatch
 import pytest
 
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import Admission
 from mooring.capabilities.mix.labels import ENABLED
+from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.cluster import Owner, ReplicaSet, Workload
 from mooring.core.model.events import Listed, Seen
 from mooring.core.model.kinds import Kind
@@ -54,8 +56,10 @@ class Stand:
             self.world.apply(Listed(kind, ()))
         self.leads, self.ready = leads, True
         self.notes = Notes()
+        book = SlotBook()
+        self.world.register(book)
         self.reviewer = Reviewer(
-            Admission(),
+            Admission(MixPolicy(), book),
             self.world,
             time.monotonic,
             SystemChance(),
@@ -77,8 +81,7 @@ class Stand:
                 ReplicaSet("default", "web-1", "rs", "1", Owner("Deployment", "web", "d"), replicas=replicas),
             ),
         ):
-            for change in self.world.apply(Seen(kind, row)):
-                self.reviewer.admission.observe(change, self.world)
+            self.world.apply(Seen(kind, row))
         self.reviewer.world_moved()
 
     async def post(self, path: str, body, **kwargs):

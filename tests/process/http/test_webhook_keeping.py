@@ -14,6 +14,7 @@ from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
 from mooring.process.config import Config
 from mooring.process.peers import address_of, advertised, identity_with
+from mooring.process.serve import identity_of
 from mooring.sim.rig import Rig
 
 KINDS = (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK)
@@ -456,3 +457,9 @@ def test_the_leaders_address_is_part_of_its_name():
     assert advertised("0.0.0.0", 9443, "10.1.2.3", "https://example.invalid") == "10.1.2.3:9443"
     assert advertised("0.0.0.0", 9443, "fd00::1", "https://example.invalid") == "[fd00::1]:9443"
     assert advertised("0.0.0.0", 9443, "", "https://127.0.0.1:6443") == "127.0.0.1:9443"
+
+
+def test_the_leader_tells_its_address_before_mix_is_switched_on():
+    """Issue 17: Mix switched on at run time: the lease names the address already, so followers pass requests on."""
+    config = Config(features={"mix": False}, advertise_address="10.0.0.7", listen_webhook="0.0.0.0:9443")
+    assert address_of(identity_of(config, "https://127.0.0.1:6443", "mooring-0-abc")) == "10.0.0.7:9443"

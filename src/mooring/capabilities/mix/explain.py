@@ -10,10 +10,11 @@ import msgspec
 
 from mooring.capabilities.drain.detach import is_detached, mark_on
 from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
 from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
+from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Case, Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.health import find_workload, is_fast
-from mooring.capabilities.mix.rebalance.workload import Case, Rebalance
 from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
@@ -86,18 +87,20 @@ def report(
     queue: Queue,
     now: float,
     running: Mapping[str, Running] | None = None,
+    notes: object = None,
 ) -> WorkloadReport:
-    """`running`: the engine's, which knows what a move under way waits for."""
-    look = Rebalance(mix, workload, world, queue, now)
+    """`running`: the engine's, which knows what a move under way waits for; `notes`: its memory of this workload."""
+    remembered = notes if isinstance(notes, WorkloadNotes) else NO_NOTES
+    look = Diagnosis(mix, workload, world, queue, now, remembered)
     health, wish = look.health, look.wish
-    pods = sorted((_pod(mix, look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
-    detached = mix.detached_of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
+    pods = sorted((_pod(look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
+    detached = look.detached
     case = look.case()
-    mine = [r for o in mix.moves.of(workload, queue) if (r := (running or {}).get(o.id)) is not None]
+    mine = [r for r in (running or {}).values() if r.operator.args.get("workload_uid") == workload.uid]
     verdict = _verdict(look, case, detached, mine)
     comes, not_yet = _next(look, case, detached, mine)
     target = wish.target if isinstance(wish, Managed) else None
-    stays = [p for p in health.pods if p.node not in mix.watchlist.doomed and is_ready(p, workload, now)]
+    stays = [p for p in health.pods if p.node not in look.interrupted and is_ready(p, workload, now)]
     return WorkloadReport(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -119,11 +122,11 @@ def report(
         next=comes,
         not_yet=not_yet,
         remedy=verdict.remedy or _remedy(look),
-        pods=(*pods, *(_pod(mix, look, pod, world) for pod in detached)),
+        pods=(*pods, *(_pod(look, pod, world) for pod in detached)),
     )
 
 
-def _verdict(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
+def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
     """The first thing to be said about it."""
     if isinstance(look.wish, Misconfigured):
         return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.wish))
@@ -147,7 +150,7 @@ def _why_gone(pod: Pod) -> Reason:
     return Reason(mark.reason) if mark is not None and mark.reason in set(Reason) else Reason.RESUMED
 
 
-def _remedy(look: Rebalance) -> str:
+def _remedy(look: Diagnosis) -> str:
     """A command that a person could give, where only a person can help."""
     workload = look.workload
     label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
@@ -156,7 +159,7 @@ def _remedy(look: Rebalance) -> str:
     return "" if isinstance(look.wish, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
 
 
-def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
+def _pod(look: Diagnosis, pod: Pod, world: WorldRead) -> PodReport:
     notes = []
     mark = mark_on(pod)
     if mark is not None:
@@ -166,7 +169,7 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
         notes.append(f"detached, serves until its replacement is Ready{by}")
     if CONFLICT in pod.annotations:
         notes.append(f"not placed: {pod.annotations[CONFLICT]}")
-    if pod.node in mix.watchlist.doomed:
+    if pod.node in look.interrupted:
         notes.append("its node is about to go")
     if RELAXED in pod.annotations:
         notes.append("relaxed: on-demand was full")
@@ -174,9 +177,7 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
         notes.append("finds no node")
     operator = look.queue.holder(subject_of(pod))
     if operator is not None:
-        notes.append(
-            f"op {operator.id} {'moves it' if look.queue.is_running(operator.id) else 'waiting_on to move it'}"
-        )
+        notes.append(f"op {operator.id} {'moves it' if look.queue.is_running(operator.id) else 'waits to move it'}")
     return PodReport(
         name=pod.name,
         slot=slot_of(pod),
@@ -188,7 +189,7 @@ def _pod(mix: "Mix", look: Rebalance, pod: Pod, world: WorldRead) -> PodReport:
     )
 
 
-def _next(look: Rebalance, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> tuple[str, str]:
+def _next(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> tuple[str, str]:
     """Who goes next, and what it still waits for."""
     if detached:
         missing = look.health.missing
@@ -229,9 +230,10 @@ def in_order(rows: Iterable[WorkloadReport]) -> list[WorkloadReport]:
     return sorted(rows, key=lambda r: (order.get(State(r.state), 3), r.namespace, r.name, r.kind))
 
 
-def doomed(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
+def interrupted(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
     rows = []
-    for name in sorted(mix.watchlist.doomed | mix.watchlist.marked):
+    index = world.index(InterruptedNodes)
+    for name in sorted(index.names | index.marked):
         node = world.node(name)
         notice = None if node is None else notice_of(node, mix.policy.notice, world, now)
         if node is None:

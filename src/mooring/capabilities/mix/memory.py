@@ -16,6 +16,7 @@ from mooring.core.model.cluster import ConfigMap, Key
 from mooring.core.model.instructions import Create, Instruction, Patch
 from mooring.core.model.kinds import Kind
 
+NAME: Final = "mooring-mix-memory"
 MOST: Final = 500
 FORGOTTEN_AFTER_S: Final = 24 * 3600.0
 
@@ -34,10 +35,16 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     reason: str = ""
     off_by: int = 0
     wanted: str = ""
+    #: Until then its on-demand pods only prefer on-demand: it was full.
+    relaxed_until: float = 0.0
 
 
 _decode: Final = msgspec.json.Decoder(Note).decode
 NOTHING: Final = Note()
+
+
+def key(namespace: str) -> Key:
+    return Key(namespace, NAME)
 
 
 def read(memory: ConfigMap | None, subject: str) -> Note:

@@ -10,8 +10,9 @@ import msgspec
 from aiohttp import web
 
 from mooring.capabilities.mix.capability import Mix
-from mooring.capabilities.mix.explain import doomed, in_order, report, speaking
-from mooring.capabilities.mix.rebalance.health import find_workload
+from mooring.capabilities.mix.explain import WorkloadReport, in_order, interrupted, report, speaking
+from mooring.capabilities.mix.rebalance.health import find_workload, workload_key
+from mooring.core.model.cluster import Workload
 from mooring.process.http.served_replica import Find, replica_behind
 from mooring.process.replica import Replica
 
@@ -41,13 +42,13 @@ class MixPages:
         for place, workload in enumerate(speaking(engine.world)):
             if place % PART == PART - 1:
                 await asyncio.sleep(0)  # admission is on the same loop
-            rows.append(report(mix, workload, engine.world, engine.queue, engine.now, engine.running))
+            rows.append(_told(replica, mix, workload))
         return _json(
             {
                 "on": "mix" in engine.on,
                 "leading": engine.deciding,
                 "workloads": in_order(rows),
-                "nodes": doomed(mix, engine.world, engine.now),
+                "nodes": interrupted(mix, engine.world, engine.now),
             }
         )
 
@@ -58,8 +59,14 @@ class MixPages:
         workload = find_workload(name, engine.world)
         if workload is None:
             return _json({"error": f"there is no {name}"}, status=404)
-        found = msgspec.to_builtins(report(mix, workload, engine.world, engine.queue, engine.now, engine.running))
+        found = msgspec.to_builtins(_told(replica, mix, workload))
         return _json({**found, "on": "mix" in engine.on, "leading": engine.deciding})
+
+
+def _told(replica: Replica, mix: Mix, workload: Workload) -> WorkloadReport:
+    engine = replica.engine
+    notes = engine.notes.get((mix.name, workload_key(workload)))
+    return report(mix, workload, engine.world, engine.queue, engine.now, engine.running, notes)
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -6,8 +6,10 @@ import json
 import jsonpatch
 import pytest
 
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import Admission, Decision, Wait
 from mooring.capabilities.mix.admission.reviews import PodRequest, pod_request
+from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.wire import kube
@@ -21,8 +23,12 @@ class Town:
     """A world, an Admission that observes it, and an API server that stores what was admitted."""
 
     def __init__(self, policy: MixPolicy | None = None, synced: bool = True) -> None:
-        self.admission = Admission(policy)
-        self.world = World(self.admission.policy.capacity)
+        policy = policy or MixPolicy()
+        self.world = World(policy.capacity)
+        for index in Mix(policy).indexes():
+            self.world.register(index)
+        self.book = self.world.index(SlotBook)
+        self.admission = Admission(policy, self.book)
         self.now = 1_000.0
         self._ids = itertools.count(1)
         self.unseen: list[dict] = []
@@ -31,8 +37,7 @@ class Town:
                 self.world.apply(Listed(kind, ()))
 
     def tell(self, event) -> None:
-        for change in self.world.apply(event):
-            self.admission.observe(change, self.world)
+        self.world.apply(event)
 
     def node(self, name: str, capacity: str) -> None:
         labels = {"node.kubernetes.io/capacity": capacity}

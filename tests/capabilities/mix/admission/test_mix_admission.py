@@ -2,15 +2,17 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.capabilities.mix import memory
 from mooring.capabilities.mix.admission.decide import Decision, Wait
 from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Owner, Pod, PodShape, ReplicaSet, Workload
+from mooring.core.model.cluster import ConfigMap, Owner, Pod, PodShape, ReplicaSet, Workload
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -118,7 +120,7 @@ def test_a_dry_run_holds_nothing(town):
     owner = town.deployment("web", 3, "custom", "1")
     for _ in range(3):
         assert town.decide(town.review(owner, dry_run=True)).slot == 0
-    assert town.admission.reserved(owner.uid, town.now) == 0
+    assert town.book.reserved(owner.uid, town.now) == 0
     assert town.decide(town.review(owner)).slot == 0
 
 
@@ -136,7 +138,7 @@ def test_asked_again_gives_the_same_place(town, patched):
     once_more = town.decide(review)
     assert once_more.slot == 0
     assert len(once_more.operations) == 1
-    assert town.admission.reserved(owner.uid, town.now) == 1
+    assert town.book.reserved(owner.uid, town.now) == 1
 
 
 def test_copied_markers_are_stripped(town, patched):
@@ -210,7 +212,7 @@ def test_stateful_sets_go_by_ordinal(town, classes):
     assert classes(pods[:5]) == "OOsOs"
     assert {p["metadata"]["annotations"]["vacant.io/slot"] for p in pods[4:]} == {"4", "2"}
     assert "controller.kubernetes.io/pod-deletion-cost" not in pods[0]["metadata"]["annotations"]
-    assert town.admission.reserved(owner.uid, town.now) == 5
+    assert town.book.reserved(owner.uid, town.now) == 5
 
 
 def test_stateful_set_correction(town):
@@ -246,14 +248,16 @@ def test_a_pod_tied_to_spot_is_left_alone_and_says_so(town):
     assert pod["spec"] == spec
     assert "nodeSelector" in pod["metadata"]["annotations"]["vacant.io/conflict"]
     assert "vacant.io/slot" not in pod["metadata"]["annotations"]
-    assert town.admission.reserved(owner.uid, town.now) == 0
+    assert town.book.reserved(owner.uid, town.now) == 0
     assert town.decide(town.review(owner, spec=spec)).warnings
 
 
 def test_relaxed_on_demand_is_preferred(town):
     """M10: while on-demand is full, an on-demand pod prefers it, says so, and is required again afterwards."""
     owner = town.deployment("web", 3, "all-in-on-demand")
-    town.admission.relax("Deployment-web", town.now + 60)
+    note = msgspec.json.encode(memory.Note(relaxed_until=town.now + 60)).decode()
+    where = memory.key("mooring-system")
+    town.tell(Seen(Kind.CONFIG_MAP, ConfigMap(where.namespace, where.name, "m", "9001", data={"Deployment-web": note})))
     pod = town.admit(owner)
     assert list(pod["spec"]["affinity"]["nodeAffinity"]) == ["preferredDuringSchedulingIgnoredDuringExecution"]
     assert pod["metadata"]["annotations"]["vacant.io/relaxed"] == "true"
@@ -331,7 +335,7 @@ def test_any_order_of_events_gives_the_exact_split(make_town, data):
     if wanted is None:
         wanted = min(3, replicas) if custom == "3" else -(-30 * replicas // 100)
     assert on_demand == wanted
-    ledger = town.admission.ledger(owner.uid)
+    ledger = town.book.ledger(owner.uid)
     if ledger is not None:
         assert sorted(ledger.held()) == slots
         assert ledger.on_demand == wanted

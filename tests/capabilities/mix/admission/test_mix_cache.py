@@ -5,7 +5,6 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.slots import Ledger
 from mooring.clients.wire import kube
 from mooring.core.model.events import Listed
@@ -24,7 +23,7 @@ def test_a_list_frees_the_slots_of_pods_that_went_unseen(town, classes):
     town.show()
     left = [pod for i, pod in enumerate(pods) if i % 5 not in (1, 3)]
     town.tell(listed(town, left))
-    assert len(town.admission.ledger(owner.uid)) == 300
+    assert len(town.book.ledger(owner.uid)) == 300
     successors = [town.admit(owner) for _ in range(200)]
     town.show()
     assert classes(left + successors).count("O") == 251
@@ -41,10 +40,8 @@ def test_admissions_in_the_middle_of_a_long_list_do_not_break_the_split(make_tow
     town.show()
     left = pods[12:]
     made: list[dict] = []
-    for part in town.world.relist(listed(town, left), step=3):
-        for change in part:
-            town.admission.observe(change, town.world)
-        while len(made) < 12 and len(town.admission.ledger(owner.uid)) < 30:
+    for _ in town.world.relist(listed(town, left), step=3):
+        while len(made) < 12 and len(town.book.ledger(owner.uid)) < 30:
             made.append(town.admit(owner))
     town.show()
     assert len(made) == 12
@@ -56,7 +53,6 @@ def test_admissions_in_the_middle_of_a_long_list_do_not_break_the_split(make_tow
 def test_after_any_list_the_ledger_is_what_the_world_says(make_town, data):
     """M7: lists, deletes, late and double news in any order: webhook and rebalancer count the same pods."""
     town = make_town()
-    mix = Mix(admission=town.admission)
     town.node("n", "on-demand")
     owner = town.deployment("web", 8, "custom", "3")
     stored: list[dict] = []
@@ -84,13 +80,12 @@ def test_after_any_list_the_ledger_is_what_the_world_says(make_town, data):
     town.tell(listed(town, stored))
     town.now += 41.0
     town.decide(town.review(owner, dry_run=True))
-    kept, fresh = town.admission.ledger(owner.uid), Ledger()
+    kept, fresh = town.book.ledger(owner.uid), Ledger()
     workload = town.world.workload_by_uid("Deployment-web")
     for pod in town.world.pods_of(workload):
         fresh.put_pod(pod, town.world)
     assert dict(kept) == dict(fresh)
     assert len(fresh) == len(stored)
-    assert mix.admission is town.admission, "one and the same"
 
 
 def test_no_part_of_the_patch_touches_anything_but_affinity_tolerations_and_our_marks(town, patched):

@@ -2,8 +2,8 @@
 
 import itertools
 
-from mooring.capabilities.mix.capability import MEMORY
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REBALANCE, RELAXED, SLOT
+from mooring.capabilities.mix.memory import NAME as MEMORY
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
 from mooring.capabilities.mix.targets import Mode, Share, Target

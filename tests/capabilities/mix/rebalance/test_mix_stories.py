@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.mix.capability import Mix
-from mooring.capabilities.mix.explain import doomed, report
+from mooring.capabilities.mix.explain import interrupted, report
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.capabilities.mix.policy import MixPolicy, OnShortage
@@ -29,7 +29,7 @@ def _told(stage: Stage, name: str):
     workload = engine.world.workload(Kind.DEPLOYMENT, Key(NAMESPACE, name))
     assert workload is not None
     one = report(mix, workload, engine.world, engine.queue, engine.now, engine.running)
-    nodes = [msgspec.to_builtins(node) for node in doomed(mix, engine.world, engine.now)]
+    nodes = [msgspec.to_builtins(node) for node in interrupted(mix, engine.world, engine.now)]
     return msgspec.to_builtins(one), nodes
 
 
@@ -108,17 +108,17 @@ async def rolled_out(stage: Stage) -> None:
         ),
         (
             tied_to_spot,
-            "Deployment/web is held: 3 pods tied to the other class: its nodeSelector asks for spot nodes, its slot is on-…",
+            "Deployment/web is blocked: 3 pods tied to the other class: its nodeSelector asks for spot nodes, its slot is …",
             "change the node rules of its pod template, or its mode",
         ),
         (
             tied_to_on_demand,
-            "Deployment/web is held: no spot node has room (4 nodes: 4 excluded by its own node rules)",
+            "Deployment/web is blocked: no spot node has room (4 nodes: 4 excluded by its own node rules)",
             "change the node rules of its pod template, or its mode",
         ),
         (
             no_room,
-            "Deployment/web waits: no on-demand node has room (4 nodes: 1 about to go, 3 cordoned)",
+            "Deployment/web is waiting: no on-demand node has room (4 nodes: 1 about to go, 3 cordoned)",
             "add on-demand nodes, or make room on them",
         ),
         (
@@ -128,12 +128,12 @@ async def rolled_out(stage: Stage) -> None:
         ),
         (
             budget,
-            "Deployment/web is held: pdb/web allows 0 disruptions (3 of 3)",
+            "Deployment/web is blocked: pdb/web allows 0 disruptions (3 of 3)",
             "scale up, or widen the budget",
         ),
         (notice, "Deployment/web is moving: 1 pod leaving, still serving; 1 of 2 others Ready", ""),
         (switched_off, "Deployment/web is not managed: web is switched off; 2 pods with our affinity left", ""),
-        (rolled_out, "Deployment/web waits: web has a rollout in progress", ""),
+        (rolled_out, "Deployment/web is waiting: web has a rollout in progress", ""),
     ],
 )
 def test_line_one_is_the_answer_and_names_what_blocks(scene, first: str, remedy: str):

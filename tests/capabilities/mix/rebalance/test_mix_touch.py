@@ -8,7 +8,7 @@ from mooring.capabilities.mix.labels import AFFINITY, ENABLED, RESERVATION
 from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.core.model.cluster import Node, Owner, Pod, PodShape, ReplicaSet, Workload
 from mooring.core.model.decision import Deferred
-from mooring.core.model.events import Change, Listed
+from mooring.core.model.events import Change, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.world.world import World
@@ -32,6 +32,8 @@ READY = replace(BOUND, phase="Running", ready=True)
 @pytest.fixture
 def world() -> World:
     made = World()
+    for index in Mix().indexes():
+        made.register(index)
     rows = {
         Kind.NODE: [Node("spot0", "n0", "1", {"node.kubernetes.io/capacity": "spot"}, ready="True")],
         Kind.DEPLOYMENT: [WEB],
@@ -44,11 +46,11 @@ def world() -> World:
     return made
 
 
-def affected_keys(world: World, old: Pod | Workload | None, new: Pod | Workload | None, mix: Mix | None = None) -> list:
+def affected_keys(world: World, old: Pod | Workload | None, new: Pod | Workload | None) -> list:
     row = new or old
     assert row is not None
     kind = Kind.POD if isinstance(row, Pod) else Kind.DEPLOYMENT
-    return list((mix or Mix()).affected_keys(Change(kind, row.key, old, new), world))
+    return list(Mix().affected_keys(Change(kind, row.key, old, new), world))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +85,9 @@ def test_what_changes_a_workloads_health_is_looked_at_now(world, old, new):
 
 def test_a_pod_bound_to_a_node_that_is_about_to_go(world):
     """Two minutes are short: neither its workload nor its node waits."""
-    mix = Mix()
-    mix.watchlist.see("spot0", replace(world.node("spot0"), annotations={INTERRUPT_AT: "2030-01-01T00:00:00Z"}), world)
-    assert "spot0" in mix.watchlist.doomed
-    assert affected_keys(world, NEW, BOUND, mix) == [KEY, "node/spot0"]
+    told = {INTERRUPT_AT: "2030-01-01T00:00:00Z"}
+    world.apply(Seen(Kind.NODE, replace(world.node("spot0"), resource_version="2", annotations=told)))
+    assert affected_keys(world, NEW, BOUND) == [KEY, "node/spot0"]
 
 
 def test_counts_of_a_workload_are_no_news(world):

@@ -1,7 +1,7 @@
 """What Mix says about itself, and how it lets go."""
 
 from mooring.capabilities.mix.capability import Mix
-from mooring.capabilities.mix.explain import doomed, in_order, report, speaking
+from mooring.capabilities.mix.explain import in_order, interrupted, report, speaking
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE
 from mooring.cli.mix import _row, _story
 from mooring.core.engine.why import explain
@@ -101,7 +101,7 @@ def test_release_gives_back_what_we_took():
         assert leader is not None
         mix = leader.engine.capabilities["mix"]
         assert isinstance(mix, Mix)
-        assert len(doomed(mix, leader.engine.world, leader.engine.now)) == 2
+        assert len(interrupted(mix, leader.engine.world, leader.engine.now)) == 2
         await stage.rig.stop()
         for node in ("s0", "s1"):
             stage.cluster.cloud.withdraw(node)

@@ -1,46 +1,60 @@
-"""The nodes that are about to go, kept by changes: who has a signal, and who among them is not cordoned yet.
+"""The nodes that have a notice, kept per change: which they are, and which of them still take new pods.
 
-Every doomed node is cordoned before a single pod moves, or replacements land on the next victim.
+Every interrupted node is cordoned before a single pod moves, or replacements land on the next one to go.
 """
 
 from mooring.capabilities.mix.interruption.notices import mark_of, signal_of, unread
 from mooring.capabilities.mix.pace import NoticePolicy, Sign
 from mooring.core.model.cluster import Node
+from mooring.core.model.events import Change, Trigger
+from mooring.core.model.kinds import Kind
 from mooring.core.world.read import WorldRead
 
 
-class Watchlist:
+class InterruptedNodes:
+    """An index of the world."""
+
+    observes: frozenset[object] = frozenset({Kind.NODE})
+
     def __init__(self, policy: NoticePolicy) -> None:
         self._policy = policy
-        self._by_label = any(detector.sign is Sign.LABEL for detector in policy.detectors)
-        #: Nodes with a signal on them.
-        self.doomed: set[str] = set()
+        #: Nodes with a notice on them.
+        self.names: set[str] = set()
         #: Of those, the ones that may still be given new pods.
         self.open: set[str] = set()
         #: Nodes with a mark of ours, or with a notice that cannot be read: both are to be looked at.
         self.marked: set[str] = set()
 
-    def rebuild(self, world: WorldRead) -> None:
-        self.doomed.clear()
-        self.open.clear()
-        self.marked.clear()
-        for node in world.nodes():
-            self.see(node.name, node, world)
-
-    def see(self, name: str, node: Node | None, world: WorldRead) -> bool:
-        """Take a node in as it is now. True: it is, or was until now, one of these."""
-        before = name in self.doomed or name in self.marked
-        for names in (self.doomed, self.open, self.marked):
+    def observe(self, trigger: Trigger, world: WorldRead) -> None:
+        assert isinstance(trigger, Change)
+        name, node = trigger.key.name, trigger.new
+        for names in (self.names, self.open, self.marked):
             names.discard(name)
-        if node is None or (not self._by_label and _is_quiet(node)):
-            return before
-        if signal_of(node, self._policy, world.node_class(name)) is not None:
-            self.doomed.add(name)
+        if not isinstance(node, Node):
+            return
+        if has_notice(node, self._policy, world):
+            self.names.add(name)
             if not node.unschedulable:
                 self.open.add(name)
-        if mark_of(node) is not None or unread(node, self._policy):
+        if node.annotations and (mark_of(node) is not None or unread(node, self._policy)):
             self.marked.add(name)
-        return before or name in self.doomed or name in self.marked
+
+    def advance(self) -> bool:
+        return False
+
+
+def has_notice(node: Node, policy: NoticePolicy, world: WorldRead) -> bool:
+    """Of this row, which need not be the one that the world has now."""
+    if _is_quiet(node) and not any(detector.sign is Sign.LABEL for detector in policy.detectors):
+        return False
+    return signal_of(node, policy, world.rules.class_of(node.labels)) is not None
+
+
+def is_remarkable(node: Node, policy: NoticePolicy, world: WorldRead) -> bool:
+    """It has a notice, a mark of ours, or a notice that cannot be read."""
+    if has_notice(node, policy, world):
+        return True
+    return bool(node.annotations) and (mark_of(node) is not None or bool(unread(node, policy)))
 
 
 def _is_quiet(node: Node) -> bool:

@@ -183,7 +183,7 @@ def next_step(running: Running, scene: Scene) -> NextStep:
     if mark is None:
         return _begin(running, scene, pod)
     if is_detached(pod):
-        return _part(running, scene, pod, mark)
+        return _part(scene, pod, mark)
     return _evict(scene, pod)
 
 
@@ -206,7 +206,7 @@ def _begin(running: Running, scene: Scene, pod: Pod) -> NextStep:
     return NextStep(step=0, instructions=(*scene.guard, write, tell))
 
 
-def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> NextStep:
+def _part(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
     """Detached: wait for the replacement, but not beyond the last call."""
     phase = len(scene.op.phases) - 1
     call = last_call(scene.deadline, pod, scene.notice)
@@ -222,9 +222,8 @@ def _part(running: Running, scene: Scene, pod: Pod, mark: Mark) -> NextStep:
         patch = detaching.attach(pod, mark, "the notice was taken back")
         return NextStep(step=0, phase=phase, instructions=(patch,))
     if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
-        running.notes["gave_up"] = 1.0
         patch = detaching.attach(pod, mark, "its replacement did not become Ready")
-        return NextStep(step=0, phase=phase, instructions=(patch,))
+        return NextStep(step=0, phase=phase, instructions=(patch,), notes={"gave_up": 1.0})
     detail = f"{scene.health.ready} of {scene.health.wanted} Ready beside it"
     return NextStep(
         step=0,

@@ -1,0 +1,152 @@
+"""Who holds which slot of each owner: pods that were seen, and pods that were admitted and are not seen yet.
+
+An index of the world. The world shows it every change; admission alone writes to it (`reserve`), and whoever decides
+about workloads may read it. It is worth something only to the replica that answers the API server: `forget_all` when
+the lease is lost.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from mooring.capabilities.mix.admission.reservations import Reservation, Reservations
+from mooring.capabilities.mix.labels import RESERVATION
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.slots import Ledger, Place, class_changed
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.events import Change, Trigger
+from mooring.core.model.kinds import Kind
+from mooring.core.world.read import WorldRead
+
+#: A ledger that nobody asked for this long is built anew when it is needed again.
+_IDLE_S: Final = 300.0
+_SWEEP_S: Final = 5.0
+
+
+class _Kept(msgspec.Struct):
+    ledger: Ledger
+    used_at: float
+
+
+class SlotBook:
+    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET})
+
+    def __init__(self, policy: MixPolicy | None = None) -> None:
+        self._policy = policy or MixPolicy()
+        self._reservations = Reservations()
+        self._ledgers: dict[str, _Kept] = {}
+        self._swept_at = 0.0
+
+    # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reserved(self, owner_uid: str, now: float) -> int:
+        """How many pods of this owner were admitted and are not seen yet."""
+        return sum(1 for r in self._reservations.of(owner_uid) if r.at > now - self._policy.reservation_s)
+
+    def reservation(self, token: str) -> Reservation | None:
+        return self._reservations.get(token)
+
+    def reservations_of(self, owner_uid: str) -> Iterator[Reservation]:
+        return self._reservations.of(owner_uid)
+
+    def ledger(self, owner_uid: str) -> Ledger | None:
+        """For explanations and checks; None: nobody has asked for this owner lately."""
+        kept = self._ledgers.get(owner_uid)
+        return None if kept is None else kept.ledger
+
+    # ── Admission ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, owner_uid: str, world: WorldRead, now: float) -> Ledger:
+        """The ledger of an owner, built from the world where it is not kept yet."""
+        self._sweep(now)
+        kept = self._ledgers.get(owner_uid)
+        if kept is None:
+            kept = self._ledgers[owner_uid] = _Kept(Ledger(), now)
+            for pod in world.pods_owned_by(owner_uid):
+                kept.ledger.put_pod(pod, world)
+            for reservation in self._reservations.of(owner_uid):
+                kept.ledger.put(reservation.token, _place(reservation))
+        kept.used_at = now
+        return kept.ledger
+
+    def reserve(self, reservation: Reservation) -> None:
+        self._reservations.add(reservation)
+        self._ledgers[reservation.owner_uid].ledger.put(reservation.token, _place(reservation))
+
+    def reclaim(self, owner_uid: str, now: float) -> None:
+        """This owner tries again what was refused: its older reservations are dead."""
+        for dead in self._reservations.older_than(owner_uid, now - self._policy.reclaim_s):
+            self.forget(dead)
+
+    def forget(self, reservation: Reservation) -> None:
+        self._reservations.drop(reservation.token)
+        kept = self._ledgers.get(reservation.owner_uid)
+        if kept is not None:
+            kept.ledger.drop(reservation.token)
+
+    def forget_all(self) -> None:
+        """The lease is lost: whoever leads next counts anew."""
+        self._reservations = Reservations()
+        self._ledgers.clear()
+
+    def _sweep(self, now: float) -> None:
+        for reservation in self._reservations.made_by(now - self._policy.reservation_s):
+            self.forget(reservation)
+        if now < self._swept_at + _SWEEP_S:
+            return
+        self._swept_at = now
+        for uid in [uid for uid, kept in self._ledgers.items() if kept.used_at < now - _IDLE_S]:
+            if not self.reserved(uid, now):
+                del self._ledgers[uid]
+
+    # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def observe(self, trigger: Trigger, world: WorldRead) -> None:
+        assert isinstance(trigger, Change)
+        old, new = trigger.old, trigger.new
+        if trigger.kind is Kind.POD:
+            assert old is None or isinstance(old, Pod)
+            assert new is None or isinstance(new, Pod)
+            self._pod_changed(old, new, world)
+        elif trigger.kind is Kind.NODE:
+            if self._ledgers:
+                assert old is None or isinstance(old, Node)
+                assert new is None or isinstance(new, Node)
+                self._node_changed(old, new, world)
+        elif new is None and old is not None and self._ledgers.pop(old.uid, None) is not None:
+            for reservation in self._reservations.of(old.uid):
+                self._reservations.drop(reservation.token)
+
+    def advance(self) -> bool:
+        return False
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None, world: WorldRead) -> None:
+        if len(self._reservations) and new is not None and RESERVATION in new.annotations:
+            seen = self._reservations.get(new.annotations[RESERVATION])
+            if seen is not None:
+                self.forget(seen)
+        if not self._ledgers:
+            return
+        owner = new.owner.uid if new is not None and new.owner is not None else ""
+        if old is not None and old.owner is not None and old.owner.uid != owner:
+            # Gone, or released by its owner.
+            kept = self._ledgers.get(old.owner.uid)
+            if kept is not None:
+                kept.ledger.drop(old.uid)
+        if new is not None and (kept := self._ledgers.get(owner)) is not None:
+            kept.ledger.put_pod(new, world)
+
+    def _node_changed(self, old: Node | None, new: Node | None, world: WorldRead) -> None:
+        """Pods without a class of their own count as that of their node."""
+        node = new or old
+        if node is None or (old and new and not class_changed(old, new, self._policy.capacity)):
+            return
+        for pod in world.pods_on(node.name):
+            if pod.owner is not None and (kept := self._ledgers.get(pod.owner.uid)) is not None:
+                kept.ledger.put_pod(pod, world)
+
+
+def _place(reservation: Reservation) -> Place:
+    return Place(reservation.slot, reservation.node_class is NodeClass.ON_DEMAND)

@@ -1,0 +1,287 @@
+"""What is wrong with one workload, who should go, and why not yet.
+
+switched off?      pods with our affinity are made anew one by one (`on-disable`), adopted ones lose our labels
+not understood?    left alone, and its owner is told
+a pod stuck?       on-demand is full: it may try again without the requirement (`on-shortage`)
+being changed?     wait: a rollout makes all pods anew anyway
+paused?            the last attempt failed: wait
+off its target?    propose to move exactly the difference, those with room first
+fallen back?       return to spot, late and slowly
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mooring.capabilities.drain.readiness import subject_of
+from mooring.capabilities.mix import memory as remembering
+from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
+from mooring.capabilities.mix.labels import Managed, Misconfigured, wish_of
+from mooring.capabilities.mix.memory import Note
+from mooring.capabilities.mix.policy import OnDisable, OnShortage
+from mooring.capabilities.mix.rebalance.detached import DetachedPods
+from mooring.capabilities.mix.rebalance.health import Health, health_of
+from mooring.capabilities.mix.rebalance.misplaced import (
+    CHANGE_RULES,
+    Candidate,
+    Plan,
+    carries_ours,
+    immovable,
+    plan,
+    stuck,
+)
+from mooring.capabilities.mix.rebalance.move import KIND
+from mooring.capabilities.mix.rebalance.room import Lack, Room
+from mooring.capabilities.mix.targets import Target
+from mooring.capabilities.mix.wording import counted
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Pod, Workload
+from mooring.core.model.decision import Verdict
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+if TYPE_CHECKING:
+    from mooring.capabilities.mix.capability import Mix
+
+SOURCE = "mix"
+
+
+class WorkloadNotes(msgspec.Struct, frozen=True, gc=False):
+    """Soft memory of one workload, from one evaluation to the next."""
+
+    #: The pods whose moves were proposed. The queue says which of them stand; asking it about every pod costs more.
+    moves: tuple[str, ...] = ()
+    #: Since when spot has had room for pods that fell back to on-demand.
+    spot_room_since: float | None = None
+
+
+NO_NOTES = WorkloadNotes()
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """Who should go, and what it would mend; or why nobody goes just now."""
+
+    candidates: tuple[Candidate, ...] = ()
+    #: Pods that stand wrong for this reason. At most so many go.
+    off_by: int = 0
+    verdict: Verdict | None = None
+    again_at: float | None = None
+    #: Nothing can be said just now: what waits keeps waiting.
+    undecided: bool = False
+
+
+NOTHING_WRONG = Case()
+
+
+class Diagnosis:
+    """One look at one workload. Made for one question and thrown away."""
+
+    def __init__(
+        self,
+        mix: "Mix",
+        workload: Workload,
+        world: WorldRead,
+        queue: Queue,
+        now: float,
+        notes: WorkloadNotes = NO_NOTES,
+    ) -> None:
+        self.mix = mix
+        self.policy = mix.policy
+        self.pace = mix.policy.rebalance
+        self.workload = workload
+        self.world = world
+        self.queue = queue
+        self.now = now
+        self.health: Health = health_of(workload, world, now)
+        self.wish = wish_of(workload, mix.policy.deployment_target, mix.left_out)
+        self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
+        self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
+        self.standing = self._standing(notes.moves)
+        #: As it is to be remembered, once `case` has been asked.
+        self.spot_room_since = notes.spot_room_since
+
+    def _standing(self, proposed: tuple[str, ...]) -> list[Operator]:
+        """Our own moves of this workload, waiting or running, until the last of its replacements is Ready. Those that
+        were read back from their marks were never proposed here; their pods carry the marks."""
+        subjects = dict.fromkeys([*proposed, *map(subject_of, (*self.health.marked, *self.detached))])
+        found = [self.queue.holder(subject) for subject in subjects]
+        return [
+            one
+            for one in found
+            if one is not None
+            and one.kind == KIND
+            and one.source == SOURCE
+            and one.args["workload_uid"] == self.workload.uid
+        ]
+
+    # ── What is wrong ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def case(self) -> Case:
+        """The first thing that is wrong, by what hurts most."""
+        if isinstance(self.wish, Misconfigured):
+            return NOTHING_WRONG
+        if not isinstance(self.wish, Managed):
+            return self._disabled()
+        health, name = self.health, self.workload.name
+        shortage = stuck(health, self.now, self.pace.shortage_s)
+        if shortage:
+            return self._shortage(shortage)
+        if health.changing:
+            return self._waits(Reason.SETTLING, f"{name} {health.changing}")
+        interrupted = self.interrupted
+        if interrupted and any(p.node in interrupted for p in health.pods):
+            return self._waits(Reason.NOTICE, f"{name} has pods on a node that is about to go")
+        found = plan(health, self.wish.target, self.world, to_spot=self.pace.to_spot)
+        if found.off_by:
+            return self._guarded(found.candidates, found.off_by, self._words(self.wish.target, found))
+        return self._returning(health)
+
+    @property
+    def interrupted(self) -> set[str]:
+        return self.world.index(InterruptedNodes).names
+
+    def measure(self, reason: str) -> int:
+        """How many pods stand wrong for this reason, now."""
+        match reason:
+            case Reason.RETURN_TO_SPOT:
+                return len(self.health.fallen_back)
+            case Reason.DISABLED:
+                return sum(carries_ours(p) for p in self.health.pods)
+            case Reason.NO_ROOM:
+                return len(stuck(self.health, self.now, 0.0))
+            case _ if isinstance(self.wish, Managed):
+                return plan(self.health, self.wish.target, self.world, to_spot=self.pace.to_spot).off_by
+            case _:
+                return 0
+
+    def _words(self, target: Target, found: Plan) -> str:
+        return f"{target} wants {found.wanted} of {self.health.wanted} on on-demand, has {found.have}"
+
+    def _disabled(self) -> Case:
+        ours = [pod for pod in self.health.pods if carries_ours(pod)]
+        if not ours or self.policy.on_disable is OnDisable.LEAVE:
+            return NOTHING_WRONG
+        if self.health.changing:
+            return self._waits(Reason.SETTLING, f"{self.workload.name} {self.health.changing}")
+        words = f"{self.workload.name} is switched off; {counted(len(ours), 'pod')} with our affinity left"
+        found = tuple(Candidate(pod, NodeClass.UNKNOWN, Reason.DISABLED, words) for pod in ours)
+        return self._guarded(found, len(ours), words)
+
+    def _shortage(self, pods: list[Pod]) -> Case:
+        first = Candidate(pods[0], NodeClass.ON_DEMAND, Reason.NO_ROOM, "")
+        words = f"{pods[0].name} finds no on-demand node ({self._lack(first).words})"
+        if self.policy.on_shortage is OnShortage.WAIT:
+            remedy = "add on-demand nodes, or set mix.on-shortage to relax"
+            verdict = Verdict(State.BLOCKED, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
+            return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+        # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
+        found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
+        return self._paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
+
+    def _guarded(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
+        """Not while pods come and go, not right after a failure, and only those for whom there is room."""
+        paused = self._paused()
+        if paused is not None:
+            return paused
+        if candidates and self.standing:
+            return Case(candidates, off_by, Verdict(State.MOVING, candidates[0].reason, words))
+        if not candidates:
+            reason, cause, remedy = immovable(self.health, self.world)
+            state = State.BLOCKED if remedy else State.WAITING
+            return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
+        settled_at = self.health.last_change + self.pace.settle_s
+        if self.now < settled_at:
+            return self._waits(Reason.SETTLING, f"{words}; it has just changed", settled_at)
+        fitting = [c for c in candidates if self._has_room(c)]
+        if not fitting:
+            wanted = candidates[0].wanted
+            return self._without_room(candidates[0], words, f"add {wanted} nodes, or make room on them")
+        return Case(tuple(fitting), off_by, Verdict(State.MOVING, candidates[0].reason, words))
+
+    def _returning(self, health: Health) -> Case:
+        """Back to spot once it has had room for a while; one of a workload at a time, and not often."""
+        away = health.fallen_back if self.pace.to_spot else ()
+        if not away:
+            self.spot_room_since = None
+            return NOTHING_WRONG
+        words = f"{counted(len(away), 'spot pod')} of {self.workload.name} on on-demand nodes"
+        found = tuple(Candidate(p, NodeClass.SPOT, Reason.RETURN_TO_SPOT, words) for p in away)
+        if self.standing:
+            return Case(found, len(away), Verdict(State.MOVING, Reason.RETURN_TO_SPOT, words))
+        if not self._has_room(found[0]):
+            self.spot_room_since = None
+            return self._without_room(found[0], words, "")
+        if self.spot_room_since is None:
+            self.spot_room_since = self.now
+        began = self.spot_room_since
+        due = max(began + self.pace.room_for_s, self.note.last_move + self.pace.return_after(self.note.attempts))
+        if self.now < due:
+            return self._waits(Reason.COOLDOWN, f"{words}; they return from {due - self.now:.0f} s on", due)
+        case = self._guarded(found, len(away), words)
+        return msgspec.structs.replace(case, candidates=case.candidates[:1])
+
+    def _paused(self) -> Case | None:
+        if self.note.until <= self.now or self.note.begun:
+            return None
+        words = f"{self.workload.name}: {counted(self.note.attempts, 'attempt')} failed ({self.note.reason})"
+        return self._waits(Reason.BACK_OFF, f"{words}; again in {self.note.until - self.now:.0f} s", self.note.until)
+
+    def _waits(self, reason: Reason, words: str, again_at: float | None = None) -> Case:
+        undecided = reason is Reason.SETTLING
+        return Case(verdict=Verdict(State.WAITING, reason, words), again_at=again_at, undecided=undecided)
+
+    # ── Of a move ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def no_longer(self, op: Operator, pod: Pod) -> str:
+        """Right before it begins: "" when this move is still wanted, else why not."""
+        case = self.case()
+        if case.undecided:
+            return case.verdict.detail if case.verdict is not None else "it is being changed"
+        if not any(c.pod.uid == pod.uid and c.reason is op.reason for c in case.candidates):
+            return "nothing is wrong with it any more"
+        return ""
+
+    def note_before(self, reason: Reason) -> Note:
+        """What is remembered before a move: as if it had failed."""
+        under_way = self.note.begun
+        attempts = self.note.attempts if under_way else self.note.attempts + 1
+        relaxed = self.now + self.pace.relaxed_s if reason is Reason.NO_ROOM else self.note.relaxed_until
+        return Note(
+            until=self.now + self.pace.pause(attempts),
+            attempts=attempts,
+            last_move=self.now,
+            begun=True,
+            reason=reason.value,
+            off_by=self.note.off_by if under_way else self.measure(reason),
+            wanted=str(self.wish.target) if isinstance(self.wish, Managed) else "",
+            relaxed_until=relaxed,
+        )
+
+    # ── Room ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _has_room(self, candidate: Candidate) -> bool:
+        if candidate.wanted is NodeClass.UNKNOWN or not candidate.pod.node:
+            return True
+        others = sum(
+            1
+            for one in (self.queue.get(i) for i in self.queue.running)
+            if one is not None and one.source == SOURCE and one.args.get("class") == candidate.wanted.value
+        )
+        pod, wanted = candidate.pod, candidate.wanted
+        return self._room().fits(pod, wanted, self.world, self.interrupted, self.now, others=others)
+
+    def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
+        lack = self._lack(candidate)
+        words = f"{words}; no {candidate.wanted} node has room ({lack.words})"
+        verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, remedy)
+        if lack.by_own_rules:
+            verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
+        return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+
+    def _lack(self, candidate: Candidate) -> Lack:
+        return self._room().lack(candidate.pod, candidate.wanted, self.world, self.interrupted, self.now)
+
+    def _room(self) -> Room:
+        return Room(self.policy.capacity, self.policy.tolerations)
