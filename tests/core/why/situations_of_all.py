@@ -103,9 +103,9 @@ class Guarded(RetireScenario):
 class Racks(Environment):
     """Worked example 3: a node with a TiKV pod, web pods, an agent, and one pod under a budget that allows none."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: RetireScenario | None = None) -> None:
         super().__init__()
-        self.scene = Guarded()
+        self.scene = scene or Guarded()
         cluster = Cluster(seed=1, timeline=Timeline(TEN))
         self.rig = Rig(seed=1, config=self.scene.rig().config, cluster=cluster)
         self.cluster = cluster

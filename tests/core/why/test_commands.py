@@ -79,10 +79,20 @@ def test_a_queue_row_says_state_step_target_missing_and_holder():
 
 def test_what_ends_it_is_kept_when_line_1_is_short_of_room():
     """110 characters: a long detail gives way, the end of the sentence stays; the kind word goes first."""
-    said = fit("demo-tikv-0 waits: ", "x" * 200, "; ends when PD answers. Nothing for you to do.")
-    assert len(said) == 110
-    assert said.endswith("…; ends when PD answers.")
+    said = fit("demo-tikv-0 waits: ", "the word " * 20, "; ends when PD answers. Nothing for you to do.")
+    assert len(said) <= 110
+    assert said.endswith("word…; ends when PD answers.")
     assert len(cut("y" * 500)) == 110
+
+
+@pytest.mark.parametrize("length", range(1, 130))
+def test_line_1_is_never_cut_inside_a_word(length):
+    """O3: what does not fit is left out by whole words, however long the words are."""
+    words = ["demo-tikv-0", "x" * length, "is", "bound", "to", "a", "node", "that", "is", "cordoned"] * 3
+    said = fit("web is blocked: ", " ".join(words), "; a person must act.")
+    assert len(said) <= 110
+    shown = said.removeprefix("web is blocked: ").partition("…")[0].split()
+    assert shown == words[: len(shown)]
 
 
 @pytest.mark.parametrize(

@@ -131,10 +131,10 @@ def node(name: str, **more) -> Node:
     ("given", "state", "words"),
     [
         (node("a"), "ok", ""),
-        (msgspec.structs.replace(node("a"), ready="Unknown", ready_reason="NodeStatusUnknown"), "trouble", "not ready"),
-        (node("a", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"}), "moving", "notice"),
-        (node("a", annotations={"mooring.dev/cordoned-by": "not json"}), "moving", "cordoned, by mooring"),
-        (node("a", unschedulable=True), "moving", "cordoned, not by us"),
+        (msgspec.structs.replace(node("a"), ready="Unknown", ready_reason="NodeStatusUnknown"), "trouble", "not Ready"),
+        (node("a", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"}), "leaving", "notice"),
+        (node("a", annotations={"mooring.dev/cordoned-by": "not json"}), "leaving", "cordoned, by Mooring"),
+        (node("a", unschedulable=True), "leaving", "cordoned, not by Mooring"),
     ],
 )
 def test_what_there_is_to_say_about_a_node(given, state, words):

@@ -81,6 +81,13 @@ class Reason(StrEnum):
     ADOPTED = "adopted"
     SLOT = "slot"
     NOT_MANAGED = "not-managed"
+    # What an object is like, without an operator of ours.
+    NODE_NOT_READY = "node-not-ready"
+    CORDONED = "cordoned"
+    TAINTED = "tainted"
+    LEAVING = "leaving"
+    UNSCHEDULED = "unscheduled"
+    FORBIDDEN = "forbidden"
     # Fleet.
     QUORUM = "quorum"
     UNMET = "unmet"

@@ -17,6 +17,7 @@ import structlog
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry
+from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Node
 from mooring.core.model.reasons import State
 from mooring.process.http import pagerows as rows
@@ -121,7 +122,7 @@ class Framer:
                 quiet.append(node.name)
             else:
                 news.append(node)
-            states.append((rows.rack_of(node), state))
+            states.append((rack_of(node), state))
             at_address[node.internal_ip or node.name] = state
             if number % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.core.engine.why.condition import rack_of
 from mooring.core.engine.why.phrases import span
 from mooring.core.model.machine import MachineState
 from mooring.process.http import pagerows as rows
@@ -69,7 +70,7 @@ async def _nodes(framer: Framer, replica: Replica, offset: int, words: str) -> R
             if node is not None:
                 state, news, _, _ = rows.news_of(node)
                 of_class = rows.class_word(world.node_class(name), state)
-                if words in f"{name} {of_class} rack {rows.rack_of(node)} {news}".lower():
+                if words in f"{name} {of_class} rack {rack_of(node)} {news}".lower():
                     found.append(name)
             if number % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
@@ -142,7 +143,7 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     sums = [(row.trouble, "in trouble"), (row.leaving, "leaving"), (row.ok, "fine"), (row.spare, "spare")]
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
     lines = [f"rack {rack}: {row.total} machines, {said}.", ""]
-    nodes = sorted((n for n in world.nodes() if (rows.rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))
+    nodes = sorted((n for n in world.nodes() if (rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))
     nodes.sort(key=lambda n: rows.news_of(n)[0] == "ok")
     width = max((len(n.name) for n in nodes[:MOST_MACHINES]), default=0) + 7
     for node in nodes[:MOST_MACHINES]:

@@ -11,19 +11,20 @@ from typing import Final
 import msgspec
 
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.condition import of_node, rack_of
+from mooring.core.engine.why.findings import state_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import Running, Verdict
 from mooring.core.model.machine import Machine, MachineState
-from mooring.core.model.marks import CORDONED_BY, RETIRING, read_mark
 from mooring.core.model.operator import Operator
-from mooring.core.model.reasons import State
+from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue.why import Why
 from mooring.core.world.read import WorldRead
 
-RACK: Final = "cke.cybozu.com/rack"
-NOTICE: Final = "vacant.io/interrupt-at"
+#: Reasons of a node that somebody should look at; the others say that it leaves.
+TROUBLE: Final = frozenset({Reason.NODE_NOT_READY, Reason.MISCONFIGURED})
 #: Capability → how `why` spells the keys that it looks at.
 SUBJECTS: Final[Mapping[str, str]] = {"handoff": "cluster", "fleet": "machine"}
 MOST_PODS: Final = 8
@@ -93,13 +94,12 @@ class RackRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def running_row(running: Running) -> QueueRow:
     operator = running.operator
-    blocked = running.waiting_on is not None and running.waiting_on.state == State.BLOCKED
     steps = operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"
     return QueueRow(
         id=operator.id,
         op=operator.id,
-        state=State.BLOCKED if blocked else State.MOVING,
+        state=state_of(running),
         source=operator.source,
         what=what(operator),
         subject=f"operator/{operator.id}",
@@ -191,30 +191,13 @@ def store_row(
 # ── Nodes and racks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rack_of(node: Node) -> str:
-    return node.labels.get(RACK) or node.labels.get("topology.kubernetes.io/zone", "")
-
-
-def news_of(node: Node) -> tuple[str, str, float | None, float | None]:
-    """State, words, since and until of a node; ("ok", "", None, None) when there is nothing to say."""
-    if node.ready != "True":
-        return "trouble", f"not ready: {node.ready_reason or node.ready}", node.ready_since, None
-    notice = node.annotations.get(NOTICE)
-    if notice:
-        return "leaving", "notice from the cloud", None, _moment(notice)
-    for key in (RETIRING, CORDONED_BY):
-        text = node.annotations.get(key)
-        if text:
-            mark = read_mark(text)
-            words = f"{'retiring' if key == RETIRING else 'cordoned'}, by mooring"
-            if mark is None:
-                return "leaving", words, None, None
-            return "leaving", f"{words} (op {mark.operator})", mark.since, mark.deadline
-    if node.deletion_at is not None:
-        return "leaving", "being deleted", None, node.deletion_at
-    if node.unschedulable:
-        return "leaving", "cordoned, not by us", None, None
-    return "ok", "", None, None
+def news_of(node: Node, now: float | None = None) -> tuple[str, str, float | None, float | None]:
+    """State, words, since and until of a node, as `why` says them; ("ok", "", None, None): nothing to say."""
+    found = of_node(node, now)
+    if found is None or found.state is State.STABLE:
+        return "ok", "" if found is None else found.detail, None, None
+    state = "trouble" if found.reason in TROUBLE else "leaving"
+    return state, found.detail, found.since, found.until
 
 
 def node_row(world: WorldRead, node: Node) -> NodeRow:
@@ -288,12 +271,3 @@ def machine_states(machines: Iterable[Machine], nodes: Mapping[str, str]) -> Ite
             case _:
                 state = "trouble"
         yield str(machine.rack), state
-
-
-def _moment(text: str) -> float | None:
-    import datetime as dt  # noqa: PLC0415 — only when a notice is on a node
-
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

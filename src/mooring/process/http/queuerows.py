@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.findings import state_of
 from mooring.core.model.decision import Running, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
@@ -46,8 +47,7 @@ def standings(engine: Engine) -> list[Standing]:
         if verdict.state in {State.BLOCKED, State.REFUSED}
     ]
     for running in engine.running.values():
-        blocked = running.waiting_on is not None and running.waiting_on.state == State.BLOCKED
-        found.append(Standing(running.operator.id, State.BLOCKED if blocked else State.MOVING, running))
+        found.append(Standing(running.operator.id, state_of(running), running))
     waiting = engine.waiting
     found += [Standing(i, State.WAITING, waiting[i]) for i in engine.queue.waiting if i in waiting]
     found.sort(key=lambda one: _ORDER.get(one.state, 3))

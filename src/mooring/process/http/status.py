@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from mooring.core.engine.why.findings import state_of
 from mooring.core.model.reasons import State
 from mooring.core.queue import why_all
 from mooring.process.http import mix
@@ -99,9 +100,7 @@ class StatusPages:
                 "kind": r.operator.kind,
                 "subject": r.operator.subject,
                 "detail": r.operator.detail,
-                "state": State.BLOCKED
-                if r.waiting_on is not None and r.waiting_on.state == State.BLOCKED
-                else State.MOVING,
+                "state": state_of(r),
                 "step": r.step + 1,
                 "steps": [s.kind for s in r.operator.steps],
                 "progress": r.progress,

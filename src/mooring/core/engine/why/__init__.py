@@ -8,9 +8,10 @@ precedence (`findings`), the rest under `also`. What does *not* happen is explai
 (`dry`). A capability adds lines of its own by `words` (see `engine.capability.Speaks`).
 """
 
-from mooring.core.engine.why.asking import explain, unknown
+from mooring.core.engine.why.asking import explain
 from mooring.core.engine.why.explanation import Explanation
 from mooring.core.engine.why.text import render
+from mooring.core.engine.why.unknown import unknown
 from mooring.core.model.decision import Line
 
 __all__ = ["Explanation", "Line", "explain", "render", "unknown"]

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.condition import Condition
 from mooring.core.engine.why.dry import Dry, door
 from mooring.core.engine.why.phrases import brief, doing, ends, ends_itself, fit, it, short, span, standstill_s, step
 from mooring.core.engine.why.subject import Subject
@@ -22,7 +23,9 @@ from mooring.core.queue.why import why as queue_why
 
 _FACTS: Final = 3
 ON_THE_WAY: Final = 9
-CALMEST: Final = 10
+#: What the object is like by itself.
+BY_ITSELF: Final = 10
+CALMEST: Final = 11
 RANK: Final = {
     Reason.FEATURE_OFF: 0,
     Reason.MISCONFIGURED: 1,
@@ -45,6 +48,10 @@ RANK: Final = {
 }
 #: A running operator that says one of these is simply on its way.
 ON_ITS_WAY: Final = frozenset({Reason.POD_NOT_READY, Reason.LEADERS_LEFT, Reason.SETTLING})
+#: A verdict with one of these asks for something.
+WANTED: Final = frozenset({Reason.NOTICE, Reason.DEADLINE, Reason.RETIRING, Reason.WRONG_CLASS})
+#: The command stands under `to change`.
+ACT: Final = "a person must act"
 CALM: Final = "Nothing for you to do."
 
 
@@ -58,6 +65,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator | None = None
     waiting_on: Why | None = None
     verdict: Verdict | None = None
+    #: What to type, each a word and a command.
+    commands: tuple[tuple[str, str], ...] = ()
+    #: The capability that is off.
+    capability: str = ""
     rank: int = _FACTS
 
     def says(self, name: str) -> str:
@@ -87,23 +98,52 @@ def _finding(
     )
 
 
+def state_of(running: Running) -> State:
+    """The word for a released operator: the same in `why`, in the queue's rows and on the page."""
+    verdict = running.waiting_on
+    if verdict is None or verdict.reason in ON_ITS_WAY:
+        return State.MOVING
+    return State.BLOCKED if verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS else State.WAITING
+
+
+def of_condition(found: Condition) -> Finding:
+    """What the object is like by itself, below everything that Mooring plans for it."""
+    head, ends = f"is {found.state}: ", f"; {found.ends}." if found.ends else "; no pending changes."
+    rank = BY_ITSELF if found.state is not State.STABLE else CALMEST
+    finding = _finding(found.state, found.reason, (head, found.detail, ends), rank=rank)
+    return msgspec.structs.replace(finding, commands=found.commands)
+
+
 def of_operators(engine: Engine, subject: Subject, operators: list[Operator], now: float) -> Iterator[Finding]:
     for operator in operators:
         running = engine.running.get(operator.id)
         if running is not None:
-            yield _running(subject, running, now)
+            yield _refused(engine, subject, running) or _running(subject, running, now)
         else:
             yield _waiting(engine, subject, operator)
+
+
+def _refused(engine: Engine, subject: Subject, running: Running) -> Finding | None:
+    """The API server refused its last write and would refuse it again: a right, a quota or a webhook is in the way."""
+    operator = running.operator
+    last = next(reversed([*engine.story.of(f"operator/{operator.id}")]), None)
+    if last is None or last.verb != "could-not" or last.reason != Reason.FAILED:
+        return None
+    about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
+    missing = "forbidden" in last.text and "quota" not in last.text
+    says = (f"is blocked{about}: the API server refused: ", last.text.rstrip("."), "; a person must act.")
+    return _finding(State.BLOCKED, Reason.FORBIDDEN if missing else Reason.FAILED, says, operator=operator)
 
 
 def _running(subject: Subject, running: Running, now: float) -> Finding:
     operator, verdict = running.operator, running.waiting_on
     still = standstill_s(running, now)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
-    if verdict is not None and (verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS):
-        says = (f"is blocked{about}: ", plain(subject, verdict.detail), f"; {verdict.remedy or 'a person must act'}.")
+    state = state_of(running)
+    if verdict is not None and state is State.BLOCKED:
+        says = (f"is blocked{about}: ", plain(subject, verdict.detail), f"; {ACT}.")
         return _finding(State.BLOCKED, verdict.reason, says, operator=operator, verdict=verdict)
-    if verdict is not None and verdict.reason not in ON_ITS_WAY:
+    if verdict is not None and state is State.WAITING:
         says = (f"is waiting{about}: ", plain(subject, verdict.detail), f"; {_ends_fact(subject, verdict.reason)}.")
         return _finding(State.WAITING, verdict.reason, says, operator=operator, verdict=verdict)
     so_far = plain(subject, running.progress or (verdict.detail if verdict is not None else ""))
@@ -140,7 +180,8 @@ def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Finding]:
         what = _asked_of(dry)
         if what:
             says = ("is refused: ", f"{what} is wanted, and {dry.capability} is off", f"; ends with {switch(dry)}.")
-            yield _finding(State.REFUSED, Reason.FEATURE_OFF, says)
+            finding = _finding(State.REFUSED, Reason.FEATURE_OFF, says)
+            yield msgspec.structs.replace(finding, capability=dry.capability)
         return
     for verdict in dry.verdicts:
         yield _judged(subject, verdict)
@@ -165,7 +206,7 @@ def switch(dry: Dry) -> str:
 
 def _asked_of(dry: Dry) -> str:
     """In two or three words, what a switched-off capability is asked for; "": nothing."""
-    if dry.proposals or any(verdict.subject for verdict in dry.verdicts):
+    if dry.proposals or any(verdict.subject or verdict.reason in WANTED for verdict in dry.verdicts):
         return {"handoff": "a hand-over", "mix": "a move", "fleet": "a change", "home": "a seat"}.get(
             dry.capability, "a move"
         )
@@ -176,13 +217,13 @@ def _judged(subject: Subject, verdict: Verdict) -> Finding:
     detail = plain(subject, verdict.detail)
     match verdict.state:
         case State.BLOCKED:
-            says = ("is blocked: ", detail, f"; {verdict.remedy or 'a person must act'}.")
+            says = ("is blocked: ", detail, f"; {ACT}.")
         case State.REFUSED:
             says = ("is refused: ", detail, "; never, as configured.")
         case State.WAITING:
-            says = ("is waiting: ", detail, f"; {verdict.remedy or _ends_fact(subject, verdict.reason)}.")
+            says = ("is waiting: ", detail, f"; {_ends_fact(subject, verdict.reason)}.")
         case _:
-            says = (f"is {verdict.state}: ", detail, ".")
+            says = (f"is {verdict.state}: ", detail or "no pending changes", ".")
     rank = None if verdict.state in {State.BLOCKED, State.REFUSED, State.WAITING} else CALMEST
     return _finding(verdict.state, verdict.reason, says, verdict=verdict, rank=rank)
 

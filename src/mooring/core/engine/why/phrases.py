@@ -12,6 +12,11 @@ STALLED_AFTER_S: Final = 600.0
 #: Steps that are meant to last: holding something is no standstill.
 LASTING: Final = frozenset({StepKind.HOLD_EMPTY, StepKind.RESERVE_NODE})
 
+#: A line does not end with one of these.
+_DANGLING: Final = frozenset(
+    ["a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"]
+)
+
 #: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
 DOING: Final = {
     "evict-leaders": ("{it} handing over", "when {it} is back"),
@@ -30,6 +35,8 @@ def short(subject: str) -> str:
         return f"store {rest.rpartition('/')[2]}"
     if kind == "operator":
         return f"op {rest}"
+    if kind == "rack":
+        return f"rack {rest}"
     return rest.rpartition("/")[2]
 
 
@@ -108,12 +115,21 @@ def plural(count: int, what: str) -> str:
 
 def cut(text: str) -> str:
     """At most as long as line 1 may be, never inside a word."""
-    return text if len(text) <= LONGEST_ANSWER else _whole_words(text, LONGEST_ANSWER)
+    return _whole_words(text, LONGEST_ANSWER)
 
 
 def _whole_words(text: str, room: int) -> str:
-    kept = text[: room - 1].rpartition(" ")[0] or text[: room - 1]
-    return kept.rstrip(" ;,:(") + "…"
+    """As many whole words as fit. A single word that is too long (a name) keeps its ends, which tell it apart."""
+    if len(text) <= room:
+        return text
+    kept = text[:room].rpartition(" ")[0].rstrip(" ;,:(")
+    # A word such as "on" or "is" at the end promises one that is not there.
+    while kept.rpartition(" ")[2] in _DANGLING:
+        kept = kept.rpartition(" ")[0].rstrip(" ;,:(")
+    if kept:
+        return f"{kept}…"
+    half = room // 2
+    return f"{text[:half]}…{text[len(text) - (room - half - 1) :]}"
 
 
 def fit(head: str, detail: str, tail: str) -> str:
@@ -123,4 +139,8 @@ def fit(head: str, detail: str, tail: str) -> str:
     room = LONGEST_ANSWER - len(head) - len(tail)
     if len(detail) > room > 20:
         detail = _whole_words(detail, room)
+    elif len(detail) > room:
+        # No room for both: what it is says more than what ends it.
+        tail = "."
+        detail = _whole_words(detail, max(0, LONGEST_ANSWER - len(head) - 1))
     return cut(f"{head}{detail}{tail}")

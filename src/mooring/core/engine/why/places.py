@@ -1,16 +1,14 @@
 """Where a thing is now, in one line of figures; what every object has, whichever capability knows more."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.condition import rack_of, spelled
 from mooring.core.engine.why.phrases import plural, span
 from mooring.core.engine.why.subject import Subject
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import Line
 from mooring.core.model.marks import CORDONED_BY, RETIRING, read_mark
-
-RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
 def places(engine: Engine, subject: Subject, now: float) -> Iterator[Line]:
@@ -31,6 +29,10 @@ def places(engine: Engine, subject: Subject, now: float) -> Iterator[Line]:
                 yield Line("now", "no node of the cluster")
             else:
                 yield from _node(engine, subject.node, now)
+        case "rack" if subject.nodes:
+            ready = sum(n.ready == "True" for n in subject.nodes)
+            pods = sum(1 for n in subject.nodes for p in engine.world.pods_on(n.name) if not p.terminal)
+            yield Line("now", f"{ready} of {plural(len(subject.nodes), 'node')} Ready · {plural(pods, 'pod')}")
         case "store" if subject.store is not None:
             target = f"store/{subject.rest}"
             held = ", ".join(f"op {i}: {cost}" for i, cost in engine.queue.holders(target))
@@ -53,7 +55,7 @@ def _pod(engine: Engine, pod: Pod, node: Node | None, now: float) -> str:
 
 
 def _where(engine: Engine, node: Node) -> str:
-    rack = next((node.labels[key] for key in RACK if key in node.labels), "")
+    rack = rack_of(node)
     parts = [f"node {node.name}", f"rack {rack}" if rack else "", str(engine.world.node_class(node.name))]
     return ", ".join(part for part in parts if part and part != "unknown")
 
@@ -71,6 +73,8 @@ def _node(engine: Engine, node: Node, now: float) -> Iterator[Line]:
     ready = "Ready" if node.ready == "True" else f"not Ready ({node.ready_reason or node.ready})"
     since = f" for {span(now - node.ready_since)}" if node.ready_since is not None else ""
     yield Line("now", f"{_where(engine, node)} · {ready}{since} · {plural(len(pods), 'pod')}")
+    if node.taints:
+        yield Line("now", f"tainted {', '.join(spelled(t) for t in node.taints)}")
     if node.unschedulable:
         found = (read_mark(node.annotations.get(key, "")) for key in (CORDONED_BY, RETIRING))
         mark = next((m for m in found if m is not None), None)

@@ -1,7 +1,7 @@
 """What a subject stands for: the object in the world, its operators, its keys, its story.
 
 pod/<ns>/<name> · node/<name> · machine/<serial> · operator/<id> · store/<ns>/<cluster>/<id> ·
-cluster/<ns>/<name> · workload/<ns>/[<kind>/]<name>
+cluster/<ns>/<name> · workload/<ns>/[<kind>/]<name> · rack/<name>
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +10,7 @@ import msgspec
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry, subjects_of
+from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.events import Change, MachinesSeen, Trigger
 from mooring.core.model.kinds import Kind
@@ -33,11 +34,14 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     cluster: TidbCluster | None = None
     store: Store | None = None
     machine: Machine | None = None
+    #: Of a rack.
+    nodes: tuple[Node, ...] = ()
 
     @property
     def exists(self) -> bool:
         found = (self.pod, self.node, self.workload, self.store, self.machine)
-        return any(one is not None for one in found) or (self.kind == "cluster" and self.cluster is not None)
+        known = any(one is not None for one in found) or bool(self.nodes)
+        return known or (self.kind == "cluster" and self.cluster is not None)
 
 
 def find(world: WorldRead, name: str) -> Subject:
@@ -69,6 +73,9 @@ def find(world: WorldRead, name: str) -> Subject:
             machine = next((m for m in world.machines() if m.serial == rest), None)
             node = node_of(world, machine) if machine is not None else None
             return Subject(name=name, kind=kind, rest=rest, machine=machine, node=node)
+        case "rack":
+            nodes = tuple(sorted((n for n in world.nodes() if rack_of(n) == rest), key=lambda n: n.name))
+            return Subject(name=name, kind=kind, rest=rest, nodes=nodes)
         case _:
             return Subject(name=name, kind=kind, rest=rest)
 
@@ -110,11 +117,10 @@ def belongs(world: WorldRead, subject: Subject, operator: Operator) -> bool:
             return False
         case "cluster":
             return named.get("cluster") == subject.rest
-        case "node" | "machine":
-            if subject.node is None:
-                return False
-            node = subject.node.name
-            return f"node/{node}" in operator.phases[0] or _pod_of(world, operator, lambda p: p.node) == node
+        case "node" | "machine" | "rack":
+            names = {n.name for n in (*subject.nodes, *((subject.node,) if subject.node is not None else ()))}
+            on = any(f"node/{name}" in operator.phases[0] for name in names)
+            return on or _pod_of(world, operator, lambda p: p.node) in names
         case "store":
             return (
                 subject.store is not None
@@ -170,26 +176,36 @@ def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
 def history_of(engine: Engine, subject: Subject) -> tuple[Entry, ...]:
     """Its own story; of what is made of many, the newest entries about any of them."""
     own = tuple(engine.story.of(subject.name))
-    if own or subject.kind not in {"cluster", "node", "workload", "machine"}:
+    if own or subject.kind not in {"cluster", "node", "workload", "machine", "rack"}:
         return own
     names = frozenset(names_on(engine.world, subject))
     return tuple(e for e in engine.story.timeline if any(s in names for s in e.subjects))[-40:]
 
 
+def pods_on(world: WorldRead, subject: Subject) -> Iterable[Pod]:
+    """The pods that stand on this subject, or are it."""
+    if subject.kind == "pod":
+        return (subject.pod,) if subject.pod is not None else ()
+    if subject.kind == "cluster" and subject.cluster is not None:
+        return [p for part in ("pd", "tidb", "tikv") for p in world.tidb_pods(subject.cluster.key, part)]
+    if subject.workload is not None:
+        return world.pods_of(subject.workload)
+    nodes = (*subject.nodes, *((subject.node,) if subject.node is not None else ()))
+    return [p for node in nodes for p in world.pods_on(node.name)]
+
+
 def names_on(world: WorldRead, subject: Subject) -> Iterator[str]:
     """The subjects that stand on this one: the pods of a node, the stores of a cluster, the pod of a store."""
-    pods: Iterable[Pod] = ()
     if subject.store is not None and subject.cluster is not None:
         yield f"pod/{subject.cluster.namespace}/{subject.store.pod_name}"
         return
+    if subject.kind == "pod":
+        return
     if subject.kind == "cluster" and subject.cluster is not None:
-        key = subject.cluster.key
-        pods = [p for part in ("pd", "tidb", "tikv") for p in world.tidb_pods(key, part)]
-        view = world.pd(key)
-        yield from (f"store/{key}/{s.id}" for s in (view.stores if view is not None else ()))
-    elif subject.workload is not None:
-        pods = world.pods_of(subject.workload)
-    elif subject.node is not None and subject.kind != "pod":
-        yield f"node/{subject.node.name}"
-        pods = world.pods_on(subject.node.name)
-    yield from (f"pod/{p.key}" for p in pods)
+        view = world.pd(subject.cluster.key)
+        yield from (f"store/{subject.cluster.key}/{s.id}" for s in (view.stores if view is not None else ()))
+    elif subject.workload is None:
+        yield from (f"node/{n.name}" for n in subject.nodes)
+        if subject.node is not None:
+            yield f"node/{subject.node.name}"
+    yield from (f"pod/{p.key}" for p in pods_on(world, subject))

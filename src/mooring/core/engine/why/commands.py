@@ -1,0 +1,155 @@
+"""What to type: every answer that a person must act on ends with a command, on a line of its own.
+
+A capability's own `to change` lines come first; where they hold no command, the reason decides, and what no reason
+knows ends with a look at the object itself.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.findings import Finding
+from mooring.core.engine.why.subject import Subject
+from mooring.core.model.cluster import Key, Pdb, Pod
+from mooring.core.model.decision import Line
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.read import WorldRead
+
+LABEL: Final = "to change"
+_COMMAND: Final = re.compile(r"\b(?:kubectl|mooring|helm|sabactl|pd-ctl|tiup) [a-z-]")
+_KINDS: Final = {"Deployment": "deployment", "StatefulSet": "statefulset"}
+
+
+def has_command(lines: Iterable[Line]) -> bool:
+    return any(line.label == LABEL and _COMMAND.search(line.text) for line in lines)
+
+
+def typed(verb: str, command: str) -> Line:
+    """`look at     kubectl describe node n7`: a word what for, then the command, whole."""
+    return Line(LABEL, f"{verb:<11} {command}")
+
+
+def commands(engine: Engine, subject: Subject, first: Finding, spoken: Iterable[Line]) -> Iterator[Line]:
+    """What to type about this answer, besides what the capabilities said."""
+    remedy = first.verdict.remedy if first.verdict is not None else ""
+    for word, command in first.commands:
+        yield typed(word, command)
+    if first.state not in {State.BLOCKED, State.REFUSED}:
+        if remedy and not has_command(spoken):
+            yield Line(LABEL, remedy)
+        return
+    own = list(_by_reason(engine, subject, first))
+    if remedy and not (first.reason is Reason.PDB and own) and not any(remedy in line.text for line in own):
+        yield typed("do", remedy) if _COMMAND.match(remedy) else Line(LABEL, remedy)
+    yield from own
+    said = [*spoken, *own, *((Line(LABEL, remedy),) if remedy else ())]
+    if not first.commands and not has_command(said):
+        yield typed("look at", _describe(engine.world, subject, first))
+
+
+def _by_reason(engine: Engine, subject: Subject, first: Finding) -> Iterator[Line]:
+    world, pod = engine.world, _pod_of(engine.world, subject, first)
+    match first.reason:
+        case Reason.PDB if pod is not None:
+            yield from _budget(world, pod)
+        case Reason.LOCAL_VOLUME if pod is not None:
+            for claim in pod.claims[:2]:
+                yield typed("look at", f"kubectl -n {pod.namespace} get pvc {claim}")
+            node = world.node(pod.node) if pod.node else None
+            if node is not None and node.unschedulable:
+                yield typed("let it back", f"kubectl uncordon {node.name}")
+        case Reason.ONE_STORE if subject.cluster is not None or pod is not None:
+            cluster = subject.cluster or (world.tidb_cluster_of(pod) if pod is not None else None)
+            if cluster is not None:
+                patch = """'{"spec":{"tikv":{"replicas":3}}}'"""
+                command = f"kubectl -n {cluster.namespace} patch tc {cluster.name} --type merge -p {patch}"
+                yield typed("add stores", command)
+        case Reason.BARE_POD | Reason.EMPTY_DIR if pod is not None:
+            yield typed("let it go", f"kubectl -n {pod.namespace} delete pod {pod.name}")
+        case Reason.QUORUM | Reason.PD_UNREACHABLE if (cluster := subject.cluster) is not None:
+            yield typed("look at", _members(cluster, "pd"))
+        case Reason.FORBIDDEN:
+            on = ",".join(f"{name}=true" for name in sorted(engine.on))
+            yield typed("give rights", f"mooring manifests --features {on} --rights | kubectl apply -f -")
+            yield typed("see all", "mooring doctor --fix")
+        case Reason.FAILED if pod is not None and "quota" in first.detail:
+            yield typed("look at", f"kubectl -n {pod.namespace} describe resourcequota")
+        case Reason.NO_ROOM:
+            yield typed("look at", "kubectl get nodes -L node.kubernetes.io/capacity")
+        case Reason.FEATURE_OFF:
+            upgrade = "helm upgrade mooring deploy/chart/mooring -n mooring-system --reuse-values"
+            yield typed("switch on", f"{upgrade} --set features.{first.capability}=true")
+        case Reason.NEVER_FITS | Reason.TARGET_PAUSED | Reason.STORE_PAUSED:
+            yield typed("see limits", "mooring config queue")
+        case Reason.DEFECT:
+            yield typed("look at", "kubectl -n mooring-system logs deploy/mooring")
+        case _:
+            pass
+
+
+def _budget(world: WorldRead, pod: Pod) -> Iterator[Line]:
+    """A budget that lets nobody go: what is counted, and the two ways out."""
+    closed = [b for b in world.pdbs_of(pod) if b.disruptions_allowed <= 0]
+    for pdb in sorted(closed, key=lambda b: b.name)[:2]:
+        yield Line(LABEL, _what_would_do(pdb))
+        yield typed("look at", f"kubectl -n {pdb.namespace} get pdb {pdb.name}")
+        workload = world.workload_of(pod)
+        short = pdb.current_healthy < pdb.desired_healthy
+        if short:
+            yield typed("not Ready", f"kubectl -n {pod.namespace} get pods")
+        elif workload is not None and world.tidb_cluster_of(pod) is None:
+            key = f"{_KINDS.get(workload.kind, workload.kind.lower())}/{workload.name}"
+            command = f"kubectl -n {pod.namespace} scale {key} --replicas {workload.replicas + 1}"
+            yield typed("one more", command)
+        if not short:
+            yield typed("allow one", f"kubectl -n {pdb.namespace} edit pdb {pdb.name}")
+
+
+def _what_would_do(pdb: Pdb) -> str:
+    wants = f"pdb/{pdb.name} needs {pdb.desired_healthy} healthy, {pdb.current_healthy} are"
+    if pdb.current_healthy < pdb.desired_healthy:
+        return f"{wants}: it allows one when enough are Ready again"
+    return f"{wants}: one more replica, or a lower minAvailable, lets one go"
+
+
+def _pod_of(world: WorldRead, subject: Subject, first: Finding) -> Pod | None:
+    if first.operator is not None and "pod" in first.operator.args:
+        namespace, _, name = first.operator.args["pod"].partition("/")
+        return world.pod(Key(namespace, name))
+    if subject.pod is not None:
+        return subject.pod
+    about = first.verdict.subject if first.verdict is not None else ""
+    kind, _, rest = about.partition("/")
+    namespace, _, name = rest.partition("/")
+    if kind == "pod":
+        return world.pod(Key(namespace, name))
+    # A retiring machine or node names the pod that keeps it in its sentence.
+    node = subject.node
+    words = set(re.findall(r"[a-z0-9.-]+", first.detail))
+    return next((p for p in world.pods_on(node.name) if p.name in words), None) if node is not None else None
+
+
+def _members(cluster: TidbCluster, component: str) -> str:
+    labels = f"app.kubernetes.io/instance={cluster.name},app.kubernetes.io/component={component}"
+    return f"kubectl -n {cluster.namespace} get pods -l {labels}"
+
+
+def _describe(world: WorldRead, subject: Subject, first: Finding) -> str:
+    """The object itself: of an operator, the one it is about."""
+    pod = _pod_of(world, subject, first)
+    if pod is not None:
+        return f"kubectl -n {pod.namespace} describe pod {pod.name}"
+    match subject.kind:
+        case "node" | "machine" if subject.node is not None:
+            return f"kubectl describe node {subject.node.name}"
+        case "machine":
+            return f"sabactl machines get --serial {subject.rest}"
+        case "workload" if subject.workload is not None:
+            workload = subject.workload
+            return f"kubectl -n {workload.namespace} describe {workload.kind.lower()} {workload.name}"
+        case "cluster" | "store" if subject.cluster is not None:
+            return f"kubectl -n {subject.cluster.namespace} describe tc {subject.cluster.name}"
+        case _:
+            return "mooring doctor"

@@ -1,0 +1,416 @@
+"""What an object is like by itself, whatever Mooring plans for it: ready or not, cordoned, interrupted, leaving.
+
+One function per kind, read by `why` and by the page: both say the same about one object. None: nothing to say, it is
+as it should be.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from mooring.core.engine.why.phrases import clock, plural, span
+from mooring.core.model.cluster import Node, Pod, Taint, Workload
+from mooring.core.model.machine import Machine, MachineState
+from mooring.core.model.marks import CORDONED_BY, RESERVED_TAINT, RETIRING, Mark, read_mark
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import Store, TidbCluster
+from mooring.core.world.read import WorldRead
+
+#: The label that names a node's rack; the first that is there counts.
+RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+NOTICE: Final = "vacant.io/interrupt-at"
+STATE_TAINT: Final = "cke.cybozu.com/state"
+#: Taints by which others say that a node goes.
+GOING: Final = frozenset(
+    {
+        "vacant.io/interrupting",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "remediator.kubernetes.azure.com/unschedulable",
+        "ToBeDeletedByClusterAutoscaler",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
+    }
+)
+#: What Kubernetes sets and lifts by itself, beside a condition or a cordon.
+_KUBERNETES: Final = "node.kubernetes.io/"
+_CONTROL_PLANE: Final = "node-role.kubernetes.io/"
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    state: State
+    reason: Reason
+    #: What follows the state word: "cordoned, not by Mooring".
+    detail: str
+    #: What ends it, in a clause; "": nothing needs to.
+    ends: str = ""
+    #: What to type, each a word and a command.
+    commands: tuple[tuple[str, str], ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+
+def rack_of(node: Node) -> str:
+    """The rack (or zone) of a node, as `why`, the page and the rows name it; "": nothing says so."""
+    return next((node.labels[key] for key in RACK if node.labels.get(key)), "")
+
+
+# ── Nodes and machines ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_node(node: Node, now: float | None = None) -> Condition | None:
+    """The first that applies: not Ready, interrupted, retiring, deleted, cordoned, reserved, tainted."""
+    for look in (_not_ready, _interrupted, _retiring, _deleted, _cordoned, _reserved, _tainted):
+        found = look(node, now)
+        if found is not None:
+            return found
+    return None
+
+
+def _not_ready(node: Node, _: float | None) -> Condition | None:
+    if node.ready == "True":
+        return None
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.NODE_NOT_READY,
+        detail=f"not Ready: {node.ready_reason or node.ready}",
+        ends="ends when its kubelet reports Ready",
+        commands=(("look at", f"kubectl describe node {node.name}"),),
+        since=node.ready_since,
+    )
+
+
+def _interrupted(node: Node, now: float | None) -> Condition | None:
+    text = node.annotations.get(NOTICE)
+    at = moment(text) if text else None
+    if text and at is None:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.MISCONFIGURED,
+            detail=f"interruption notice {text[:40]!r} is no time",
+            ends="a person must correct it",
+            commands=(("correct", f"kubectl annotate node {node.name} --overwrite {NOTICE}=2026-01-31T08:15:00Z"),),
+        )
+    if at is not None and now is not None and at < now:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.EXPIRED,
+            detail=f"interruption notice expired {span(now - at)} ago, the node is still there",
+            ends="a person must act",
+            commands=(
+                ("it stays", f"kubectl annotate node {node.name} {NOTICE}-"),
+                ("it is gone", f"kubectl delete node {node.name}"),
+            ),
+            until=at,
+        )
+    if at is not None:
+        left = f", {span(at - now)} left" if now is not None else ""
+        return Condition(
+            state=State.WAITING,
+            reason=Reason.NOTICE,
+            detail=f"interruption notice for {clock(at)}{left}",
+            ends="ends when the node goes",
+            commands=(("take back", f"kubectl annotate node {node.name} {NOTICE}-"),),
+            until=at,
+        )
+    going = next((t for t in node.taints if t.key in GOING), None)
+    if going is None:
+        return None
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.NOTICE,
+        detail=f"interruption notice, taint {going.key}",
+        ends="ends when the node goes",
+        commands=(("look at", f"kubectl describe node {node.name}"),),
+    )
+
+
+def _retiring(node: Node, _: float | None) -> Condition | None:
+    text = node.annotations.get(RETIRING)
+    taint = next((t for t in node.taints if t.key == STATE_TAINT), None)
+    mark = read_mark(text) if text is not None else None
+    if text is not None:
+        words = f"retiring{_by(mark)}"
+    elif taint is not None:
+        words = f"{taint.value}: tainted {taint.effect}"
+    else:
+        return None
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.RETIRING,
+        detail=words,
+        ends="ends when that is done",
+        commands=(("look at", f"kubectl describe node {node.name}"),),
+        since=mark.since if mark is not None else None,
+        until=mark.deadline if mark is not None else None,
+    )
+
+
+def _deleted(node: Node, _: float | None) -> Condition | None:
+    if node.deletion_at is None:
+        return None
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.LEAVING,
+        detail="being deleted",
+        ends="ends when its finalizers are done",
+        commands=(("look at", f"kubectl get node {node.name} -o jsonpath={{.metadata.finalizers}}"),),
+        until=node.deletion_at,
+    )
+
+
+def _cordoned(node: Node, _: float | None) -> Condition | None:
+    text = node.annotations.get(CORDONED_BY)
+    if text is None and not node.unschedulable:
+        return None
+    mark = read_mark(text) if text is not None else None
+    uncordon = (("lift it", f"kubectl uncordon {node.name}"),)
+    if text is None:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.CORDONED,
+            detail="cordoned, not by Mooring: no new pods",
+            ends="a person must lift it",
+            commands=uncordon,
+        )
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.CORDONED,
+        detail=f"cordoned{_by(mark)}{f': {mark.detail}' if mark is not None and mark.detail else ''}",
+        ends="ends when that ends",
+        commands=uncordon if mark is None else (),
+        since=mark.since if mark is not None else None,
+        until=mark.deadline if mark is not None else None,
+    )
+
+
+def _reserved(node: Node, _: float | None) -> Condition | None:
+    taint = next((t for t in node.taints if t.key == RESERVED_TAINT), None)
+    if taint is None:
+        return None
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.RESERVED,
+        detail="reserved for a member that comes back",
+        ends="ends when it is back",
+        commands=(("look at", f"kubectl describe node {node.name}"),),
+    )
+
+
+def _tainted(node: Node, _: float | None) -> Condition | None:
+    """A taint that keeps pods off is worth a word, and may be how the node is meant to be: it stays `stable`."""
+    taints = [t for t in node.taints if t.effect in {"NoSchedule", "NoExecute"}]
+    said = [spelled(t) for t in taints if not t.key.startswith((_KUBERNETES, _CONTROL_PLANE))]
+    if not said:
+        return None
+    return Condition(
+        state=State.STABLE,
+        reason=Reason.TAINTED,
+        detail=f"tainted {', '.join(said)}",
+        commands=(("remove", f"kubectl taint node {node.name} {said[0]}-"),),
+    )
+
+
+_MACHINE: Final = {
+    MachineState.UNINITIALIZED: (State.WAITING, "not set up yet", "ends when it is HEALTHY"),
+    MachineState.UNHEALTHY: (State.BLOCKED, "the registry says UNHEALTHY", "a person must repair it"),
+    MachineState.UNREACHABLE: (State.BLOCKED, "the registry says UNREACHABLE", "a person must repair it"),
+    MachineState.UPDATING: (State.WAITING, "the registry says UPDATING", "ends when it is HEALTHY"),
+    MachineState.RETIRING: (State.WAITING, "RETIRING", "ends when it is RETIRED"),
+    MachineState.RETIRED: (State.STABLE, "RETIRED", ""),
+}
+
+
+def of_machine(machine: Machine, node: Node | None, now: float | None = None) -> Condition | None:
+    """What the registry says of it; for a healthy one, what its node is like."""
+    if machine.state is MachineState.HEALTHY:
+        return of_node(node, now) if node is not None else None
+    state, words, ends = _MACHINE[machine.state]
+    where = "no node of the cluster" if node is None else _emptied(node)
+    reason = Reason.RETIRING if machine.state in {MachineState.RETIRING, MachineState.RETIRED} else Reason.FACT
+    commands = () if state is State.STABLE else (("look at", f"sabactl machines get --serial {machine.serial}"),)
+    return Condition(
+        state=state,
+        reason=reason,
+        detail=f"{words}; {where}",
+        ends=ends,
+        commands=commands,
+        since=machine.state_since or None,
+    )
+
+
+def of_rack(nodes: Iterable[Node], now: float | None = None) -> Condition | None:
+    """The first node of a rack that there is something to say about, and how many there are."""
+    found = [(node, one) for node in nodes if (one := of_node(node, now)) is not None and one.state is not State.STABLE]
+    if not found:
+        return None
+    node, first = min(found, key=lambda pair: (pair[1].state is not State.BLOCKED, pair[0].name))
+    more = f" (and {plural(len(found) - 1, 'more node')})" if len(found) > 1 else ""
+    return msgspec.structs.replace(first, detail=f"{node.name} {first.detail}{more}")
+
+
+def _emptied(node: Node) -> str:
+    if any(t.key == STATE_TAINT and t.effect == "NoExecute" for t in node.taints):
+        return f"its node {node.name} is drained and tainted NoExecute"
+    return f"its node {node.name} is cordoned" if node.unschedulable else f"its node is {node.name}"
+
+
+# ── Pods and workloads ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_pod(world: WorldRead, pod: Pod, now: float) -> Condition | None:
+    describe = (("look at", f"kubectl -n {pod.namespace} describe pod {pod.name}"),)
+    if pod.deletion_at is not None:
+        late = now - pod.deletion_at
+        if late > 0:
+            words = f"leaving: its grace period ended {span(late)} ago"
+        else:
+            words = f"leaving: {span(-late)} of its grace period left"
+        where = f" on {pod.node}" if pod.node else ""
+        ends = "ends when its containers have stopped"
+        return Condition(
+            state=State.WAITING,
+            reason=Reason.LEAVING,
+            detail=words + where,
+            ends=ends,
+            commands=describe,
+            until=pod.deletion_at,
+        )
+    if pod.phase == "Succeeded":
+        return Condition(state=State.STABLE, reason=Reason.DONE, detail="ended, Succeeded")
+    if pod.phase == "Failed":
+        words = f"ended, Failed{f' on {pod.node}' if pod.node else ''}"
+        return Condition(state=State.STABLE, reason=Reason.FAILED, detail=words, commands=describe)
+    if not pod.node:
+        words = "kube-scheduler has not placed it yet" if pod.schedulable else "kube-scheduler finds no node for it"
+        ends = "ends when a node fits"
+        return Condition(state=State.WAITING, reason=Reason.UNSCHEDULED, detail=words, ends=ends, commands=describe)
+    if not pod.ready:
+        since = f" for {span(now - pod.ready_since)}" if pod.ready_since is not None else ""
+        words = f"not Ready{since} on {pod.node}"
+        ends = "ends when it is Ready"
+        return Condition(state=State.WAITING, reason=Reason.POD_NOT_READY, detail=words, ends=ends, commands=describe)
+    node = world.node(pod.node)
+    found = of_node(node, now) if node is not None else None
+    if found is None or found.state is State.STABLE:
+        return None
+    look = (("look at", f"mooring why node/{pod.node}"),)
+    words = f"on {pod.node}, which is {_adjective(found, now)}"
+    return Condition(state=State.STABLE, reason=found.reason, detail=words, commands=look)
+
+
+def _adjective(found: Condition, now: float) -> str:
+    if found.reason is Reason.EXPIRED:
+        return "past its interruption notice"
+    if found.reason is Reason.NOTICE:
+        return f"interrupted in {span(found.until - now)}" if found.until is not None else "interrupted"
+    return found.detail
+
+
+def of_workload(world: WorldRead, workload: Workload) -> Condition | None:
+    key = f"{workload.kind.lower()}/{workload.name}"
+    look = (("look at", f"kubectl -n {workload.namespace} describe {key}"),)
+    if workload.deletion_at is not None:
+        return Condition(
+            state=State.WAITING,
+            reason=Reason.LEAVING,
+            detail="leaving: being deleted",
+            ends="ends when its pods are gone",
+            commands=look,
+        )
+    missing = workload.replicas - workload.ready_replicas
+    if missing <= 0:
+        return None
+    bad = sorted(p.name for p in world.pods_of(workload) if p.active and not p.ready)
+    named = f": {bad[0]}{f' and {len(bad) - 1} more' if len(bad) > 1 else ''}" if bad else ""
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.POD_NOT_READY,
+        detail=f"{workload.ready_replicas} of {workload.replicas} Ready; not Ready{named}",
+        ends="ends when all are Ready",
+        commands=(("look at", f"kubectl -n {workload.namespace} get pods{_selector(workload.match_labels.items())}"),),
+    )
+
+
+def _selector(labels: Iterable[tuple[str, str]]) -> str:
+    pairs = ",".join(f"{k}={v}" for k, v in sorted(labels))
+    return f" -l {pairs}" if pairs else ""
+
+
+# ── TiDB ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_store(cluster: TidbCluster | None, store: Store) -> Condition | None:
+    if store.state == "Up":
+        return None
+    where = f"-n {cluster.namespace} " if cluster is not None else ""
+    look = (("look at", f"kubectl {where}describe pod {store.pod_name}"),)
+    match store.state:
+        case "Offline":
+            words, ends = f"Offline: {plural(store.region_count, 'region')} left to move away", "ends with the last one"
+        case "Tombstone":
+            return Condition(state=State.STABLE, reason=Reason.DONE, detail="Tombstone: removed from the cluster")
+        case _:
+            words, ends = f"{store.state} in PD", "ends when its TiKV reports to PD again"
+    return Condition(state=State.WAITING, reason=Reason.STORE_NOT_UP, detail=words, ends=ends, commands=look)
+
+
+def of_cluster(world: WorldRead, cluster: TidbCluster) -> Condition | None:
+    labels = f"app.kubernetes.io/instance={cluster.name},app.kubernetes.io/component"
+    pods = f"kubectl -n {cluster.namespace} get pods -l {labels}"
+    if cluster.deletion_at is not None:
+        return Condition(
+            state=State.WAITING,
+            reason=Reason.LEAVING,
+            detail="leaving: being deleted",
+            ends="ends when tidb-operator is done",
+            commands=(("look at", f"kubectl -n {cluster.namespace} describe tc {cluster.name}"),),
+        )
+    if lost := world.pd_lost(cluster.key):
+        return Condition(
+            state=State.WAITING,
+            reason=Reason.PD_UNREACHABLE,
+            detail=lost if lost.startswith("PD ") else f"PD does not answer: {lost}",
+            ends="ends when it answers",
+            commands=(("look at", f"{pods}=pd"),),
+        )
+    view = world.pd(cluster.key)
+    bad = [s for s in view.stores if s.state not in {"Up", "Tombstone"}] if view is not None else []
+    if not bad:
+        return None
+    named = ", ".join(f"store {s.id} ({s.pod_name}) {s.state}" for s in sorted(bad, key=lambda s: s.id)[:3])
+    return Condition(
+        state=State.WAITING,
+        reason=Reason.STORE_NOT_UP,
+        detail=f"{len(bad)} of {plural(len(view.stores) if view is not None else 0, 'store')} not Up: {named}",
+        ends="ends when all are Up",
+        commands=(("look at", f"{pods}=tikv"),),
+    )
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def spelled(taint: Taint) -> str:
+    """As kubectl writes it: key=value:Effect."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+def _by(mark: Mark | None) -> str:
+    if mark is None:
+        return ", by Mooring"
+    return f", by Mooring (op {mark.operator})" if mark.operator else ", by Mooring"
+
+
+def moment(text: str) -> float | None:
+    """RFC 3339 with a zone; None: no moment."""
+    try:
+        at = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.timestamp() if at.tzinfo is not None else None

@@ -1,0 +1,91 @@
+"""What to say about something that is not there: the nearest names that are, and where to look."""
+
+import difflib
+from collections.abc import Iterable
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.why.condition import rack_of
+
+MOST_NEAR = 2
+
+
+def unknown(engine: Engine, name: str) -> str:
+    """Says "pod/x not found in namespace y; did you mean …?"."""
+    kind, _, rest = name.partition("/")
+    if kind == "operator":
+        return _operator(engine, rest)
+    namespace, slash, last = rest.rpartition("/")
+    spaced = kind in {"pod", "workload", "cluster", "store"} and slash
+    said = f"{kind}/{last} not found in namespace {namespace.partition('/')[0]}" if spaced else f"{name} not found"
+    if kind == "store" and spaced:
+        said = f"store/{last} not found in cluster {namespace}"
+    if kind == "machine" and "fleet" not in engine.on:
+        return f"{said}: fleet is off, so no machines are read; switch it on with --features fleet=true"
+    if kind == "store" and not {"handoff", "balance"} & engine.on:
+        return f"{said}: handoff and balance are off, so PD is not read; switch one on with --features handoff=true"
+    names = list(names_of(engine, kind))
+    near = nearest(rest, names)
+    if near:
+        return f"{said}; did you mean {' or '.join(f'{kind}/{n}' for n in near)}?"
+    if not engine.synced:
+        return f"{said}; this replica has not seen the whole cluster yet"
+    many = f"{len(names)} of that kind are known" if names else "none of that kind is known"
+    return f"{said}; {many}"
+
+
+def names_of(engine: Engine, kind: str) -> Iterable[str]:
+    """Every name of one kind, spelled as a subject's rest: for hints and for completion."""
+    world = engine.world
+    match kind:
+        case "pod":
+            return (str(p.key) for p in world.pods())
+        case "node":
+            return (n.name for n in world.nodes())
+        case "rack":
+            return {rack for n in world.nodes() if (rack := rack_of(n))} | {str(m.rack) for m in world.machines()}
+        case "cluster":
+            return (str(tc.key) for tc in world.tidb_clusters())
+        case "workload":
+            return (str(w.key) for w in world.workloads())
+        case "machine":
+            return (m.serial for m in world.machines())
+        case "operator":
+            return (o.id for o in engine.queue.operators())
+        case "store":
+            views = ((tc.key, world.pd(tc.key)) for tc in world.tidb_clusters())
+            return (f"{key}/{s.id}" for key, view in views if view is not None for s in view.stores)
+        case _:
+            return ()
+
+
+def nearest(typed: str, names: Iterable[str]) -> list[str]:
+    """Same name elsewhere first (another namespace), then those spelled nearly alike."""
+    every = sorted(set(names))
+    last = typed.rpartition("/")[2]
+    same = [name for name in every if name.rpartition("/")[2] == last and name != typed]
+    close = difflib.get_close_matches(typed, every, MOST_NEAR, 0.6)
+    return [*dict.fromkeys((*same, *sorted(close)))][:MOST_NEAR]
+
+
+def _operator(engine: Engine, number: str) -> str:
+    """Numbers only rise: one below the newest has been, and its history is no longer kept."""
+    known = [e.id for e in engine.story.timeline if e.subjects] + [o.id for o in engine.queue.operators()]
+    newest = max((int(i) for i in known if i.isdecimal()), default=0)
+    if not number.isdecimal():
+        return f"operator/{number} not found; an operator is a number, e.g. operator/{newest or 42}"
+    if not newest:
+        return f"operator/{number} not found; no operator has run since this replica leads"
+    if int(number) > newest:
+        return f"operator/{number} not found: the newest is {newest}; this one never was"
+    return f"operator/{number} ended long ago or never was: the newest is {newest}, and only the last few are kept"
+
+
+def find_bare(engine: Engine, name: str, namespace: str = "") -> list[str]:
+    """Subjects that a bare name may mean, over all kinds; those of `namespace` win when there are any."""
+    found = []
+    for kind in ("pod", "node", "workload", "cluster", "machine"):
+        for one in names_of(engine, kind):
+            if one == name or one.rpartition("/")[2] == name:
+                found.append(f"{kind}/{one}")
+    here = [one for one in found if one.count("/") == 2 and one.split("/")[1] == namespace]
+    return sorted(set(here or found))
