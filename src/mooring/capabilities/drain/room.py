@@ -1,6 +1,6 @@
 """What keeps a pod off a node, as far as we read kube-scheduler's rules. An estimate, and allowed to be wrong."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -53,18 +53,28 @@ def _domain(node: Node, key: str) -> str:
 
 def untolerated(node: Node, tolerations: Collection[Toleration]) -> Taint | None:
     """The first taint that keeps a pod with these tolerations off the node."""
-    kept_off = (t for t in node.taints if t.effect in _BLOCKING)
+    return untolerated_of(node.taints, tolerations)
+
+
+def untolerated_of(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> Taint | None:
+    kept_off = (t for t in taints if t.effect in _BLOCKING)
     return next((t for t in kept_off if not any(one.tolerates(t) for one in tolerations)), None)
+
+
+def closed_by(node: Node) -> Bar | None:
+    """What keeps every pod off this node."""
+    if node.unschedulable:
+        return Bar.CORDONED
+    return Bar.NOT_READY if node.ready != "True" or node.deletion_at is not None else None
 
 
 def bar_of(node: Node, needs: Needs, doomed: Collection[str] = ()) -> Bar | None:
     """The first thing that keeps the pod off this node; None: nothing but, perhaps, its size."""
     if node.name in doomed:
         return Bar.DOOMED
-    if node.unschedulable:
-        return Bar.CORDONED
-    if node.ready != "True" or node.deletion_at is not None:
-        return Bar.NOT_READY
+    closed = closed_by(node)
+    if closed is not None:
+        return closed
     labels = node.labels
     if not all(labels.get(k) == v for k, v in needs.shape.node_selector.items()) or not matches(needs.terms, node):
         return Bar.OWN_RULES

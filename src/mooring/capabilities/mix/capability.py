@@ -3,8 +3,8 @@
 Both propose the same operator, `move-replica`: `mix` for housekeeping, `spot` with a deadline. What limits them is the
 queue: a workload's missing replicas are facts on `workload/…`, so only a healthy one is touched, one at a time.
 
-`Mix` is its policy. What it looks up often are indexes of the world: interrupted nodes, detached pods, the slots that
-admission has given.
+`Mix` is its policy. What it looks up often are indexes of the world: interrupted nodes, detached pods, room by class,
+the slots that admission has given.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,6 +27,7 @@ from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Diagnosis, Wo
 from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
+from mooring.capabilities.mix.rebalance.room import NodeRoom
 from mooring.capabilities.mix.rebalance.workload import Rebalance
 from mooring.capabilities.mix.slots import class_changed
 from mooring.core.model.cluster import Key, Node, Pod, Workload
@@ -59,7 +60,7 @@ class Mix:
         return frozenset({self.namespace, LEFT_OUT})
 
     def indexes(self) -> tuple[Index, ...]:
-        return InterruptedNodes(self.policy.notice), DetachedPods(), SlotBook(self.policy)
+        return InterruptedNodes(self.policy.notice), DetachedPods(), NodeRoom(self.policy), SlotBook(self.policy)
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 

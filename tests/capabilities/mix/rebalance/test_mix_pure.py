@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.capabilities.mix import memory
+from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signal_of
 from mooring.capabilities.mix.labels import AFFINITY, DELETION_COST, ENABLED, SLOT
 from mooring.capabilities.mix.memory import MOST, Note
@@ -13,7 +14,7 @@ from mooring.capabilities.mix.pace import DETECTORS, Detector, NoticePolicy, OnN
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
 from mooring.capabilities.mix.rebalance.misplaced import mend, plan
-from mooring.capabilities.mix.rebalance.room import Room
+from mooring.capabilities.mix.rebalance.room import NodeRoom, Room
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import (
@@ -31,7 +32,7 @@ from mooring.core.model.cluster import (
     Volume,
     Workload,
 )
-from mooring.core.model.events import Listed
+from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Create, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue, live_settings
@@ -50,6 +51,8 @@ def town(pods: list[Pod], nodes: list[Node] | None = None, replicas: int | None 
     """One Deployment with one ReplicaSet, and two nodes of each class unless told otherwise."""
     workload = Workload("Deployment", "shop", "web", "d1", "1", {ENABLED: "true"}, replicas=replicas or len(pods))
     made = World()
+    for index in Mix(ROOM).indexes():
+        made.register(index)
     owner = Owner("Deployment", "web", "d1")
     rows = {
         Kind.NODE: nodes
@@ -216,7 +219,7 @@ def test_room_is_a_node_that_would_take_the_pod(how, fits):
     """M10: Ready, schedulable, tolerated, large enough."""
     mover = pod(0, "spot", 0, cpu_milli=100)
     world, _ = town([mover], [node("spot0", "spot"), node("on-demand0", "on-demand", **how)])
-    assert Room(ROOM.capacity, ROOM.tolerations).fits(mover, NodeClass.ON_DEMAND, world, (), NOW) is fits
+    assert Room(ROOM, world).fits(mover, NodeClass.ON_DEMAND) is fits
 
 
 def test_room_leaves_out_doomed_nodes_our_own_rule_and_those_already_on_their_way():
@@ -224,11 +227,15 @@ def test_room_leaves_out_doomed_nodes_our_own_rule_and_those_already_on_their_wa
     ours = SelectorTerm((Requirement(CAPACITY, "In", ("on-demand",)),))
     mover = pod(0, "on-demand", 0, cpu_milli=1500, required_terms=(ours,))
     world, _ = town([mover])
-    room = Room(ROOM.capacity, ROOM.tolerations)
-    assert room.fits(mover, NodeClass.SPOT, world, (), NOW)
-    assert not room.fits(mover, NodeClass.SPOT, world, ("spot0", "spot1"), NOW + 5)
-    assert room.fits(mover, NodeClass.SPOT, world, (), NOW + 10, others=3)
-    assert not room.fits(mover, NodeClass.SPOT, world, (), NOW + 20, others=4)
+    room = Room(ROOM, world)
+    assert room.fits(mover, NodeClass.SPOT)
+    assert room.fits(mover, NodeClass.SPOT, others=3)
+    assert not room.fits(mover, NodeClass.SPOT, others=4)
+    for name in ("spot0", "spot1"):
+        told = {"annotations": {"vacant.io/interrupt-at": "2030-01-01T00:00:00Z"}, "resource_version": "2"}
+        world.apply(Seen(Kind.NODE, msgspec.structs.replace(world.node(name), **told)))
+    assert not room.fits(mover, NodeClass.SPOT)
+    assert room.lack(mover, NodeClass.SPOT).words == "2 nodes: 2 about to go"
 
 
 def test_a_pod_tied_to_its_node_by_the_user_has_no_room_elsewhere():
@@ -236,7 +243,7 @@ def test_a_pod_tied_to_its_node_by_the_user_has_no_room_elsewhere():
     theirs = SelectorTerm((Requirement("disk", "In", ("ssd",)), Requirement(CAPACITY, "In", ("on-demand",))))
     mover = pod(0, "on-demand", 0, required_terms=(theirs,))
     world, _ = town([mover])
-    assert not Room(ROOM.capacity, ROOM.tolerations).fits(mover, NodeClass.SPOT, world, (), NOW)
+    assert not Room(ROOM, world).fits(mover, NodeClass.SPOT)
 
 
 def test_a_node_with_a_replica_that_it_may_not_stand_beside_is_no_room():
@@ -244,13 +251,44 @@ def test_a_node_with_a_replica_that_it_may_not_stand_beside_is_no_room():
     apart = {"anti_affinity_keys": ("kubernetes.io/hostname",)}
     mover, there = pod(0, "spot", 1, **apart), pod(1, "on-demand", 0, **apart)
     world, _ = town([mover, there], [node("spot0", "spot"), node("on-demand0", "on-demand")])
-    room = Room(ROOM.capacity, ROOM.tolerations)
-    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
-    lack = room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    room = Room(ROOM, world)
+    assert not room.fits(mover, NodeClass.ON_DEMAND)
+    lack = room.lack(mover, NodeClass.ON_DEMAND)
     assert lack.words == "1 node: 1 with a replica that it may not stand beside"
     more = [node("spot0", "spot"), node("on-demand0", "on-demand"), node("on-demand1", "on-demand")]
     world, _ = town([mover, there], more)
-    assert room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
+    assert Room(ROOM, world).fits(mover, NodeClass.ON_DEMAND)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("node"), st.integers(0, 4), st.sampled_from(["spot", "on-demand"]), st.integers(0, 5)),
+            st.tuples(st.just("pod"), st.integers(0, 6), st.sampled_from(["spot", "on-demand"]), st.integers(0, 4)),
+        ),
+        max_size=25,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_room_kept_per_change_is_room_counted_anew(changes):
+    """Rule 11: whatever came, changed and went, the index is what a new one makes of the same rows."""
+    world, _ = town([], [], replicas=1)
+    for version, (what, number, capacity, how) in enumerate(changes, start=10):
+        if what == "node":
+            name, more = f"{capacity}{number}", ({}, {"unschedulable": True}, {"ready": "False"}, {"cpu_milli": 900})
+            row = node(name, capacity, **(more[how] if how < 4 else {"taints": (Taint("team", "NoSchedule"),)}))
+            event = Gone(Kind.NODE, row.key, row.uid) if how == 5 else Seen(Kind.NODE, _at(row, version))
+        else:
+            one = pod(number, capacity, number, cpu_milli=100 * how)
+            event = Gone(Kind.POD, one.key, one.uid) if how == 4 else Seen(Kind.POD, _at(one, version))
+        world.apply(event)
+    kept, fresh = world.index(NodeRoom), NodeRoom(ROOM)
+    world.register(fresh)
+    assert (kept.open, kept.closed) == (fresh.open, fresh.closed)
+
+
+def _at(row, version: int):
+    return msgspec.structs.replace(row, resource_version=str(version))
 
 
 def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
@@ -259,9 +297,9 @@ def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
     here = SelectorTerm((Requirement("zone", "In", ("a",)),))
     world.apply(Listed(Kind.PVC, (Claim("shop", "data", "c1", "1", volume="pv-1"),)))
     world.apply(Listed(Kind.PV, (Volume("pv-1", "v1", "1", required_terms=(here,)),)))
-    room = Room(ROOM.capacity, ROOM.tolerations)
-    assert not room.fits(mover, NodeClass.ON_DEMAND, world, (), NOW)
-    assert room.lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == "1 node: 1 out of reach of its volumes"
+    room = Room(ROOM, world)
+    assert not room.fits(mover, NodeClass.ON_DEMAND)
+    assert room.lack(mover, NodeClass.ON_DEMAND).words == "1 node: 1 out of reach of its volumes"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +308,7 @@ def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
         ([], "there is no on-demand node"),
         ([{"unschedulable": True}, {"ready": "False"}], "2 nodes: 1 cordoned, 1 not Ready"),
         ([{"taints": (Taint("team", "NoSchedule", "a"),)}], "1 node: 1 with a taint that it does not tolerate"),
-        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 not Ready, 1 full"),
+        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 about to go, 1 full"),
     ],
 )
 def test_why_there_is_no_room_is_counted(how, says):
@@ -278,7 +316,7 @@ def test_why_there_is_no_room_is_counted(how, says):
     mover = pod(0, "spot", 0, cpu_milli=100)
     nodes = [node(f"on-demand{i}", "on-demand", **one) for i, one in enumerate(how)]
     world, _ = town([mover], [node("spot0", "spot"), *nodes])
-    assert Room(ROOM.capacity, ROOM.tolerations).lack(mover, NodeClass.ON_DEMAND, world, (), NOW).words == says
+    assert Room(ROOM, world).lack(mover, NodeClass.ON_DEMAND).words == says
 
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: f"{d.sign}-{d.key}")

@@ -9,6 +9,8 @@ off its target?    propose to move exactly the difference, those with room first
 fallen back?       return to spot, late and slowly
 """
 
+from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +33,7 @@ from mooring.capabilities.mix.rebalance.misplaced import (
     stuck,
 )
 from mooring.capabilities.mix.rebalance.move import KIND
-from mooring.capabilities.mix.rebalance.room import Lack, Room
+from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.targets import Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
@@ -99,6 +101,7 @@ class Diagnosis:
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
         self.standing = self._standing(notes.moves)
+        self.room = Room(mix.policy, world)
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
 
@@ -170,8 +173,7 @@ class Diagnosis:
         return self._guarded(found, len(ours), words)
 
     def _shortage(self, pods: list[Pod]) -> Case:
-        first = Candidate(pods[0], NodeClass.ON_DEMAND, Reason.NO_ROOM, "")
-        words = f"{pods[0].name} finds no on-demand node ({self._lack(first).words})"
+        words = f"{pods[0].name} finds no on-demand node ({self.room.lack(pods[0], NodeClass.ON_DEMAND).words})"
         if self.policy.on_shortage is OnShortage.WAIT:
             remedy = "add on-demand nodes, or set mix.on-shortage to relax"
             verdict = Verdict(State.BLOCKED, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
@@ -264,24 +266,18 @@ class Diagnosis:
     def _has_room(self, candidate: Candidate) -> bool:
         if candidate.wanted is NodeClass.UNKNOWN or not candidate.pod.node:
             return True
-        others = sum(
-            1
-            for one in (self.queue.get(i) for i in self.queue.running)
-            if one is not None and one.source == SOURCE and one.args.get("class") == candidate.wanted.value
-        )
-        pod, wanted = candidate.pod, candidate.wanted
-        return self._room().fits(pod, wanted, self.world, self.interrupted, self.now, others=others)
+        return self.room.fits(candidate.pod, candidate.wanted, others=self._on_their_way[candidate.wanted.value])
+
+    @cached_property
+    def _on_their_way(self) -> Counter[str]:
+        """Running moves of housekeeping by the class that their successors go to."""
+        running = (self.queue.get(id_) for id_ in self.queue.running)
+        return Counter(one.args.get("class", "") for one in running if one is not None and one.source == SOURCE)
 
     def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
-        lack = self._lack(candidate)
+        lack = self.room.lack(candidate.pod, candidate.wanted)
         words = f"{words}; no {candidate.wanted} node has room ({lack.words})"
         verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, remedy)
         if lack.by_own_rules:
             verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
-
-    def _lack(self, candidate: Candidate) -> Lack:
-        return self._room().lack(candidate.pod, candidate.wanted, self.world, self.interrupted, self.now)
-
-    def _room(self) -> Room:
-        return Room(self.policy.capacity, self.policy.tolerations)
