@@ -61,12 +61,12 @@ class SandboxStores(ServedPd):
         )
         pd = SandboxPd(timeline, seed=3, settings=settings)
         for number in range(STORES):
-            pd.attach(f"demo-tikv-{number}")
+            pd.attach(f"demo-tikv-{number}", address=f"demo-tikv-{number}:20160")
         pd.load(regions=REGIONS)
         return await self.serve(pd, timeline)
 
     def add_store(self):
-        self.pd.attach("demo-tikv-9")
+        self.pd.attach("demo-tikv-9", address="demo-tikv-9:20160")
 
     def lose_store(self):
         self.pd.pod_gone("demo-tikv-1")

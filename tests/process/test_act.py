@@ -42,6 +42,9 @@ class Bench:
     def pd(self, cluster):
         return self.pds[cluster]
 
+    def given(self, cluster):
+        return False
+
     def do(self, write):
         return run_virtual(lambda: self.act.carry_out(write), self.cluster.timeline)
 
@@ -170,7 +173,7 @@ def test_creation_that_is_there_already_is_done(bench):
 def test_pd_that_does_not_answer_is_said_to_be_so(bench):
     """PD away: a reason; a store it does not know: another; both change nothing."""
     cluster = Key("tidb", "demo")
-    pd = bench.pds[cluster] = SandboxPd(bench.cluster.timeline, seed=1)
+    pd = bench.pds[cluster] = SandboxPd(bench.cluster.timeline, seed=1, cluster="demo", namespace="tidb")
     for i in range(3):
         pd.attach(f"demo-tikv-{i}")
     pd.load(regions=9)
@@ -186,7 +189,7 @@ def test_pd_that_does_not_answer_is_said_to_be_so(bench):
 def test_only_the_operator_that_was_meant_is_canceled(bench):
     """PD cancels by region alone: another operator there is left alone, and one that is gone counts as canceled."""
     key = Key("tidb", "demo")
-    pd = bench.pds[key] = SandboxPd(bench.cluster.timeline, seed=1)
+    pd = bench.pds[key] = SandboxPd(bench.cluster.timeline, seed=1, cluster="demo", namespace="tidb")
     stores = [pd.attach(f"demo-tikv-{n}") for n in range(4)]
     pd.load(regions=12)
     region = run_virtual(pd.regions, bench.cluster.timeline)[0]
@@ -239,7 +242,7 @@ def test_a_lease_lost_while_looking_before_a_write_stops_the_write(bench):
 def test_a_lease_lost_while_looking_before_a_cancel_stops_the_cancel(bench):
     """One-queue: PD is asked who is there first; whoever no longer leads then cancels nothing."""
     key = Key("tidb", "demo")
-    pd = SandboxPd(bench.cluster.timeline, seed=1)
+    pd = SandboxPd(bench.cluster.timeline, seed=1, cluster="demo", namespace="tidb")
     bench.pds[key] = _Slow(pd, bench, "operator")
     stores = [pd.attach(f"demo-tikv-{n}") for n in range(4)]
     pd.load(regions=12)

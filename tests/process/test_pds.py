@@ -19,7 +19,7 @@ def test_settings_beat_the_annotation_beats_the_service():
     """The most explicit place wins; TLS shows in the scheme of the last one."""
     annotated = msgspec.structs.replace(TC, annotations={PD_ENDPOINTS: "http://a:2379, http://b:2379"})
     assert endpoints(annotated, {"tidb/demo": ("http://x:1",)}) == ("http://x:1",)
-    assert endpoints(annotated, {}) == ("http://a:2379", "http://b:2379")
+    assert endpoints(annotated, {}, ["?:2379"]) == ("http://a:2379", "http://b:2379")
     assert endpoints(TC, {}) == ("http://demo-pd.tidb.svc:2379",)
     assert endpoints(msgspec.structs.replace(TC, tls=True), {}) == ("https://demo-pd.tidb.svc:2379",)
 
@@ -35,7 +35,7 @@ class Driver:
 async def test_one_client_per_cluster_kept_when_the_cluster_goes():
     """Its PD may outlive it, and what was begun there must end; a changed address makes a new client."""
     world, key = World(), Key("tidb", "demo")
-    directory = PdDirectory(world, lambda _, urls: Driver(urls))
+    directory = PdDirectory(world, lambda _, urls: Driver(urls), hosts=["a:2379"])
     with pytest.raises(NotFound):
         directory.pd(key)
     world.apply(Seen(Kind.TIDB_CLUSTER, TC))

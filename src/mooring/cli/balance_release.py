@@ -59,9 +59,13 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
         if take_back:
             return
         if not urls:
+            from mooring.clients.ports import PortError
             from mooring.process.pd_directory import endpoints
 
-            urls = endpoints(tc, {})
+            try:
+                urls = endpoints(tc, {})
+            except PortError as error:
+                raise CommandError(f"{error}; or name it here with --pd") from None
     await _resume(urls, told=bool(cluster))
 
 

@@ -99,7 +99,8 @@ async def _cleanup(
     failed: list[str] = []
     async with HttpKubeApi(connection) as api:
         world = World()
-        pds = PdDirectory(world, make_pd(clock, SystemChance()), config.pd)
+        make = make_pd(clock, SystemChance(), given=config.pd, hosts=config.pd_hosts)
+        pds = PdDirectory(world, make, config.pd, config.pd_hosts)
         try:
             leads = await leader(api, config.namespace, config.lease_name, clock.now())
             if yes and leads.level == "ok":

@@ -205,7 +205,7 @@ async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
             connection,
             settings,
             now=clock.now(),
-            make_pd=make_pd(clock, SystemChance()) if with_pd else None,
+            make_pd=make_pd(clock, SystemChance(), given=settings.pd, hosts=settings.pd_hosts) if with_pd else None,
             make_registry=make_registry,
             progress=_Progress().line,
         )

@@ -14,7 +14,7 @@ import msgspec
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
-from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
 
 #: A Kubernetes object as plain JSON values.
 Json = dict[str, Any]
@@ -164,6 +164,10 @@ class PlacementDriver(Protocol):
 
     async def remove_evict_leader(self, store_id: int) -> None:
         """Absent already is fine. Afterwards verified: the store is no longer in the list."""
+        ...
+
+    async def stores(self) -> Sequence[Store]:
+        """As PD lists them now: asked before a write, to know whose PD this is."""
         ...
 
     async def regions(self) -> Sequence[Region]: ...

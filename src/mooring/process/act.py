@@ -1,16 +1,17 @@
 """The only place that changes anything outside.
 
-Each instruction becomes one call with its precondition, and one `Outcome` that the engine takes in as an event. Three
+Each instruction becomes one call with its precondition, and one `Outcome` that the engine takes in as an event. Four
 rules:
 
 - Only the lease holder writes, and only while its lease is surely its own: the fence is asked right before each call.
+- Before a write to a PD it is asked whose it is: a store of another cluster is left alone.
 - "Did my write happen?" is answered by looking. An `Unanswered` call is followed by a read: what it wanted is there
   → done; the object is as before → said so, and the engine decides anew.
 - Nothing is repeated here. Retrying is deciding, and deciding is the engine's.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -47,6 +48,10 @@ from mooring.core.model.instructions import (
 )
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
+from mooring.process.pd_directory import prove
+
+#: Operators on regions are many: their PD shows whose it is at every so many of them.
+REGION_WRITES: Final = 16
 
 
 class Fence(Protocol):
@@ -60,12 +65,18 @@ class PdDirectory(Protocol):
 
     def pd(self, cluster: Key) -> PlacementDriver: ...
 
+    def given(self, cluster: Key) -> bool:
+        """Named by an administrator, so its stores may have any address."""
+        ...
+
 
 class Act:
     def __init__(self, api: KubeApi, pds: PdDirectory, fence: Fence) -> None:
         self._api = api
         self._pds = pds
         self._fence = fence
+        #: Writes to each PD so far.
+        self._writes: dict[Key, int] = {}
 
     async def carry_out(self, write: Write) -> Outcome:
         """Make one write. Never raises for what the outside may answer."""
@@ -101,9 +112,9 @@ class Act:
             case EditTaints():
                 return await self._edit_taints(write)
             case AddEvictLeader(cluster=cluster, store_id=store_id):
-                return await self._pd(write, cluster, lambda pd: pd.add_evict_leader(store_id))
+                return await self._pd(write, cluster, lambda pd: pd.add_evict_leader(store_id), store_id)
             case RemoveEvictLeader(cluster=cluster, store_id=store_id):
-                return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id))
+                return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id), store_id)
             case TransferPdLeader(cluster=cluster, to=to):
                 return await self._pd(write, cluster, lambda pd: pd.transfer_pd_leader(to))
             case PausePdScheduler(cluster=cluster, name=name, seconds=seconds):
@@ -205,10 +216,29 @@ class Act:
 
     # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pd(self, write: Write, cluster: Key, call: Callable[[PlacementDriver], Awaitable[None]]) -> Outcome:
+    async def _proven(self, cluster: Key, store_id: int = 0, *, every: int = 1) -> PlacementDriver:
+        """The cluster's PD, which has just shown that it is this cluster's. `every`: of so many writes, once."""
+        pd = self._pds.pd(cluster)
+        writes = self._writes[cluster] = self._writes.get(cluster, -1) + 1
+        if writes % every == 0:
+            await prove(pd, cluster, store_id, given=self._pds.given(cluster))
+        return pd
+
+    async def _pd(
+        self,
+        write: Write,
+        cluster: Key,
+        call: Callable[[PlacementDriver], Awaitable[None]],
+        store_id: int = 0,
+        *,
+        every: int = 1,
+    ) -> Outcome:
         """Idempotent calls: the client itself repeats them and looks afterwards."""
         try:
-            await call(self._pds.pd(cluster))
+            pd = await self._proven(cluster, store_id, every=every)
+            if not self._fence.may_write():
+                return _not_leader(write)  # a read may take longer than the lease allows
+            await call(pd)
         except Unanswered as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         except NotFound as error:
@@ -225,10 +255,17 @@ class Act:
             return Outcome(instruction=write.id, detail=write.why)
         if not self._fence.may_write():
             return _not_leader(write)
-        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id))
+        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id), every=REGION_WRITES)
 
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
-        pd = self._pds.pd(write.cluster)
+        try:
+            pd = await self._proven(write.cluster, every=REGION_WRITES)
+        except Unanswered as error:
+            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+        except NotFound as error:
+            return _refused(write, Reason.STORE_UNKNOWN, error)
+        if not self._fence.may_write():
+            return _not_leader(write)
         try:
             await pd.add_operator(dict(write.body))
         except Unanswered as error:

@@ -1,6 +1,6 @@
 """Which capabilities a replica has, and how it finds a real PD."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from mooring.capabilities.balance import Balance
 from mooring.capabilities.fleet.live.capability import Fleet
@@ -15,7 +15,7 @@ from mooring.core.model.cluster import Key
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import parse
 from mooring.process.config import Config
-from mooring.process.pd_directory import Make
+from mooring.process.pd_directory import Make, may_ask
 
 
 def capabilities(config: Config) -> Sequence[Capability]:
@@ -33,8 +33,13 @@ def make_registry(url: str) -> MachineRegistry:
     return Sabakan(url)
 
 
-def make_pd(clock: Clock, chance: Chance) -> Make:
-    def make(_: Key, urls: tuple[str, ...]) -> PlacementDriver:
-        return PdClient(urls, clock=clock, chance=chance)
+def make_pd(clock: Clock, chance: Chance, *, given: Container[str] = (), hosts: Sequence[str] = ()) -> Make:
+    """`given`: clusters whose PD an administrator has named; what such a PD says about its members is believed."""
+
+    def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
+        def believes(url: str) -> bool:
+            return str(cluster) in given or may_ask(url, cluster, hosts)
+
+        return PdClient(urls, clock=clock, chance=chance, believes=believes)
 
     return make

@@ -36,6 +36,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     features: dict[str, bool] = {}
     #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
     pd: dict[str, tuple[str, ...]] = {}
+    #: "HOST:PORT" patterns that the annotation mooring.dev/pd-endpoints may name besides a cluster's own Service.
+    pd_hosts: tuple[str, ...] = ()
     sabakan_url: str = ""
     #: Only while home is on. On other interfaces than loopback callers need one of the next two.
     listen_extender: str = "127.0.0.1:10262"
@@ -78,7 +80,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "fleet", "handoff", "home", "mix", "balance", "queue"}
+    if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "queue"}
 )
 #: Never printed.
 SECRETS: Final = frozenset({"http-token", "extender-token"})

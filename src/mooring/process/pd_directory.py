@@ -3,35 +3,55 @@
 Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the service name of tidb-operator. A client
 is made anew when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
 began there must end.
+
+Whoever may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
+what an administrator has allowed (`pd-hosts`): else Mooring could be sent anywhere. Before anything is changed in a PD
+it must be this cluster's: `prove` asks it for its stores, and their addresses name the cluster they belong to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
-from mooring.clients.ports import NotFound, PlacementDriver
+from mooring.clients.ports import NotFound, PlacementDriver, Refused
+from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
 from mooring.core.model.marks import PD_ENDPOINTS
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.world.read import WorldRead
 
 Make = Callable[[Key, tuple[str, ...]], PlacementDriver]
 
 
 class PdDirectory:
-    def __init__(self, world: WorldRead, make: Make, overrides: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        world: WorldRead,
+        make: Make,
+        overrides: Mapping[str, tuple[str, ...]] | None = None,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        """`hosts`: what the annotation may name besides the cluster's own Service."""
         self._world = world
         self._make = make
+        self._hosts = tuple(hosts)
         self._overrides = dict(overrides or {})
         self._known: dict[Key, tuple[tuple[str, ...], PlacementDriver]] = {}
         self._retired: list[PlacementDriver] = []
 
+    def given(self, cluster: Key) -> bool:
+        """An administrator has named this cluster's PD."""
+        return str(cluster) in self._overrides
+
     def pd(self, cluster: Key) -> PlacementDriver:
+        """NotFound: no such cluster. Refused: its annotation names an address that is not allowed."""
         known = self._known.get(cluster)
         tc = self._world.tidb_cluster(cluster)
         if tc is None:
             if known is None:
                 raise NotFound(f"no TidbCluster {cluster}, so no PD to ask")
             return known[1]
-        urls = endpoints(tc, self._overrides)
+        urls = endpoints(tc, self._overrides, self._hosts)
         if known is None or known[0] != urls:
             if known is not None:
                 self._retired.append(known[1])
@@ -43,12 +63,63 @@ class PdDirectory:
             await driver.close()
 
 
-def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: Iterable[str] = ()) -> tuple[str, ...]:
+    """Where its PD is. Refused: the annotation names an address that nobody has allowed."""
     given = overrides.get(str(tc.key))
     if given:
         return given
     annotated = tuple(filter(None, (u.strip() for u in tc.annotations.get(PD_ENDPOINTS, "").split(","))))
+    for url in annotated:
+        if not may_ask(url, tc.key, hosts):
+            shown = without_credentials(url)
+            raise Refused(
+                f"{PD_ENDPOINTS} of TidbCluster {tc.key} names {shown}, which is not its own Service; an administrator "
+                "allows an address with pd-hosts: [HOST:PORT], or names the PD with --pd",
+                403,
+            )
     if annotated:
         return annotated
     scheme = "https" if tc.tls else "http"
     return (f"{scheme}://{tc.name}-pd.{tc.namespace}.svc:2379",)
+
+
+def may_ask(url: str, cluster: Key, hosts: Iterable[str] = ()) -> bool:
+    """A bare address of the cluster's own PD Service or of a member behind it, or one that matches a pattern."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    bare = not parts.path.strip("/") and "@" not in parts.netloc and not any(c in url for c in "?#;\\")
+    if parts.scheme not in {"http", "https"} or not host or not bare or not url.isprintable():
+        return False
+    inside = host.removesuffix(".").removesuffix(".cluster.local")
+    if inside.endswith(".svc") and port in {2379, 2380, None}:
+        inside = inside.removesuffix(".svc")
+        member, _, rest = inside.partition(".")
+        own, peers = (f"{cluster.name}-{service}.{cluster.namespace}" for service in ("pd", "pd-peer"))
+        if inside in {own, peers} or (rest == peers and member.startswith(f"{cluster.name}-pd-")):
+            return True
+    address = f"{host}:{port or (443 if parts.scheme == 'https' else 80)}"
+    return any(fnmatchcase(address, pattern.lower()) for pattern in hosts)
+
+
+async def prove(pd: PlacementDriver, cluster: Key, store_id: int = 0, *, given: bool) -> None:
+    """Returns when this PD, and the store if one is named, belong to the cluster; NotFound if not.
+
+    tidb-operator's stores say so themselves (`demo-tikv-0.demo-tikv-peer.tidb.svc:20160`). Stores with other addresses
+    are believed only of a PD that an administrator has named (`given`)."""
+    stores = await pd.stores()
+    store = next((s for s in stores if s.id == store_id), None)
+    if store is not None and not _belongs(store, cluster, given=given):
+        raise NotFound(f"store {store_id} at {printable(store.address)} is not one of {cluster}: left alone")
+    if stores and not any(_belongs(store, cluster, given=given) for store in stores):
+        seen = printable(stores[0].address)
+        raise NotFound(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
+
+
+def _belongs(store: Store, cluster: Key, *, given: bool) -> bool:
+    if not store.namespace:
+        return given
+    member = any(store.pod_name.startswith(f"{cluster.name}-{kind}-") for kind in ("tikv", "tiflash"))
+    return store.namespace == cluster.namespace and member

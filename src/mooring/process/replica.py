@@ -89,7 +89,7 @@ class Replica:
         settings = parse(config.queue, live_settings()) if config.queue else live_settings()
         self.engine = Engine(self.world, Queue(settings), capabilities)
         self.engine.defects.listener = self._stumbled if forgiving else None
-        self.pds = PdDirectory(self.world, make_pd, config.pd)
+        self.pds = PdDirectory(self.world, make_pd, config.pd, config.pd_hosts)
         self.elector = Elector(
             api,
             clock,

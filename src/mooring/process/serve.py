@@ -52,7 +52,7 @@ async def live(
     replica = Replica(
         config,
         api,
-        make_pd(clock, chance),
+        make_pd(clock, chance, given=config.pd, hosts=config.pd_hosts),
         clock,
         chance,
         identity=identity,

@@ -105,7 +105,12 @@ async def _pds(clusters: Sequence[Json], config: Config, make_pd: MakePd | None,
         if make_pd is None:
             remarks.append(f"PD of {key} was not asked (--without-pd)")
             continue
-        driver = make_pd(key, endpoints(tc, config.pd))  # type: ignore[arg-type]
+        try:
+            urls = endpoints(tc, config.pd, config.pd_hosts)  # type: ignore[arg-type]
+        except PortError as error:
+            remarks.append(f"PD of {key} was not asked: {error}")
+            continue
+        driver = make_pd(key, urls)
         try:
             found.append(shot(key, await driver.observe(), await driver.regions()))
         except PortError as error:

@@ -191,5 +191,8 @@ class Rig:
         driver: PlacementDriver = self.cluster.pd[(key.namespace, key.name)]
         return driver
 
+    def given(self, _: Key) -> bool:
+        return False
+
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         return self.cluster.store.find(Kind.POD, namespace, name)

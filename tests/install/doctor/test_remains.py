@@ -84,6 +84,12 @@ def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
             def pd(self, cluster):
                 return self
 
+            def given(self, cluster):
+                return False
+
+            async def stores(self):
+                return ()
+
             async def remove_evict_leader(self, store_id):
                 raise Refused("no PD answers")
 

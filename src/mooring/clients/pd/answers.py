@@ -6,6 +6,7 @@ the model's zero or None, never an error, unless the answer is no JSON at all.
 """
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -116,9 +117,11 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 _UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _SIZE: Final = re.compile(r"^\s*([0-9.]+)\s*([KMGTPE]?)i?B?\s*$", re.IGNORECASE)
-_OPERATOR: Final = re.compile(r"^(?:status: (?P<status>\w+), operator: )?(?P<desc>\S+) (?:\{(?P<brief>.*?)\} )?\(kind:")
-_REGION_OF: Final = re.compile(r", region:(\d+)")
-_STEP: Final = re.compile(r"\d+:\{([^}]*)\}")
+#: What stands before `(kind:`. None of these looks at a character twice: the line may be hostile, and long.
+_OPERATOR: Final = re.compile(r"(?:status: (?P<status>\w+), operator: )?(?P<desc>\S+) (?:\{(?P<brief>.*)\} )?")
+_REGION_OF: Final = re.compile(r", region:(\d{1,19})\b")
+#: Digits of a 64-bit number; Python refuses to read thousands of them.
+_DIGITS: Final = 19
 EVICT_LEADER: Final = "evict-leader-scheduler"
 
 
@@ -134,18 +137,21 @@ def bytes_of(size: str | int) -> int:
     """`100GiB`, `1.5 TB`, a plain number: PD counts in powers of 1024 whatever it prints."""
     if isinstance(size, int):
         return size
-    match = _SIZE.match(size)
+    match = _SIZE.match(size[:64])
     if match is None:
         return 0
-    return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])
+    try:
+        return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _time_of(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        at = datetime.fromisoformat(text[:64]).timestamp()
+    except (ValueError, OverflowError):
         return None
     return at if at > 0 else None  # Go's zero time means never
 
@@ -241,14 +247,19 @@ def names(body: bytes, what: str) -> tuple[str, ...]:
 def evicting_by_list(body: bytes) -> tuple[int, ...]:
     """The one scheduler's store ids (4.0 and later). It may stay behind with an empty map: then nothing is evicted."""
     answer: _EvictList = _decode(_EVICT_LIST, body, "evict-leader list")
-    return tuple(sorted(int(store) for store in answer.ranges or () if store.isdecimal()))
+    return tuple(sorted(filter(None, map(_id, answer.ranges or ()))))
 
 
 def evicting_by_name(schedulers: tuple[str, ...]) -> tuple[int, ...]:
     """2.x and 3.x had one scheduler per store, with the id in its name."""
     prefix = EVICT_LEADER + "-"
     ids = (name.removeprefix(prefix) for name in schedulers if name.startswith(prefix))
-    return tuple(sorted(int(i) for i in ids if i.isdecimal()))
+    return tuple(sorted(filter(None, map(_id, ids))))
+
+
+def _id(text: str) -> int:
+    """0: no id."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else 0
 
 
 def operators(body: bytes) -> tuple[PdOperator, ...]:
@@ -258,17 +269,26 @@ def operators(body: bytes) -> tuple[PdOperator, ...]:
 
 def operator(line: str) -> PdOperator | None:
     """One operator from PD's own print of it; None when the line is none (a future layout)."""
-    match, region = _OPERATOR.match(line), _REGION_OF.search(line)
-    if match is None or region is None:
+    head, kind, _ = line.partition("(kind:")
+    match, region = _OPERATOR.fullmatch(head), _REGION_OF.search(line)
+    if not kind or match is None or region is None:
         return None
-    printed = line.partition("steps:[")[2]
     return PdOperator(
         region_id=int(region[1]),
         desc=match["desc"],
         brief=match["brief"] or "",
         status=match["status"] or "RUNNING",
-        steps=tuple(_STEP.findall(printed)),
+        steps=tuple(_steps(line.partition("steps:[")[2])),
     )
+
+
+def _steps(printed: str) -> Iterator[str]:
+    """`0:{…}, 1:{…}` → what is in the braces."""
+    at = 0
+    while (begins := printed.find(":{", at)) > 0 and (ends := printed.find("}", begins)) > 0:
+        if printed[begins - 1].isdecimal():
+            yield printed[begins + 2 : ends]
+        at = ends
 
 
 def text(body: bytes) -> str:

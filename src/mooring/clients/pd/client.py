@@ -13,7 +13,7 @@ Three rules carry it:
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from mooring.clients.pd import answers
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.transport import Answer, Transport
 from mooring.clients.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
-from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
 
 API: Final = "/pd/api/v1"
 #: How long a PD without schedulers is asked to pause one, and how often.
@@ -43,10 +43,17 @@ class PdClient:
         ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
+        believes: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._clock = clock
         self._transport = Transport(
-            endpoints, clock=clock, chance=chance, ssl_context=ssl_context, timeout_s=timeout_s, attempts=attempts
+            endpoints,
+            clock=clock,
+            chance=chance,
+            ssl_context=ssl_context,
+            timeout_s=timeout_s,
+            attempts=attempts,
+            believes=believes,
         )
 
     async def close(self) -> None:
@@ -105,6 +112,9 @@ class PdClient:
         if not answer.ok:
             raise _error(answer, "count regions")
         return answers.region_count(answer.body)
+
+    async def stores(self) -> Sequence[Store]:
+        return answers.stores(await self._get("/stores"))
 
     async def regions(self) -> Sequence[Region]:
         return answers.regions(await self._get("/regions"))
@@ -182,10 +192,10 @@ class PdClient:
         if answer.ok:
             return
         if "ErrAddOperator" in answer.words:
-            raise Conflict(answer.words)
+            raise Conflict(answer.said)
         if answer.status >= 500 and not _is_absent(answer) and answer.words.startswith("[PD:etcd"):
             raise _error(answer, "add an operator")
-        raise NotFound(answer.words) if _is_absent(answer) else Refused(answer.words, answer.status)
+        raise NotFound(answer.said) if _is_absent(answer) else Refused(answer.said, answer.status)
 
     async def cancel_operator(self, region_id: int) -> None:
         answer = await self._ask("DELETE", f"/operators/{region_id}")
@@ -249,7 +259,7 @@ def _is_absent(answer: Answer) -> bool:
 
 def _error(answer: Answer, what: str) -> PortError:
     """PD's no, by its words first: an unknown store is a 404, a 400 or a 500, as version and call will have it."""
-    message = f"PD: {what}: {answer.status} {answer.words[:300]}"
+    message = f"PD: {what}: {answer.status} {answer.said}"
     if _is_absent(answer):
         return NotFound(message)
     if answer.status < 500:

@@ -6,13 +6,17 @@ and a dead one says nothing. The promise: an idempotent request is tried a bound
 next endpoint, with a short pause; what cannot be repeated is tried once. What comes back is PD's final word, or
 `Unanswered` / `Throttled`; it never takes longer than attempts × (time-out + pause).
 
+The server may be hostile: a tenant chooses what answers under its cluster's name. No redirect is followed, nothing is
+unpacked, a body has a limit, a member's own address is asked only when `believes` says so, and what is quoted of an
+answer is short, printable and without credentials.
+
 PD's status codes are irregular (an absent operator is a 500), so nothing here turns a status into an error except the
 ones that mean "not now". The client knows what each call's words mean.
 """
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -20,6 +24,7 @@ import msgspec
 
 from mooring.clients.pd import answers
 from mooring.clients.ports import Chance, Clock, Throttled, Unanswered
+from mooring.clients.texts import printable, without_credentials
 
 #: Words in a 500 that mean: this member cannot say now, another one or a later moment can.
 NOT_NOW: Final = (
@@ -34,6 +39,15 @@ NOT_NOW: Final = (
     "server not started",
 )
 FIRST_PAUSE_S: Final = 0.2
+MIB: Final = 1 << 20
+#: Bytes of an answer, by path; the regions of a large cluster are many.
+LARGEST: Final = 16 * MIB
+LARGEST_REGIONS: Final = 64 * MIB
+#: PD's answers have an object per this many bytes at most, and a value per so many; denser ones are made to be large
+#: in memory.
+BYTES_PER_OBJECT: Final = 40
+BYTES_PER_VALUE: Final = 8
+FREE: Final = 65536
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -46,7 +60,12 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return answers.text(self.body)
+        return answers.text(self.body[:65536])
+
+    @property
+    def said(self) -> str:
+        """The same, to be quoted: short and printable."""
+        return printable(self.words)
 
 
 class Transport:
@@ -59,13 +78,16 @@ class Transport:
         ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
+        believes: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`believes`: may a member be asked at this address, which PD itself has named?"""
         if not endpoints:
             raise ValueError("a PD client needs at least one endpoint")
         self.endpoints = tuple(e.rstrip("/") for e in endpoints)
         self._clock = clock
         self._chance = chance
         self._ssl = ssl_context
+        self._believes = believes
         self._timeout_s = timeout_s
         self._attempts = max(attempts, 1)
         #: The endpoint that answered last: stay with it as long as it does.
@@ -76,6 +98,10 @@ class Transport:
         self, method: str, path: str, body: Any = None, *, idempotent: bool = True, at: Sequence[str] = ()
     ) -> Answer:
         """`at`: ask these members themselves instead of any endpoint."""
+        if at and not (at := [url for url in at if self._believes(url)]):
+            raise Unanswered(
+                "PD names a member at an address outside its cluster; an administrator allows it with pd-hosts"
+            )
         attempts = self._attempts if idempotent else 1
         failure: Unanswered | Throttled = Unanswered("PD was not asked")
         for attempt in range(attempts):
@@ -92,18 +118,26 @@ class Transport:
         raise failure
 
     async def _ask_once(self, method: str, url: str, body: Any) -> Answer:
+        where = without_credentials(url)
         try:
             async with self._open().request(
-                method, url, data=None if body is None else msgspec.json.encode(body)
+                method, url, data=None if body is None else msgspec.json.encode(body), allow_redirects=False
             ) as response:
-                answer = Answer(response.status, await response.read())
+                largest = LARGEST_REGIONS if "/regions" in url else LARGEST
+                answer = Answer(response.status, await _body(response, largest, where))
                 retry_after = response.headers.get("Retry-After", "")
+        except aiohttp.InvalidURL:
+            raise Unanswered(f"PD at {where}: not an address that can be asked") from None
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as e:
-            raise Unanswered(f"PD at {url} did not answer: {str(e) or type(e).__name__}") from e
+            raise Unanswered(f"PD at {where} did not answer: {printable(str(e)) or type(e).__name__}") from None
         if answer.status == 429:
-            raise Throttled(f"PD at {url} limits its requests", float(retry_after) if retry_after.isdecimal() else 1.0)
+            raise Throttled(
+                f"PD at {where} limits its requests", float(retry_after[:4]) if retry_after.isdecimal() else 1.0
+            )
+        if 300 <= answer.status < 400:
+            raise Unanswered(f"PD at {where} answers with a redirect ({answer.status}), which is not followed")
         if answer.status in (502, 503, 504) or (answer.status >= 400 and _not_now(answer.words)):
-            raise Unanswered(f"PD at {url} cannot say now: {answer.status} {answer.words[:200]}")
+            raise Unanswered(f"PD at {where} cannot say now: {answer.status} {answer.said}")
         return answer
 
     def _pause_s(self, attempt: int, failure: Unanswered | Throttled) -> float:
@@ -119,7 +153,13 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
-                headers={"Content-Type": "application/json", "User-Agent": "mooring"},
+                headers={
+                    "Content-Type": "application/json",
+                    "User-Agent": "mooring",
+                    "Accept-Encoding": "identity",
+                },
+                auto_decompress=False,
+                trust_env=False,
             )
         return self._session
 
@@ -131,3 +171,18 @@ class Transport:
 
 def _not_now(words: str) -> bool:
     return any(sign in words for sign in NOT_NOW)
+
+
+async def _body(response: aiohttp.ClientResponse, largest: int, where: str) -> bytes:
+    """Unanswered: packed, larger than allowed, or denser than anything PD says."""
+    if response.headers.get("Content-Encoding", "identity").lower() not in {"", "identity"}:
+        raise Unanswered(f"PD at {where} answers with a compressed body, which is not unpacked")
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > largest:
+            raise Unanswered(f"PD at {where} answers with more than {largest // MIB} MiB")
+    objects, values = body.count(b"{"), body.count(b",")
+    if objects > FREE + len(body) // BYTES_PER_OBJECT or values > FREE + len(body) // BYTES_PER_VALUE:
+        raise Unanswered(f"PD at {where} answers with more values than any PD has")
+    return bytes(body)

@@ -3,6 +3,9 @@
 What the planner does not see, it removes. So everything that is not a complete, valid, non-empty list of machines is
 an error here, and never a shorter list: GraphQL errors (which come with status 200 or 422), a time-out, an HTTP error,
 a body that breaks off, a machine that cannot be read, and a search that finds nothing.
+
+Nothing is unpacked, no redirect followed, a body has a limit; errors quote answers shortly, printably, and never show
+the credentials of the URL.
 """
 
 import asyncio
@@ -19,12 +22,14 @@ import msgspec
 from mooring.clients.ports import NotFound, PortError, Refused, Throttled, Unanswered
 from mooring.clients.sabakan.parse import InvalidMachines, error_text, read_machines
 from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.machine import Machine
 
 QUERY: Final = files("mooring.clients.sabakan").joinpath("search.graphql").read_text(encoding="utf-8")
 #: sabakan's word for a query or variables that it will never accept.
 _VALIDATION: Final = frozenset({"GRAPHQL_VALIDATION_FAILED", "GRAPHQL_PARSE_FAILED"})
-_SHOWN: Final = 300
+#: 10,000 machines are about 20 MB.
+LARGEST: Final = 64 << 20
 
 
 class _Errors(msgspec.Struct):
@@ -38,7 +43,7 @@ def graphql_url(url: str) -> str:
     """Where to post: the given URL, with `/graphql` appended unless it is there. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise ValueError(f"{url!r} is no absolute http or https URL such as http://10.0.0.1:10080")
+        raise ValueError(f"{without_credentials(url)!r} is no absolute http or https URL such as http://10.0.0.1:10080")
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith("/graphql") else f"{path}/graphql", fragment=""))
 
@@ -58,7 +63,9 @@ class Sabakan:
         session: aiohttp.ClientSession | None = None,
         now: Callable[[], float] = time,
     ) -> None:
-        self.url = graphql_url(url)
+        self._url = graphql_url(url)
+        #: To be shown: without credentials.
+        self.url = without_credentials(self._url)
         self._timeout_s = timeout_s
         self._session = session
         self._owned = session is None
@@ -108,19 +115,28 @@ class Sabakan:
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            self._session = aiohttp.ClientSession(auto_decompress=False, trust_env=False)
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         try:
             # A redirected POST would arrive as a GET without its body.
             async with self._session.post(
-                self.url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as answer:
-                return answer.status, await answer.read()
+                if answer.headers.get("Content-Encoding", "identity").lower() not in {"", "identity"}:
+                    raise Unanswered(f"{self.url}: a compressed answer is not unpacked")
+                said = bytearray()
+                async for chunk in answer.content.iter_any():
+                    said += chunk
+                    if len(said) > LARGEST:
+                        raise Unanswered(f"{self.url}: the answer is larger than {LARGEST >> 20} MiB")
+                return answer.status, bytes(said)
         except TimeoutError:
             raise Unanswered(f"{self.url}: no complete answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unanswered(f"{self.url}: {error or type(error).__name__}") from None
+            # An invalid URL is quoted whole by its error.
+            quoted = "" if isinstance(error, aiohttp.InvalidURL) else printable(str(error))
+            raise Unanswered(f"{self.url}: {quoted or type(error).__name__}") from None
 
     def _check(self, status: int, body: bytes) -> None:
         """GraphQL's errors first: they say more than the status."""
@@ -132,7 +148,7 @@ class Sabakan:
             raise self._graphql_error(status, errors)
         if status == 200:
             return
-        said = f"{self.url}: HTTP {status}: {body[:_SHOWN].decode(errors='replace').strip()}"
+        said = f"{self.url}: HTTP {status}: {printable(body[:1000].decode(errors='replace'))}"
         if status == 404:
             raise NotFound(f"{said}; is this sabakan's URL?")
         if status == 429:
@@ -140,7 +156,7 @@ class Sabakan:
         raise Refused(said, status) if 400 <= status < 500 else Unanswered(said)
 
     def _graphql_error(self, status: int, errors: list[Any]) -> PortError:
-        said = f"{self.url}: sabakan answers: {error_text(errors)}"
+        said = f"{self.url}: sabakan answers: {printable(error_text(errors), 300)}"
         codes = {
             e["extensions"].get("code") for e in errors if isinstance(e, dict) and isinstance(e.get("extensions"), dict)
         }

@@ -21,6 +21,9 @@ class _NoPd:
     def pd(self, cluster: Key) -> PlacementDriver:
         _never(cluster)
 
+    def given(self, cluster: Key) -> bool:
+        _never(cluster)
+
 
 def _never(cluster: Key) -> NoReturn:
     raise AssertionError(f"releasing pods never asks the PD of {cluster}")

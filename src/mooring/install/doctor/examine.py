@@ -121,10 +121,11 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
         clusters = await list_all(patient.api, Kind.TIDB_CLUSTER)
     except PortError:
         clusters = []
-    make = make_pd(patient.clock, patient.chance)
+    config = patient.config
+    make = make_pd(patient.clock, patient.chance, given=config.pd, hosts=config.pd_hosts)
 
     async def look(tc: TidbCluster) -> PdView:
-        pd = make(tc.key, endpoints(tc, patient.config.pd))
+        pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await pd.observe()

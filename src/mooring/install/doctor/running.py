@@ -149,7 +149,7 @@ async def placement_drivers(
         try:
             view = await look(tc)
         except PortError as error:
-            fix = f"mooring run --pd {tc.key}=http://…:2379, or annotate the TidbCluster mooring.dev/pd-endpoints"
+            fix = f"mooring run --pd {tc.key}=http://…:2379, or mooring.dev/pd-endpoints there and pd-hosts in settings"
             found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(error), fix))
             continue
         found.append(well("pd", f"PD of {tc.key} answers ({len(view.stores)} stores)"))

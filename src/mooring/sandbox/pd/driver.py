@@ -12,7 +12,7 @@ assert pd.interruptions == []                               nobody was deleted w
 from collections.abc import Callable, Sequence
 
 from mooring.clients.ports import Conflict, Json, NotFound, Refused, Unanswered
-from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region
+from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.pd import requests
@@ -251,6 +251,10 @@ class SandboxPd:
             raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
         requests.remove_evict_leader(self.server, store_id)
         self._answer()
+
+    async def stores(self) -> Sequence[Store]:
+        await self._reach()
+        return self.server.stores()
 
     async def regions(self) -> Sequence[Region]:
         await self._reach()
