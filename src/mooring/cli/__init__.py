@@ -30,6 +30,7 @@ GROUPS: Final[dict[str, str]] = {
     "queue": "mooring.cli.queue:app",
     "rehearse": "mooring.cli.rehearse:app",
     "run": "mooring.cli.run:app",
+    "sim": "mooring.cli.sim:app",
     "top": "mooring.cli.top:app",
     "why": "mooring.cli.why:app",
 }

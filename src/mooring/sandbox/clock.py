@@ -153,7 +153,11 @@ def parse_rfc3339(text: str) -> float:
 
 
 class Stuck(RuntimeError):  # noqa: N818
-    """Every task waits and no timer is set: on a wall clock this would hang for ever."""
+    """Time can no longer pass: every task waits and no timer is set, or tasks keep each other busy for ever."""
+
+
+#: Turns of the loop at one moment of virtual time; the busiest scene takes a few thousand.
+MOST_TURNS: Final = 50_000
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -162,12 +166,18 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self, timeline: Timeline) -> None:
         super().__init__()
         self._timeline = timeline
+        #: Turns of the loop since time last moved.
+        self._turns, self._at = 0, -1.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         timeline = self._timeline
         here = timeline.monotonic()
         if timeout is not None and timeout <= 0:
             # Tasks are ready: fire what is due at this very moment, but do not move on.
+            self._turns = self._turns + 1 if here == self._at else 0
+            self._at = here
+            if self._turns > MOST_TURNS:
+                raise Stuck(f"time stands still at {here:.2f} s: tasks have been ready {MOST_TURNS} times in a row")
             timeline.step(here)
             return []
         loop_at = None if timeout is None else here + timeout

@@ -82,6 +82,10 @@ class Cloud:
             if labels_of(node).get(CAPACITY_LABEL) == "spot"
         ]
 
+    def taken(self) -> list[str]:
+        """Nodes that were taken and have not been given back."""
+        return sorted(self._taken)
+
     def notice(self, node: str, *, after_s: float = NOTICE_S, dialect: Dialect = Dialect.ANNOTATION) -> Notice:
         """This node goes in `after_s` seconds. A second notice replaces the first."""
         self._stop(node)

@@ -84,6 +84,11 @@ class Faults:
         """The next writes of this verb and kind ("" and None: any) meet this fault."""
         self._armed.append(_Armed(fault, verb, kind, times))
 
+    def disarm(self) -> None:
+        """No appointment is kept any more; a server that is dead or slow is well again."""
+        self._armed.clear()
+        self._dead_until = self._slow_until = 0.0
+
     def dead_for(self, seconds: float) -> None:
         """Nobody answers; open watches end."""
         self._dead_until = max(self._dead_until, self._timeline.monotonic() + seconds)

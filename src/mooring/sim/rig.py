@@ -56,12 +56,14 @@ class Rig:
         self.replicas: dict[str, Running] = {}
         #: Every write of every replica, in order: "patch TidbCluster tidb/demo", "pd add-evict-leader 4".
         self.writes: list[str] = []
+        #: Told of each of them as it is about to be made.
+        self.on_write: Callable[[str], None] = lambda _: None
+        #: The API server does not reach our webhook.
+        self.webhook_away = False
         self._kill: tuple[int, str] | None = None
         self._started = 0
         address = Address(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
-        webhook_route.serve(
-            self.api.admission, address, lambda: [r.replica for r in self.replicas.values() if not r.gate.held]
-        )
+        webhook_route.serve(self.api.admission, address, self._serving)
 
     # ── Replicas ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,6 +115,9 @@ class Rig:
     def resume(self, name: str) -> None:
         self.replicas[name].gate.let_go()
 
+    def _serving(self) -> list[Replica]:
+        return [] if self.webhook_away else [one.replica for one in self.replicas.values() if not one.gate.held]
+
     def lag_watches(self, seconds: float, *kinds: Kind) -> None:
         """What the replicas that run now see of these kinds (none named: of all) is so many seconds old."""
         for one in self.replicas.values():
@@ -144,7 +149,13 @@ class Rig:
                 self.writes.pop()  # it was never made
             self._kill = None
             return True
+        if when == "before":
+            self.on_write(what)
         return False
+
+    def killing(self) -> bool:
+        """Is a replica still to be killed at a write?"""
+        return self._kill is not None
 
     # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────
 

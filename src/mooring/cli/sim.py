@@ -1,0 +1,196 @@
+"""`mooring sim`: the whole of Mooring on simulated clusters, with load, interference and faults (docs/sim.md)."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
+from mooring.cli.output import Format, Output, note, print_json
+
+if TYPE_CHECKING:
+    from mooring.sim.whole.plan import Plan
+    from mooring.sim.whole.seeds import Options
+    from mooring.sim.whole.simulation import Result
+
+app = App(name="sim", help="Simulate clusters under load, interference and faults, and check every promise.")
+#: Lines of the timeline that are shown before a failure.
+SHOWN = 60
+
+
+@app.default
+def sim(
+    *,
+    seed: Whole | None = None,
+    seeds: str = "",
+    faults: str = "all",
+    features: str = "",
+    hours: float = 0.5,
+    jobs: Whole = 0,
+    until: float | None = None,
+    only: str = "",
+    shrink: Annotated[bool, Parameter(negative="")] = False,
+    plan: str = "",
+    save: str = "",
+    output: Output = Format.TABLE,
+) -> int:
+    """Run simulated clusters and check what Mooring promises, at every write and after everything has come to rest.
+
+    Each seed is one run: a random cluster, load, people who interfere, and faults. The same seed gives the same run. A
+    failure prints the promise that was broken, when, and the command that replays it. Exit code 0: all kept, 1: a seed
+    broke one.
+
+    Example: mooring sim --seeds 1..1000 --jobs 4
+
+    Parameters
+    ----------
+    seed
+        One seed; its timeline is printed when it fails, or with --until.
+    seeds
+        A..B, both included. Neither given: 1..20.
+    faults
+        all, none, or names: watch, writes, server, pd, registry, node, clock, leader, webhook.
+    features
+        Features that are on, e.g. mix,handoff; left out: as each seed draws them.
+    hours
+        Virtual hours of load; what comes to rest afterwards is not counted.
+    jobs
+        Processes; 0: one per core.
+    until
+        With --seed: stop at this virtual second and print the timeline.
+    only
+        With --seed: only these deeds of its plan, by number, e.g. 3,17 (a shrunken failure).
+    shrink
+        With --seed or --plan: leave out deeds one by one while it still fails.
+    plan
+        Replay a plan from a file, as --save writes it.
+    save
+        Write the plan of --seed (after --shrink: the smaller one) to this file.
+    output
+        How to print.
+    """
+    from mooring.sim.whole.seeds import quiet_logs
+
+    quiet_logs()
+    options = _options(faults, features, hours, until, only)
+    if seed is not None and seeds:
+        raise CommandError("give --seed or --seeds, not both")
+    if plan or seed is not None:
+        return _one(seed, plan, options, shrink=shrink, save=save, output=output)
+    if only or shrink or save or until is not None:
+        raise CommandError("--only, --until, --shrink and --save go with --seed N")
+    numbers = _range(seeds or "1..20")
+    return _many(numbers, options, jobs or os.cpu_count() or 1, output)
+
+
+def _options(faults: str, features: str, hours: float, until: float | None, only: str) -> "Options":
+    from mooring.sim.whole.plan import FAULTS, FEATURES
+    from mooring.sim.whole.seeds import Options
+
+    groups = tuple(FAULTS) if faults == "all" else () if faults == "none" else _names(faults, tuple(FAULTS), "--faults")
+    if not 0 < hours <= 100:
+        raise CommandError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
+    if only and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", only):
+        raise CommandError(f"--only {only}: numbers of deeds, e.g. 3,17")
+    return Options(
+        hours=hours,
+        faults=groups,
+        features=_names(features, FEATURES, "--features") if features else None,
+        until_s=until,
+        only=tuple(int(n) for n in only.split(",")) if only else None,
+    )
+
+
+def _names(given: str, known: tuple[str, ...], flag: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (name.strip() for name in given.split(","))))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise CommandError(f"{flag} {given}: known are {', '.join(known)}")
+    return tuple(name for name in known if name in names)
+
+
+def _range(text: str) -> range:
+    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise CommandError(f"--seeds {text}: write A..B, e.g. 1..1000")
+    return range(int(found[1]), int(found[2]) + 1)
+
+
+def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save: str, output: Format) -> int:
+    from mooring.sim.whole.seeds import plan_of, replay_command, report
+    from mooring.sim.whole.simulation import simulate
+
+    plan = _read(file) if file else plan_of(seed or 0, options)
+    if shrink:
+        plan, options, result = _shrunk(plan, options)
+    else:
+        result = simulate(plan, until_s=options.until_s)
+    if save:
+        Path(save).write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+    command = f"mooring sim --plan {file}" if file and not shrink else replay_command(plan.seed, options)
+    if output is Format.JSON:
+        print_json(report([result], options))
+    elif result.failure is None and options.until_s is None:
+        print(f"seed {plan.seed}: all promises kept over {result.lasted_s:.0f} virtual seconds ({result.digest})")
+    else:
+        _print_failure(result, command)
+    return Exit.DONE if result.failure is None else Exit.NOT_AS_IT_SHOULD_BE
+
+
+def _shrunk(plan: "Plan", options: "Options") -> "tuple[Plan, Options, Result]":
+    from mooring.sim.whole.shrink import shrink
+
+    try:
+        smaller, kept, result = shrink(plan, note)
+    except ValueError as error:
+        raise CommandError(f"{error}: there is nothing to shrink", Exit.DONE) from None
+    numbers = tuple(options.only[i] for i in kept) if options.only is not None else kept
+    return smaller, msgspec.structs.replace(options, only=numbers), result
+
+
+def _read(file: str) -> "Plan":
+    from mooring.sim.whole.plan import Plan
+
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=Plan)
+    except OSError as error:
+        raise CommandError(f"--plan {file}: {error.strerror or error}") from None
+    except msgspec.DecodeError as error:
+        raise CommandError(f"--plan {file}: not a plan as --save writes it: {error}") from None
+
+
+def _many(numbers: range, options: "Options", jobs: int, output: Format) -> int:
+    from mooring.sim.whole.seeds import replay_command, report, run_many
+
+    def told() -> "Iterator[Result]":
+        for result in run_many(numbers, options, min(jobs, len(numbers))):
+            if result.failure is not None:
+                failure = result.failure
+                note(f"seed {result.seed}: {failure.invariant} broken at {failure.at:g} s: {failure.detail}")
+                note(f"  replay: {replay_command(result.seed, options)}")
+            yield result
+
+    found = report(told(), options)
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        if found.never:
+            print(f"never happened: {', '.join(found.never)}")
+        print(f"{found.seeds} seeds, {len(found.failed)} failed, {len(found.coverage)} situations covered")
+    return Exit.NOT_AS_IT_SHOULD_BE if found.failed else Exit.DONE
+
+
+def _print_failure(result: "Result", command: str) -> None:
+    lines = result.timeline
+    if len(lines) > SHOWN:
+        print(f"… {len(lines) - SHOWN} lines before")
+    for line in lines[-SHOWN:]:
+        print(line)
+    if result.failure is not None:
+        print(f"broken: {result.failure.invariant}, at {result.failure.at:g} s: {result.failure.detail}")
+    print(f"replay: {command}")

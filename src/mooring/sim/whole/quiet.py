@@ -1,0 +1,298 @@
+"""The end of a run: faults end, people undo what they did, and everything must come to rest, exactly.
+
+What still waits for a person must say so (`blocked`, with its reason); everything else that was asked for must have
+ended, the world must equal the store, and nothing of ours may be left.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
+from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, wish_of
+from mooring.clients.ports import Json
+from mooring.clients.wire.kube import project
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING
+from mooring.core.model.reasons import BLOCKED_REASONS, REFUSED_REASONS, State
+from mooring.process.replica import KINDS
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.faults import FaultRates
+from mooring.sandbox.kubelet import FAIL
+from mooring.sandbox.nodes import CAPACITY_LABEL
+from mooring.sandbox.pd import requests
+from mooring.sim.whole.build import SHOP, TIDB
+from mooring.sim.whole.interference import CLOSED, MANGLED, PERSON_TAINT, edit_taints
+from mooring.sim.whole.load import switch
+
+if TYPE_CHECKING:
+    from mooring.sim.whole.simulation import Simulation
+
+#: Everything must have come to rest this long after the last deed, and stay so for a while.
+WITHIN_S = 5400.0
+REST_S = 60.0
+EVERY_S = 5.0
+GOING = frozenset({MachineState.RETIRING, MachineState.RETIRED})
+
+
+async def come_to_rest(sim: "Simulation") -> None:
+    sim.note("quiet: faults end, people undo what they did")
+    end_faults(sim)
+    end = sim.now + WITHIN_S
+    rested = 0.0
+    while rested < REST_S and sim.failure is None:
+        tidy(sim)
+        await sim.rig.sleep(EVERY_S)
+        sim.watch.each_second()
+        busy = list(unfinished(sim))
+        rested = 0.0 if busy else rested + EVERY_S
+        if sim.now > end:
+            sim.fail("everything asked for ends, or is blocked with a reason", "; ".join(busy[:6]))
+    if sim.failure is None:
+        judge(sim)
+    if sim.failure is None:
+        await pauses_end(sim)
+
+
+def end_faults(sim: "Simulation") -> None:
+    rig = sim.rig
+    rig.api.faults.rates = FaultRates()
+    rig.api.faults.disarm()
+    rig.webhook_away = False
+    rig.lag_watches(0.0)
+    rig.cluster.sabakan.lighten()
+    rig.cluster.sabakan.slow(0.0)
+    for pd in rig.cluster.pd.values():
+        pd.slow(0.0)
+    for name in list(rig.replicas):
+        rig.resume(name)
+    for name in sim.plan.shape.features:
+        switch(sim, name, on=True)
+    while len(rig.replicas) < sim.plan.shape.replicas:
+        sim.start_replica()
+
+
+def tidy(sim: "Simulation") -> None:
+    """What people do in the evening, and again while something comes up."""
+    cluster, store = sim.rig.cluster, sim.rig.cluster.store
+    if not sim.rig.replicas:
+        sim.start_replica()
+    for node in cluster.cloud.taken():
+        if store.find(Kind.NODE, "", node) is None:
+            cluster.cloud.give_back(node)
+    for obj in store.list(Kind.NODE):
+        _tidy_node(sim, obj)
+    for kind in (Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER):
+        for obj in store.list(kind):
+            _tidy_annotations(sim, kind, obj)
+    if store.find(Kind.PDB, SHOP, CLOSED) is not None:
+        store.delete(Kind.PDB, SHOP, CLOSED)
+    for pdb in store.list(Kind.PDB, SHOP):
+        if pdb["spec"].get("maxUnavailable") == 0:
+            store.patch(Kind.PDB, SHOP, pdb["metadata"]["name"], {"spec": {"maxUnavailable": 1}})
+    for name, store_id in sorted(sim.persons.evicts):
+        requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
+    sim.persons.evicts.clear()
+    _heal_machines(sim)
+
+
+def _tidy_node(sim: "Simulation", obj: Json) -> None:
+    cluster, name = sim.rig.cluster, obj["metadata"]["name"]
+    ours = podstate.annotations_of(obj).get(CORDONED_BY)
+    if obj["spec"].get("unschedulable") and ours in {None, MANGLED}:
+        cluster.cordon(name, on=False)
+    if any(t["key"] == PERSON_TAINT["key"] for t in obj["spec"].get("taints") or ()):
+        edit_taints(sim, name, drop=PERSON_TAINT["key"])
+    if name.startswith("s") and CAPACITY_LABEL not in podstate.labels_of(obj):
+        cluster.store.patch(Kind.NODE, "", name, {"metadata": {"labels": {CAPACITY_LABEL: "spot"}}})
+    if cluster.kubelets.silent_since(name) is not None and name not in cluster.cloud.taken():
+        cluster.kubelets.resume(name)
+
+
+def _tidy_annotations(sim: "Simulation", kind: Kind, obj: Json) -> None:
+    have = podstate.annotations_of(obj)
+    drop = [key for key, value in have.items() if value == MANGLED or key in {FAIL, EVICT_LEADER}]
+    if drop:
+        meta = obj["metadata"]
+        sim.rig.cluster.annotate(kind, meta.get("namespace", ""), meta["name"], dict.fromkeys(drop))
+
+
+def _heal_machines(sim: "Simulation") -> None:
+    registry = sim.rig.cluster.sabakan
+    for serial, entry in sorted(registry.entries.items()):
+        if entry.state is MachineState.UPDATING:
+            registry.set_state(serial, MachineState.UNINITIALIZED)
+        elif entry.state not in GOING | {MachineState.HEALTHY}:
+            registry.set_state(serial, MachineState.HEALTHY)
+
+
+# ── Is anything still under way? ──────────────────────────────────────────────────────────────────────────────────
+
+
+def unfinished(sim: "Simulation") -> Iterator[str]:
+    leader = sim.rig.leader()
+    if leader is None:
+        yield "nobody leads"
+        return
+    engine = leader.engine
+    for running in engine.running.values():
+        if not _blocked(running.waiting_on):
+            waiting_on = f", waits on {running.waiting_on}" if running.waiting_on is not None else ""
+            yield f"runs: {_words(running.operator)}{waiting_on}"
+    for operator in engine.waiting.values():
+        yield f"waits: {_words(operator)}"
+    if not sim.rig.cluster.stable():
+        yield from _unstable(sim)
+    if sim.rig.cluster.cloud.notices:
+        yield f"notices: {sorted(sim.rig.cluster.cloud.notices)}"
+
+
+def _words(operator: Any) -> str:
+    return f"{operator.source} {operator.kind} {operator.subject} ({operator.reason})"
+
+
+def _blocked(verdict: Any) -> bool:
+    return verdict is not None and (
+        verdict.state is State.BLOCKED or verdict.reason in BLOCKED_REASONS | REFUSED_REASONS
+    )
+
+
+def _unstable(sim: "Simulation") -> Iterator[str]:
+    cluster = sim.rig.cluster
+    for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET):
+        for obj in cluster.store.list(kind):
+            meta = obj["metadata"]
+            ready, wanted = cluster.ready(meta["namespace"], meta["name"]), obj["spec"].get("replicas", 1)
+            if ready != wanted:
+                yield f"{kind} {meta['name']} has {ready} of {wanted} Ready"
+    for pod in cluster.store.list(Kind.POD):
+        if podstate.terminating(pod) or (podstate.active(pod) and not podstate.ready(pod)):
+            yield f"pod {pod['metadata']['name']} on {podstate.node_of(pod) or 'no node'} is not Ready or leaves"
+
+
+# ── Judgement ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def judge(sim: "Simulation") -> None:
+    for invariant, found in (
+        ("after quiet: nothing of ours is left", list(left_overs(sim))),
+        ("after quiet: the world equals the store", list(differences(sim))),
+        ("after quiet: every request has ended", list(unanswered(sim))),
+        ("after quiet: every workload is exact", list(inexact(sim))),
+    ):
+        if found:
+            sim.fail(invariant, "; ".join(found[:6]))
+            return
+
+
+def _blocked_subjects(sim: "Simulation") -> set[str]:
+    """Names in what is blocked: what is left there waits for a person."""
+    engine = sim.engine()
+    if engine is None:
+        return set()
+    found = {name for running in engine.running.values() for name in _names(running.operator)}
+    for (_, key), verdict in engine.verdicts.items():
+        if _blocked(verdict):
+            found |= {key, key.rpartition("/")[2]}
+    if found:
+        sim.coverage.hit("blocked-with-reason")
+    return found
+
+
+def _names(operator: Any) -> Iterator[str]:
+    for subject in (operator.subject, *operator.claims, *map(str, operator.args.values())):
+        yield subject.rpartition("/")[2]
+
+
+def left_overs(sim: "Simulation") -> Iterator[str]:
+    store, blocked = sim.rig.cluster.store, _blocked_subjects(sim)
+    registry = sim.rig.cluster.sabakan
+    going = {e.ipv4[0] for e in registry.entries.values() if e.state in GOING}
+    for node in store.list(Kind.NODE):
+        name, have = node["metadata"]["name"], podstate.annotations_of(node)
+        taints = {t["key"] for t in node["spec"].get("taints") or ()}
+        if RESERVED_TAINT in taints or RESERVED_TAINT in have:
+            yield f"a reservation on {name}"
+        if name in going or name in blocked:
+            continue
+        if CORDONED_BY in have or node["spec"].get("unschedulable"):
+            yield f"a cordon on {name}"
+        if RETIRING in have:
+            yield f"{RETIRING} on {name}"
+        if keys.STATE_TAINT in taints:
+            yield f"taint {keys.STATE_TAINT} on {name}"
+    bare = {f"bare{n}" for n in range(sim.plan.shape.bare_pods)}
+    for pod in store.list(Kind.POD):
+        name = pod["metadata"]["name"]
+        if LEAVING in podstate.annotations_of(pod) and name not in blocked:
+            yield f"{LEAVING} on {name}"
+        if not pod["metadata"].get("ownerReferences") and name not in bare | blocked:
+            yield f"pod {name} that nobody owns"
+    for tc in store.list(Kind.TIDB_CLUSTER):
+        name = tc["metadata"]["name"]
+        if HANDOFF in podstate.annotations_of(tc) and name not in blocked:
+            yield f"{HANDOFF} on {name}"
+        stores = sim.rig.cluster.pd[TIDB, name].server.evict_list()
+        if stores and name not in sim.persons.tampered | blocked:
+            yield f"evict-leader schedulers of {name}: {stores}"
+
+
+def differences(sim: "Simulation") -> Iterator[str]:
+    leader = sim.rig.leader()
+    if leader is None:
+        return
+    for kind in KINDS:
+        kept = {row.uid: row for row in leader.world._tables[kind]}  # noqa: SLF001
+        true = {obj["metadata"]["uid"]: obj for obj in sim.rig.cluster.store.list(kind)}
+        for uid in sorted(kept.keys() ^ true.keys()):
+            side = "only in the world" if uid in kept else "only in the store"
+            name = kept[uid].key if uid in kept else true[uid]["metadata"]["name"]
+            yield f"{kind} {name}: {side}"
+        for uid, row in kept.items():
+            if uid in true and row != project(kind, true[uid]):
+                yield f"{kind} {row.key}: not as in the store"
+
+
+def unanswered(sim: "Simulation") -> Iterator[str]:
+    if "handoff" not in sim.plan.shape.features:
+        return
+    blocked = _blocked_subjects(sim)
+    for pod in sim.objects(Kind.POD, RESTART, TIDB):
+        meta = pod["metadata"]
+        if podstate.labels_of(pod).get("app.kubernetes.io/component") != "tikv" or meta["name"] in blocked:
+            continue
+        cluster = podstate.labels_of(pod)["app.kubernetes.io/instance"]
+        if not {cluster, f"{TIDB}/{cluster}"} & blocked:
+            yield f"{meta['name']} is still asked to restart"
+
+
+def inexact(sim: "Simulation") -> Iterator[str]:
+    """Mix: as many pods were given on-demand as the workload asks for."""
+    if "mix" not in sim.plan.shape.features:
+        return
+    blocked = _blocked_subjects(sim)
+    for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET):
+        for obj in sim.objects(kind, namespace=SHOP):
+            meta = obj["metadata"]
+            said = wish_of(project(kind, obj))  # type: ignore[arg-type]
+            if ENABLED not in podstate.labels_of(obj) or not isinstance(said, Managed) or meta["name"] in blocked:
+                continue
+            wanted = said.target.on_demand(obj["spec"].get("replicas", 1))
+            pods = [p for p in sim.rig.cluster.pods(SHOP, meta["name"]) if podstate.active(p)]
+            given = sum(podstate.labels_of(p).get(AFFINITY) == "on-demand" for p in pods)
+            if given != wanted:
+                yield f"{kind} {meta['name']} ({said.target}) has {given} on-demand, {wanted} are wanted"
+
+
+async def pauses_end(sim: "Simulation") -> None:
+    """PD's schedulers resume by themselves within a minute when nobody renews their pause."""
+    if "balance" not in sim.plan.shape.features:
+        return
+    for name in list(sim.rig.replicas):
+        await sim.rig.stop(name)
+    await sim.rig.sleep(65.0)
+    for (_, name), pd in sorted(sim.rig.cluster.pd.items()):
+        paused = [scheduler for scheduler in pd.server.scheduler_names() if pd.server.is_paused(scheduler)]
+        if paused:
+            sim.fail("after quiet: no pause of ours is left", f"{name}: {', '.join(paused)}")

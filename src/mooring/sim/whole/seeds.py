@@ -1,0 +1,94 @@
+"""Many seeds, on as many cores as asked for, and how each failure is told and replayed."""
+
+import logging
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import structlog
+
+from mooring.sim.whole.coverage import never
+from mooring.sim.whole.plan import FAULTS, Plan, draw_plan
+from mooring.sim.whole.simulation import Result, simulate
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same for all seeds of a run."""
+
+    hours: float = 0.5
+    faults: tuple[str, ...] = tuple(FAULTS)
+    #: None: as each seed draws them.
+    features: tuple[str, ...] | None = None
+    until_s: float | None = None
+    #: Of the plan's deeds only these, by number; None: all.
+    only: tuple[int, ...] | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The contract's JSON."""
+
+    seeds: int
+    failed: list[dict[str, str | int | float]]
+    coverage: dict[str, int]
+    #: Names of the coverage that never fired.
+    never: list[str]
+
+
+def plan_of(seed: int, options: Options) -> Plan:
+    plan = draw_plan(seed, hours=options.hours, faults=options.faults, features=options.features)
+    if options.only is None:
+        return plan
+    return msgspec.structs.replace(plan, deeds=tuple(plan.deeds[i] for i in options.only if i < len(plan.deeds)))
+
+
+def run_seed(seed: int, options: Options) -> Result:
+    return simulate(plan_of(seed, options), until_s=options.until_s)
+
+
+def run_many(seeds: Iterable[int], options: Options, jobs: int = 1) -> Iterator[Result]:
+    """In the order of the seeds, whichever ends first. The timeline comes only with a failure."""
+    if jobs <= 1:
+        yield from (_brief((seed, options)) for seed in seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=quiet_logs) as pool:
+        yield from pool.imap(_brief, ((seed, options) for seed in seeds), chunksize=1)
+
+
+def quiet_logs() -> None:
+    """What Mooring logs in a simulation is on the timeline."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def _brief(work: tuple[int, Options]) -> Result:
+    result = run_seed(*work)
+    return result if result.failure is not None else msgspec.structs.replace(result, timeline=())
+
+
+def replay_command(seed: int, options: Options, until_s: float | None = None) -> str:
+    """What to type to see it again."""
+    parts = [f"mooring sim --seed {seed}"]
+    if options.hours != Options().hours:
+        parts.append(f"--hours {options.hours:g}")
+    if options.faults != tuple(FAULTS):
+        parts.append(f"--faults {','.join(options.faults) or 'none'}")
+    if options.features is not None:
+        parts.append(f"--features {','.join(options.features)}")
+    if options.only is not None:
+        parts.append(f"--only {','.join(map(str, options.only))}")
+    if until_s is not None:
+        parts.append(f"--until {until_s:g}")
+    return " ".join(parts)
+
+
+def report(results: Iterable[Result], options: Options) -> Report:
+    coverage: Counter[str] = Counter()
+    failed: list[dict[str, str | int | float]] = []
+    count = 0
+    for result in results:
+        count += 1
+        coverage.update(result.coverage)
+        if result.failure is not None:
+            failure = msgspec.to_builtins(result.failure)
+            failed.append({"seed": result.seed, **failure, "replay": replay_command(result.seed, options)})
+    return Report(count, failed, dict(sorted(coverage.items())), never(coverage))
