@@ -170,7 +170,9 @@ class PlacementDriver(Protocol):
         """As PD lists them now: asked before a write, to know whose PD this is."""
         ...
 
-    async def regions(self) -> Sequence[Region]: ...
+    async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
+        """In the order of their keys, from the one that holds this key (hex, as PD prints it) on; 0: all."""
+        ...
 
     async def region(self, region_id: int) -> Region | None:
         """One of them; None: PD knows no such region."""
@@ -187,7 +189,7 @@ class PlacementDriver(Protocol):
     async def cancel_operator(self, region_id: int) -> None: ...
 
     async def pause_scheduler(self, name: str, seconds: int) -> None:
-        """0 resumes."""
+        """0 resumes. A longer pause than ours (BR, TiDB Lightning, a person) is neither shortened nor ended."""
         ...
 
     async def schedulers(self, *, paused: bool = False) -> Sequence[str]: ...

@@ -269,9 +269,8 @@ class Act:
         try:
             await pd.add_operator(dict(write.body))
         except Unanswered as error:
-            found = await pd.operator(write.region_id)
-            if found is None:
-                return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
+            # Whether PD has it, and whether what it has there is ours, the next look tells.
+            return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         except Conflict as error:
             return _refused(write, Reason.REGION_BUSY, error)
         return Outcome(instruction=write.id, detail=write.why)

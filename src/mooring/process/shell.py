@@ -252,21 +252,22 @@ class Shell:
             self.tell(PdSeen(cluster, view, began))
 
     async def _look_at_regions(self, look: ReadRegions) -> None:
-        began, reason, detail = self.now(), None, ""
+        began, reason, detail, end_key = self.now(), None, "", ""
         try:
             pd = self._pds.pd(look.cluster)
             if look.region_ids:
                 asked = [await pd.region(region_id) for region_id in look.region_ids]
                 regions = tuple(region for region in asked if region is not None)
             else:
-                regions = tuple(await pd.regions())
+                regions = tuple(await pd.regions(look.start_key, look.limit))
+                end_key = regions[-1].end_key if look.limit and len(regions) >= look.limit else ""
         except PortError as error:
             reason, detail = Reason.PD_UNREACHABLE, str(error)
         except Exception as error:
             log.exception("pd.regions-failed", cluster=str(look.cluster))
             reason, detail = Reason.FAILED, f"{type(error).__name__}: {error}"
         else:
-            self.tell(RegionsSeen(look.cluster, regions, began, look.region_ids))
+            self.tell(RegionsSeen(look.cluster, regions, began, look.region_ids, look.start_key, end_key))
         self.tell(Outcome(instruction=look.id, reason=reason, detail=detail, looked=True))
 
     async def _look_at_machines(self) -> None:

@@ -12,7 +12,7 @@ from mooring.core.model.events import Listed, PdSeen, RegionsSeen
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
-from mooring.core.model.tidb import PdOperator, PdView, Peer, Region, Store, TidbCluster
+from mooring.core.model.tidb import PdOperator, PdPause, PdView, Peer, Region, Store, TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
 
@@ -41,7 +41,9 @@ class RunningProcess:
         self.world, self.queue = World(), Queue(live_settings())
         self.world.apply(Listed(Kind.TIDB_CLUSTER, (TidbCluster("tidb", "demo", "u", "1"),)))
         self.balance = Balance(BalancePolicy(sources=("balance-leader",)))
-        self.ids = 0
+        for index in self.balance.indexes():
+            self.world.register(index)
+        self.notes = {}
 
     def sees(self, at, *operators, dead=(), state="Disconnected", life=7, paused=PAUSED):
         led = {1: len(REGIONS), 2: 0, 3: 0}
@@ -49,19 +51,24 @@ class RunningProcess:
             Store(s, f"s{s}:1", state if s in dead else "Up", led[s], len(REGIONS), last_heartbeat_at=at - 1)
             for s in (1, 2, 3)
         )
-        view = PdView(stores, (), len(REGIONS), life, operators=operators, schedulers=PAUSED, paused=paused)
+        pauses = tuple(PdPause(name, 60, 60.0) for name in paused)
+        view = PdView(stores, (), len(REGIONS), life, operators=operators, schedulers=PAUSED, pauses=pauses)
         self.world.note_pd(DEMO, view, at)
-        list(self.balance.affected_keys(PdSeen(DEMO, view, at), self.world))
+        self.world.show(PdSeen(DEMO, view, at))
 
     def knows_regions(self, at, asked=()):
-        list(self.balance.affected_keys(RegionsSeen(DEMO, REGIONS, at, asked), self.world))
+        self.world.show(RegionsSeen(DEMO, REGIONS, at, asked))
 
     def evaluate(self, at):
-        self.balance.evaluate(f"pause/{DEMO}", self.world, self.queue, None, at)
-        return self.balance.evaluate(str(DEMO), self.world, self.queue, None, at)
+        answer = self.balance.evaluate(str(DEMO), self.world, self.queue, self.notes.get(DEMO), at)
+        self.notes[DEMO] = answer.notes
+        return answer
 
     def next_step(self, running, at):
-        return self.balance.next_step(running, self.world, self.queue, at)
+        answer = self.balance.next_step(running, self.world, self.queue, at)
+        if answer.notes is not None:
+            running.notes = dict(answer.notes)
+        return answer
 
 
 @pytest.fixture
@@ -143,7 +150,27 @@ def test_answered_once_what_pd_lists_there_is_not_canceled_again(house, running)
 def test_another_ones_operator_on_the_region_is_left_alone(house, running, other):
     """T12: only what came in by our door and leads where ours did."""
     house.sees(103.0, listed(running.operator, **other), dead={2})
-    assert house.next_step(running, 103.0).instructions == ()
+    (look,) = house.next_step(running, 103.0).instructions
+    assert isinstance(look, ReadRegions), "ours is gone: its region tells how it ended"
+
+
+@pytest.mark.parametrize("other", [{"desc": "replace-down-replica"}, {"to": 3}, {"desc": "admin-remove-peer"}])
+def test_asked_without_an_answer_another_ones_operator_is_not_ours(house, other):
+    """T12: a lost answer, and PD runs something else on that region: it is not followed as if it were ours."""
+    proposal = next(p for p in house.evaluate(101.0).proposals if p.steps[0].to_store == 2)
+    running = Running(operator=proposal, promoted_at=101.0)
+    house.next_step(running, 101.0)
+    house.sees(103.0, listed(proposal, **other))
+    course = house.next_step(running, 103.0)
+    assert "begun" not in course.notes and course.progress == ""
+    assert isinstance(course.instructions[0], AddPdOperator), "asked again; PD refuses it while the other runs"
+
+
+def test_what_was_noted_goes_back_as_a_value(house):
+    """Issue 17: `running.notes` is read, never written to: the engine keeps what comes back."""
+    running = Running(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
+    answers = [house.balance.next_step(running, house.world, house.queue, 101.0) for _ in range(2)]
+    assert running.notes == {} and answers[0] == answers[1] and answers[0].notes["tries"] == 1
 
 
 def test_one_that_was_read_back_is_never_canceled(house, running):
@@ -193,8 +220,8 @@ def test_nothing_begins_while_pd_balances_by_itself(house):
     house.knows_regions(110.5)
     house.sees(111.0, life=8)
     assert house.next_step(Running(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
-    house.evaluate(111.0)
-    again = house.next_step(Running(operator=second, promoted_at=111.1), 111.1)
+    anew = house.evaluate(111.0).proposals[0]
+    again = house.next_step(Running(operator=anew, promoted_at=111.1), 111.1)
     assert isinstance(again.instructions[0], AddPdOperator)
 
 
@@ -203,7 +230,7 @@ def test_one_whose_region_has_another_leader_by_now_does_not_begin(house):
     operator = house.evaluate(101.0).proposals[0]
     region = next(r for r in REGIONS if operator.subject.endswith(f"/{r.id}"))
     anew = RegionsSeen(DEMO, (msgspec.structs.replace(region, leader_store=3),), 101.5, (region.id,))
-    list(house.balance.affected_keys(anew, house.world))
+    house.world.show(anew)
     end = house.next_step(Running(operator=operator, promoted_at=102.0), 102.0).end
     assert end.reason == Reason.WITHDRAWN and "store 3 leads the region now" in end.detail
 

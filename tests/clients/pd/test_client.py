@@ -12,6 +12,7 @@ from aiohttp import web
 from mooring.clients.pd import PdClient
 from mooring.clients.pd.answers import bytes_of, operator
 from mooring.clients.ports import Conflict, NotFound, Refused, Throttled, Unanswered
+from mooring.core.model.tidb import PdPause
 from mooring.lab.pki import Authority
 
 API = "/pd/api/v1"
@@ -143,13 +144,47 @@ async def test_a_pd_that_adds_its_schedulers_one_by_one_is_asked_for_each(play):
     assert sum(client.clock.slept) < 1.0
 
 
+PAUSED = API + "/schedulers?status=paused&timestamp=true"
+
+
+def paused(name, begin, end, date):
+    said = [{"name": name, "paused_at": f"2026-11-16T{begin}Z", "resume_at": f"2026-11-16T{end}Z"}]
+    return 200, json.dumps(said), {"Date": f"Mon, 16 Nov 2026 {date} GMT"}
+
+
 async def test_a_look_says_who_is_paused(play):
-    """The names of PD's schedulers, and of those that stand aside, asked for before its operators are."""
-    script = settled(Script().say("GET", API + "/schedulers?status=paused", 200, '["balance-leader-scheduler"]'))
+    """PD's schedulers, and those that stand aside with the time that is left, asked for before its operators are."""
+    script = settled(
+        Script().say("GET", PAUSED, *paused("balance-leader-scheduler", "12:00:00", "12:01:00", "12:00:18"))
+    )
     view = await (await play(script)).observe()
-    assert view.paused == ("balance-leader-scheduler",) and "balance-region-scheduler" in view.schedulers
+    assert view.pauses == (PdPause("balance-leader-scheduler", 60, 41.0),), "PD's clock, rounded up"
+    assert "balance-region-scheduler" in view.schedulers
     order = [path for _, path, _ in script.asked]
-    assert order.index(API + "/schedulers?status=paused") < order.index(API + "/operators")
+    assert order.index(PAUSED) < order.index(API + "/operators")
+
+
+async def test_a_pd_that_does_not_say_until_when_is_taken_at_our_word(play):
+    """Old versions list names only: what we asked for ourselves is remembered, and of others' nothing is known."""
+    script = settled(Script().say("GET", PAUSED, 200, '["balance-leader-scheduler", "balance-region-scheduler"]'))
+    script.say(
+        "POST", API + "/schedulers/balance-leader-scheduler", 200, '"Pause or resume the scheduler successfully."'
+    )
+    client = await play(script)
+    await client.pause_scheduler("balance-leader-scheduler", 60)
+    assert (await client.observe()).pauses == (
+        PdPause("balance-leader-scheduler", 60, 60.0),
+        PdPause("balance-region-scheduler", 0.0, 0.0),
+    )
+
+
+@pytest.mark.parametrize("seconds", [60, 0])
+async def test_a_longer_pause_is_neither_shortened_nor_ended(play, seconds):
+    """T12: BR and TiDB Lightning pause PD's schedulers for five minutes."""
+    path = API + "/schedulers/balance-leader-scheduler"
+    script = Script().say("GET", PAUSED, *paused("balance-leader-scheduler", "12:00:00", "12:05:00", "12:00:18"))
+    await (await play(script)).pause_scheduler("balance-leader-scheduler", seconds)
+    assert script.count("POST", path) == 0
 
 
 async def test_recorded_pd_in_one_look(play):

@@ -75,7 +75,7 @@ async def test_regions_have_leaders_among_their_peers(rig):
 
 async def test_operator_runs_to_its_end(rig):
     """A transfer is listed while it runs, refuses a second one for its region, and is remembered as a success."""
-    await rig.pd.pause_scheduler("balance-leader-scheduler", 100)
+    await rig.pd.pause_scheduler("balance-leader-scheduler", 60)
     region = (await rig.pd.regions())[5]
     to = next(p.store_id for p in region.peers if p.store_id != region.leader_store)
     wish = {"name": "transfer-leader", "region_id": region.id, "to_store_id": to}
@@ -99,7 +99,7 @@ async def test_operator_runs_to_its_end(rig):
 
 async def test_operator_can_be_canceled(rig):
     """Canceled, it is remembered as such; canceling nothing is fine; an unheard-of region has none."""
-    await rig.pd.pause_scheduler("balance-leader-scheduler", 100)
+    await rig.pd.pause_scheduler("balance-leader-scheduler", 60)
     region = (await rig.pd.regions())[7]
     to = next(p.store_id for p in region.peers if p.store_id != region.leader_store)
     await rig.pd.add_operator({"name": "transfer-leader", "region_id": region.id, "to_store_id": to})
@@ -120,11 +120,32 @@ async def test_impossible_operators_are_refused(rig):
         await rig.pd.add_operator({"name": "nope"})
 
 
+async def test_regions_are_read_by_range(rig):
+    """T12: some at a time, in the order of their keys, each range from where the last one ended: all of them, once."""
+    whole, found, start = [r.id for r in await rig.pd.regions()], [], ""
+    while True:
+        part = await rig.pd.regions(start, 7)
+        assert len(part) <= 7 and part[0].start_key == start
+        found += [r.id for r in part]
+        start = part[-1].end_key
+        if not start:
+            break
+    assert found == whole and len(set(found)) == 30
+
+
+async def test_a_look_shows_how_long_schedulers_stay_paused(rig):
+    """T12: by PD's own clock, which need not be ours, and never more than is left."""
+    await rig.pd.pause_scheduler("balance-leader-scheduler", 50)
+    (pause,) = (await rig.pd.observe()).pauses
+    assert (pause.name, pause.length_s) == ("balance-leader-scheduler", 50)
+    assert 20 < pause.left_s <= 50
+
+
 async def test_scheduler_is_paused_and_resumed(rig):
     """A pause is listed until it is lifted; PD's own schedulers are there; an unknown one is NotFound."""
     names = await rig.pd.schedulers()
     assert {"balance-leader-scheduler", "balance-region-scheduler"} <= set(names)
-    await rig.pd.pause_scheduler("balance-leader-scheduler", 100)
+    await rig.pd.pause_scheduler("balance-leader-scheduler", 60)
     assert await rig.pd.schedulers(paused=True) == ("balance-leader-scheduler",)
     await rig.pd.pause_scheduler("balance-leader-scheduler", 0)
     assert await rig.pd.schedulers(paused=True) == ()

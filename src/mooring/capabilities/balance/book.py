@@ -1,53 +1,83 @@
-"""What is known of one cluster's regions, how fresh it is, and what of the last list is still to be taken in.
+"""What is known of the regions of every TiKV cluster, and how fresh it is: an index of the world.
 
-A list of a hundred thousand regions is taken in by slices, so that nobody on the same loop waits for it; until the last
-slice the old picture serves. A region that was looked at alone meanwhile is not overwritten by an older list.
+Regions are read in rotation, a range of keys at a time, so that a million of them cost no more per second than a
+thousand. A longer list is taken in by parts. Until a part has come the old picture serves; a region that was looked at
+alone meanwhile is not overwritten by an older range.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.picture import Picture
+from mooring.capabilities.balance import pause
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import Summary
-from mooring.core.model.events import RegionsSeen
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import Change, PdSeen, RegionsSeen, Trigger
+from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import PdOperator, PdView
+from mooring.core.world.read import WorldRead
 
-#: Regions per slice: well under a millisecond when most of them have not changed, and a few when all are new.
-SLICE: Final = 500
+#: Regions per read, and the most that are taken in at once: a few milliseconds when all of them are new.
+RANGE: Final = 1024
+#: Between two ranges, per region: reading and taking in a region costs about a twentieth of this.
+PACE_S: Final = 0.0002
 #: As PD itself: with fewer leaders known than this share, nothing is known.
 ENOUGH_LEADERS: Final = 0.9
 #: A store's count of leaders may differ from ours by so many before all regions are read again.
 DRIFT: Final = 2
+#: Regions without a leader that are read again at a time.
+LEADERLESS: Final = 16
 
 
 class Book:
+    """One cluster."""
+
     def __init__(self, policy: BalancePolicy) -> None:
         self._policy = policy
         self.summary = Summary(policy)
-        #: When the last look at all regions that has been taken in began, and in which life of PD.
-        self.whole_at: float | None = None
-        self._life = 0
-        self._asked_life = 0
-        self._seen: dict[int, float] = {}
-        self._left: Iterator[None] | None = None
         self._view: PdView | None = None
         self._operators: dict[int, PdOperator] = {}
-        self._turn = 0
+        #: Since which look PD's schedulers have stood aside without a break, and until when they surely do.
+        self.aside_since: float | None = None
+        self.aside_until = 0.0
+        #: Since which look PD has been in its present life.
+        self._life_since = 0.0
+        #: When the last whole rotation began, and in which life of PD.
+        self.whole_at: float | None = None
+        self._life = 0
+        #: The present rotation: when it began, in which life, where it goes on, and when a range was last read.
+        self._rotation_at: float | None = None
+        self._rotation_life = 0
+        self.cursor = ""
+        self._read_at = 0.0
+        #: Regions that were looked at alone since the last rotation began.
+        self._seen: dict[int, float] = {}
+        self._left: Iterator[None] | None = None
 
     # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def see(self, view: PdView) -> None:
-        """The latest look at PD: stores, evictions, operators."""
-        if view is not self._view:
-            self._view = view
-            self.summary.set_stores(view.stores, view.evicting or ())
-            self._operators = {op.region_id: op for op in view.operators}
+    def see(self, view: PdView, at: float) -> None:
+        """The latest look at PD: stores, evictions, operators, pauses."""
+        same_life = self._view is not None and self._view.start_timestamp == view.start_timestamp
+        if not same_life:
+            self._life_since = at
+        left_s = pause.left_s(view, self._policy)
+        if left_s is None:
+            self.aside_since = None
+        else:
+            if self.aside_since is None or not same_life or at > self.aside_until:
+                self.aside_since = at
+            self.aside_until = at + left_s
+        self._view = view
+        self.summary.set_stores(view.stores, view.evicting or ())
+        self._operators = {op.region_id: op for op in view.operators}
 
     def take(self, event: RegionsSeen) -> None:
         if not event.asked:
-            self._left = self._whole(event)
+            self.flush()
+            self._left = self._range(event)
+            if len(event.regions) <= RANGE:
+                self.flush()
             return
         known = {region.id: region for region in event.regions}
         for region_id in event.asked:
@@ -58,13 +88,17 @@ class Book:
                 self.summary.drop(region_id)
 
     def advance(self) -> bool:
-        """Take in a slice; True: there is more."""
+        """Take in a part; True: there is more."""
         if self._left is not None and next(self._left, self) is self:
             self._left = None
         return self._left is not None
 
-    def _whole(self, event: RegionsSeen) -> Iterator[None]:
-        at, seen, put, left = event.at, self._seen, self.summary.put, SLICE
+    def flush(self) -> None:
+        while self.advance():
+            pass
+
+    def _range(self, event: RegionsSeen) -> Iterator[None]:
+        at, seen, put, left = event.at, self._seen, self.summary.put, RANGE
         listed = set()
         for region in event.regions:
             listed.add(region.id)
@@ -72,56 +106,77 @@ class Book:
                 put(region)
             left -= 1
             if not left:
-                left = SLICE
+                left = RANGE
                 yield
-        for region_id in list(self.summary.regions):
+        for region_id in self.summary.between(event.start_key, event.end_key):
             if region_id not in listed and seen.get(region_id, at) <= at:
                 self.summary.drop(region_id)
-            left -= 1
-            if not left:
-                left = SLICE
-                yield
-        self._seen = {region: when for region, when in seen.items() if when > at}
-        self.whole_at, self._life = at, self._asked_life
+        self._turn_page(event)
 
-    # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _turn_page(self, event: RegionsSeen) -> None:
+        if event.start_key == "":
+            known = self._view is not None and event.at >= self._life_since
+            self._rotation_at, self.cursor = event.at, ""
+            self._rotation_life = self._view.start_timestamp if self._view is not None and known else 0
+        if event.start_key != self.cursor or self._rotation_at is None:
+            return
+        self.cursor, self._read_at = event.end_key, event.at
+        if not event.end_key:
+            self.whole_at, self._life = self._rotation_at, self._rotation_life
+            self._seen = {region: when for region, when in self._seen.items() if when > self.whole_at}
 
-    def due(self, view: PdView, now: float) -> bool:
-        """Is it time to read all regions? Marks it as asked for."""
-        since = None if self.whole_at is None else now - self.whole_at
-        drifted = since is None or self._life != view.start_timestamp or self._drifted(view)
-        every = self._policy.regions_at_most_every_s if drifted else self._policy.regions_every_s
-        if self._left is not None or (since is not None and since < every):
-            return False
-        self._asked_life = view.start_timestamp
-        return True
+    # ── What to read ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read_at(self, view: PdView, since: float) -> float:
+        """When the next range is due. `since`: an older rotation does not count."""
+        if self._rotation_at is None:
+            return 0.0
+        behind = self._is_behind(view, since)
+        if self.cursor and behind:
+            return 0.0
+        policy, count = self._policy, max(1, len(self.summary.regions))
+        every = policy.regions_at_most_every_s if behind or self._drifted(view) else policy.regions_every_s
+        next_range = self._read_at + RANGE * max(PACE_S, every / count)
+        return next_range if self.cursor else max(self._rotation_at + every, self._read_at + count * PACE_S / 10)
+
+    def leaderless(self, now: float) -> tuple[int, ...]:
+        """Some regions without a leader that have not been looked at for a while."""
+        before, found = now - self._policy.regions_at_most_every_s, list[int]()
+        for region_id in self.summary.leaderless:
+            if self.seen_at(region_id) <= before:
+                found.append(region_id)
+            if len(found) == LEADERLESS:
+                break
+        return tuple(found)
+
+    def _is_behind(self, view: PdView, since: float) -> bool:
+        return self.whole_at is None or self._life != view.start_timestamp or self.whole_at < since
 
     def _drifted(self, view: PdView) -> bool:
         """Does PD count otherwise than we do? Somebody else moves regions, or leaders were elected anew."""
+        slack = DRIFT + len(view.operators) + len(self.summary.leaderless)
         for store in view.stores:
             row = self.summary.stores.get(store.id)
             led, held = (len(row.led), len(row.held)) if row is not None else (0, 0)
-            running = len(view.operators)
-            if abs(store.leader_count - led) > DRIFT + running or abs(store.region_count - held) > DRIFT + running:
+            if abs(store.leader_count - led) > slack or abs(store.region_count - held) > slack:
                 return True
-        return self.summary.leaderless > 0
+        return False
 
-    def doubt(self, view: PdView) -> str:
+    def doubt(self, view: PdView, since: float, now: float) -> str:
         """Why nothing can be decided on this picture; "" when it can."""
         if view.evicting is None:
             return "PD has just started and does not list its schedulers yet"
-        if self.whole_at is None or self._life != view.start_timestamp:
+        if self._is_behind(view, since):
             return "the regions have not been read since PD started"
-        known = len(self.summary.regions) - self.summary.leaderless
-        if known < ENOUGH_LEADERS * max(len(self.summary.regions), view.region_count):
-            return f"PD knows the leaders of {known} of {max(len(self.summary.regions), view.region_count)} regions"
+        count = len(self.summary.regions)
+        if now - (self.whole_at or 0.0) > 3 * max(self._policy.regions_every_s, count * PACE_S):
+            return f"the regions were last read {now - (self.whole_at or 0.0):.0f} s ago"
+        known = count - len(self.summary.leaderless)
+        if known < ENOUGH_LEADERS * max(count, view.region_count):
+            return f"PD knows the leaders of {known} of {max(count, view.region_count)} regions"
         return ""
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def picture(self) -> Picture:
-        self._turn += 1
-        return Picture(self.summary, Influence(self.summary), self._turn)
 
     def listed(self, region_id: int) -> PdOperator | None:
         """What PD runs on this region, as of the last look."""
@@ -130,3 +185,32 @@ class Book:
     def seen_at(self, region_id: int) -> float:
         """When the look began that this region is known from."""
         return max(self._seen.get(region_id, 0.0), self.whole_at or 0.0)
+
+
+class RegionBooks:
+    """The books of all clusters: an index of the world."""
+
+    observes: frozenset[object] = frozenset({PdSeen, RegionsSeen, Kind.TIDB_CLUSTER})
+
+    def __init__(self, policy: BalancePolicy) -> None:
+        self._policy = policy
+        self._books: dict[Key, Book] = {}
+
+    def of(self, cluster: Key) -> Book:
+        """What is known of this cluster; nothing, if it was never looked at."""
+        return self._books.get(cluster) or Book(self._policy)
+
+    def observe(self, trigger: Trigger, world: WorldRead) -> None:
+        match trigger:
+            case PdSeen(cluster=cluster, view=view, at=at):
+                self._book(cluster).see(view, at)
+            case RegionsSeen(cluster=cluster):
+                self._book(cluster).take(trigger)
+            case Change(key=cluster, new=None):
+                self._books.pop(cluster, None)
+
+    def advance(self) -> bool:
+        return any(book.advance() for book in self._books.values())
+
+    def _book(self, cluster: Key) -> Book:
+        return self._books.setdefault(cluster, Book(self._policy))

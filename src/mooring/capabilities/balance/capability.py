@@ -6,13 +6,14 @@ paused meanwhile. What the queue releases goes to PD's operators API (`driving`)
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
-from mooring.capabilities.balance import drive, foreign
-from mooring.capabilities.balance.book import Book
+from mooring.capabilities.balance import drive, foreign, pause
+from mooring.capabilities.balance.book import RANGE, Book, RegionBooks
 from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.pause import Pauses, is_released
+from mooring.capabilities.balance.picture import Picture
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.core.model.cluster import Key
@@ -22,7 +23,7 @@ from mooring.core.model.instructions import Instruction, ReadRegions
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
-from mooring.core.model.tidb import PdOperator, PdView, TidbCluster
+from mooring.core.model.tidb import PdOperator, PdView
 from mooring.core.queue import Queue, Settings, live_settings, region_claims, region_operator
 from mooring.core.queue.config import REGION_SCHEDULERS
 from mooring.core.world.index import Index
@@ -33,6 +34,15 @@ PAUSE = "pause/"
 AT_ONCE = 10
 #: After proposals that may have passed at once, the next look.
 SOON_S = 0.05
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What is remembered of a cluster between two evaluations."""
+
+    #: The first evaluation: regions that were read before do not count.
+    since: float
+    #: Counts searches: each one begins somewhere else.
+    turn: int = 0
 
 
 class Balance:
@@ -46,10 +56,6 @@ class Balance:
         self._settings = settings or live_settings()
         #: Switched off, it neither waits for a PD nor takes anybody's operators for its own.
         self._on = on
-        self._books: dict[Key, Book] = {}
-        self._pauses = Pauses(self.policy)
-        #: In which life of PD it was last looked at, standing aside, and everything it ran by itself was charged.
-        self._aside: dict[Key, int] = {}
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -58,7 +64,6 @@ class Balance:
             case Change(kind=Kind.TIDB_CLUSTER, key=key) | PdSeen(cluster=key) | PdLost(cluster=key):
                 yield from (str(key), f"{PAUSE}{key}")
             case RegionsSeen(cluster=key):
-                self._book(key).take(trigger)
                 yield str(key)
             case OperatorEnded(operator=operator):
                 yield operator.args["cluster"]
@@ -67,68 +72,81 @@ class Balance:
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
             yield from (f"{PAUSE}{tc.key}", str(tc.key))
 
-    def _book(self, cluster: Key) -> Book:
-        return self._books.setdefault(cluster, Book(self.policy))
-
     # ── Is there something to do? ─────────────────────────────────────────────────────────────────────────────
 
     def indexes(self) -> tuple[Index, ...]:
-        return ()
+        return (RegionBooks(self.policy),)
 
-    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
+    def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: Any, now: float) -> Evaluation:
         namespace, _, name = key.removeprefix(PAUSE).partition("/")
         cluster = Key(namespace, name)
         tc, lost = world.tidb_cluster(cluster), world.pd_lost(cluster)
-        view = None if lost else world.pd(cluster)
+        view, seen_at = None if lost else world.pd(cluster), world.pd_observed_at(cluster) or now
         if tc is None:
-            self._books.pop(cluster, None)
             return Evaluation(
                 withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone"))
             )
         if key.startswith(PAUSE):
-            return self._pauses.evaluate(tc, view, world.pd_observed_at(cluster) or now, now)
-        if is_released(tc):
+            return pause.evaluate(self.policy, tc, view, seen_at, notes, now)
+        if pause.is_released(tc):
             return Evaluation(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
         if view is None:
             waiting_on = Verdict(State.WAITING, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet")
             return Evaluation(
-                verdict=waiting_on, refreshes=(PdRefresh(cluster, now + (self.policy.recheck_s if lost else 0.0)),)
-            )
-        return self._look(tc, view, world.pd_observed_at(cluster) or now, queue, now)
-
-    def _look(self, tc: TidbCluster, view: PdView, seen_at: float, queue: Queue, now: float) -> Evaluation:
-        cluster, book = tc.key, self._book(tc.key)
-        book.see(view)
-        more = book.advance()
-        strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
-        facts = tuple(foreign.facts(strangers, queue.settings, book.summary, cluster))
-        unfit = tuple(self._unfit(book, cluster, queue))
-        reads: tuple[Instruction, ...] = (ReadRegions(cluster=cluster),) if book.due(view, now) else ()
-        doubt = book.doubt(view)
-        busy = bool(view.operators) or bool(doubt)
-        refreshes = (PdRefresh(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),)
-        if doubt or not self._pauses.hold(cluster, view, seen_at, now):
-            self._aside.pop(cluster, None)
-            waiting_on = Verdict(State.WAITING, Reason.PD_UNSURE, doubt or "PD's own schedulers are not paused yet")
-            again_at = now + (0.0 if more else self.policy.recheck_s)
-            return Evaluation(
-                facts=facts,
-                withdrawals=unfit,
-                instructions=reads,
-                refreshes=refreshes,
                 verdict=waiting_on,
-                again_at=again_at,
+                refreshes=(PdRefresh(cluster, now + (self.policy.recheck_s if lost else 0.0)),),
+                notes=notes,
             )
-        self._aside[cluster] = view.start_timestamp
-        proposals = tuple(self._propose(book, strangers, cluster, queue, now))
+        return self._evaluate(cluster, world.index(RegionBooks).of(cluster), view, seen_at, queue, notes, now)
+
+    def _evaluate(
+        self, cluster: Key, book: Book, view: PdView, seen_at: float, queue: Queue, notes: Notes | None, now: float
+    ) -> Evaluation:
+        notes = notes or Notes(now)
+        strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
+        reads, read_at = self._reads(book, cluster, view, notes.since, now)
+        doubt = book.doubt(view, notes.since, now)
+        obstacle = Verdict(State.WAITING, Reason.PD_UNSURE, doubt) if doubt else self._not_aside(book, view, now)
+        proposals: tuple[Operator, ...] = ()
+        again_s = self.policy.recheck_s
+        if obstacle is None:
+            proposals = tuple(self._propose(book, strangers, cluster, queue, notes.turn, now))
+            again_s = SOON_S if proposals else self.policy.idle_s
+            notes = Notes(notes.since, notes.turn + 1)
+        busy = bool(view.operators) or bool(doubt)
         return Evaluation(
             proposals=proposals,
-            withdrawals=unfit,
-            facts=facts,
+            withdrawals=tuple(self._unfit(book, cluster, queue)),
+            facts=tuple(foreign.facts(strangers, queue.settings, book.summary, cluster)),
             instructions=reads,
-            refreshes=refreshes,
-            again_at=now if more else now + (SOON_S if proposals else self.policy.idle_s),
+            refreshes=(PdRefresh(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),),
+            verdict=obstacle,
+            again_at=min(now + again_s, max(read_at, now + SOON_S)),
+            notes=notes,
         )
+
+    def _reads(
+        self, book: Book, cluster: Key, view: PdView, since: float, now: float
+    ) -> tuple[tuple[Instruction, ...], float]:
+        """Which regions to read now, and when the next range is due."""
+        reads: list[Instruction] = []
+        due = book.read_at(view, since)
+        if due <= now:
+            reads.append(ReadRegions(cluster=cluster, start_key=book.cursor, limit=RANGE))
+        leaderless = book.leaderless(now)
+        if leaderless:
+            reads.append(ReadRegions(cluster=cluster, region_ids=leaderless))
+        return tuple(reads), due
+
+    def _not_aside(self, book: Book, view: PdView, now: float) -> Verdict | None:
+        """Why PD's own schedulers are not out of the way now."""
+        theirs = pause.others_pause(view, self.policy)
+        if theirs is not None:
+            said = f"{theirs.name} was paused for {theirs.length_s:.0f} s, not by Mooring (BR, TiDB Lightning, pd-ctl)"
+            return Verdict(State.WAITING, Reason.PAUSED_BY_OTHERS, said, remedy="waits until that pause ends")
+        if book.aside_since is not None and now < book.aside_until:
+            return None
+        return Verdict(State.WAITING, Reason.PD_UNSURE, "PD's own schedulers are not paused yet")
 
     def _unfit(self, book: Book, cluster: Key, queue: Queue) -> Iterator[Withdrawal]:
         """What waits for a store that no longer takes it: it would wait there for those that run to end first."""
@@ -138,18 +156,24 @@ class Balance:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, why)
 
     def _propose(
-        self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, now: float
+        self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
     ) -> Iterator[Operator]:
         rooms = self._rooms(queue)
         if not any(rooms.values()):
             return
-        picture, repair_at = book.picture(), now if self.policy.repairs_first else None
+        picture = Picture(book.summary, Influence(book.summary), turn)
+        repair_at = now if self.policy.repairs_first else None
         _foresee(picture.influence, strangers, cluster, queue)
         for wish in propose_all(picture, rooms):
             operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[wish.move.regions[0]]
-            args = {"cluster": str(cluster), "version": str(region.version), "leader": str(region.leader_store)}
-            # Its time is kept by `driving`: only PD's list says when its room is free.
+            args = {
+                "cluster": str(cluster),
+                "version": str(region.version),
+                "leader": str(region.leader_store),
+                "proposed": str(now),
+            }
+            # Its time is kept by `drive`: only PD's list says when its room is free.
             yield msgspec.structs.replace(operator, args=args, timeout_s=None)
 
     def _rooms(self, queue: Queue) -> Mapping[str, int]:
@@ -169,28 +193,30 @@ class Balance:
     # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
 
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
-        cluster = drive.cluster_of(running.operator)
-        return drive.next_step(
-            running, world, self._book(cluster), self.policy, now, self._obstacle(cluster, world, now)
-        )
+        operator = running.operator
+        book = world.index(RegionBooks).of(drive.cluster_of(operator))
+        return drive.next_step(running, world, book, self.policy, now, self._obstacle(operator, book, world, now))
 
-    def _obstacle(self, cluster: Key, world: WorldRead, now: float) -> str:
-        """Why nothing may begin now, in words. What waited while PD restarted must not begin beside what PD has begun
-        by itself meanwhile: it is proposed again when that is charged."""
-        tc, view, seen_at = world.tidb_cluster(cluster), world.pd(cluster), world.pd_observed_at(cluster)
-        if tc is None or view is None or seen_at is None:
+    def _obstacle(self, operator: Operator, book: Book, world: WorldRead, now: float) -> str:
+        """Why it may not begin now, in words. What waited while PD restarted must not begin beside what PD has begun by
+        itself meanwhile: it is proposed again when that is charged."""
+        cluster = drive.cluster_of(operator)
+        tc, view = world.tidb_cluster(cluster), world.pd(cluster)
+        if tc is None or view is None:
             return "the TidbCluster is gone" if tc is None else "PD has not been looked at yet"
-        if is_released(tc):
+        if pause.is_released(tc):
             return "released to PD"
-        aside = self._pauses.hold(cluster, view, seen_at, now) and self._aside.get(cluster) == view.start_timestamp
-        return "" if aside else "PD's own schedulers are not paused"
+        obstacle = self._not_aside(book, view, now)
+        if obstacle is not None:
+            return obstacle.detail
+        since = book.aside_since or 0.0
+        return (
+            "" if float(operator.args.get("proposed", "0")) >= since else "PD balanced by itself since it was proposed"
+        )
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
     def recover(self, world: WorldRead, now: float) -> Iterator[Recovered]:
-        self._books.clear()
-        self._pauses.forget()
-        self._aside.clear()
         if not self._on:
             return
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
@@ -212,7 +238,7 @@ class Balance:
         # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
         cost = foreign.costs(found, self._settings)
         phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
-        args = {"cluster": str(cluster), "resumed": "true"}
+        args = {"cluster": str(cluster), "resumed": found.desc}
         return msgspec.structs.replace(operator, phases=phases, args=args, timeout_s=None)
 
     def recovery_needs(self, world: WorldRead) -> Iterator[str]:

@@ -12,6 +12,8 @@ and what we gave up and PD still runs never has the next one beside it.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from mooring.capabilities.balance import foreign
 from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.policy import BalancePolicy
@@ -29,6 +31,98 @@ TRIES: Final = 2
 _RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
 
 
+class _Drive:
+    """One question about one operator; `notes` is a copy that goes back with the answer."""
+
+    def __init__(self, running: Running, book: Book, policy: BalancePolicy, now: float) -> None:
+        self._running = running
+        self._operator = running.operator
+        self._cluster = cluster_of(running.operator)
+        self._region_id = region_of(running.operator)
+        self._book = book
+        self._policy = policy
+        self._now = now
+        self.notes = dict(running.notes)
+
+    def begun_at(self, seen_at: float) -> float:
+        """When PD took it, as far as we know; 0: it has not."""
+        running, notes = self._running, self.notes
+        if running.acted_at or "begun" in notes:
+            return running.acted_at or notes["begun"]
+        if "resumed" in self._operator.args:
+            notes["begun"] = running.promoted_at
+        elif 0.0 < notes.get("asked", 0.0) < seen_at and self._listed() is not None:
+            notes["begun"] = notes["asked"]  # asked for without an answer, and now PD lists it
+        return notes.get("begun", 0.0)
+
+    def _listed(self) -> PdOperator | None:
+        """What PD runs on its region, if it is this operator."""
+        listed = self._book.listed(self._region_id)
+        return listed if listed is not None and is_it(self._operator, listed) else None
+
+    def ask(self) -> NextStep:
+        changed = hindrance(self._operator, self._book.summary)
+        if changed:
+            return NextStep(step=0, end=End(Reason.WITHDRAWN, changed))
+        tries = self.notes["tries"] = self.notes.get("tries", 0.0) + 1
+        if tries > TRIES:
+            return NextStep(step=0, end=End(Reason.REGION_BUSY, "PD did not take it", failed=True))
+        self.notes["asked"] = self._now
+        body, why = body_of(self._operator), self._operator.detail
+        ask = AddPdOperator(cluster=self._cluster, region_id=self._region_id, body=body, why=why)
+        return NextStep(step=0, instructions=(ask,))
+
+    def follow(self, seen_at: float) -> NextStep:
+        operator, cluster, step = self._operator, self._cluster, self._running.step
+        listed, region = self._listed(), self._book.summary.regions.get(self._region_id)
+        if listed is not None and "gone" not in self.notes:
+            return NextStep(
+                step=_step(operator, region),
+                progress=listed.brief,
+                instructions=self._give_up(listed),
+                refreshes=(PdRefresh(cluster, seen_at + self._policy.recheck_s),),
+            )
+        gone_at = self.notes.setdefault("gone", self._now)
+        if self._book.seen_at(self._region_id) < gone_at:
+            if self.notes.get("looked") == self._now:
+                # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
+                return NextStep(step=step, again_at=self._now + self._policy.recheck_s)
+            self.notes["looked"] = self._now
+            asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
+            return NextStep(step=step, instructions=(ReadRegions(cluster=cluster, region_ids=asked),))
+        if reached(operator, region):
+            return NextStep(step=len(operator.steps) - 1, end=End())
+        return NextStep(step=step, end=self._given_up())
+
+    def _give_up(self, listed: PdOperator) -> tuple[CancelPdOperator, ...]:
+        """Cancel in PD what cannot end well. Never one that was read back (it may be a person's), and not again once PD
+        has answered: what it lists under this region afterwards is somebody else's."""
+        running, operator, notes = self._running, self._operator, self.notes
+        late = self._now - running.promoted_at >= timeout_s(operator.steps)
+        # PD chooses the steps: one that had to move a leader may hand it to a store that we never named.
+        involved = (*_receivers(operator.steps), *_receivers(foreign.steps_of(listed)))
+        dead = next((store for store in involved if not _is_up(self._book.summary, store)), None)
+        answered = "canceled" in notes and running.acted_at >= notes["canceled"]
+        if not (late or dead) or answered or "resumed" in operator.args:
+            return ()
+        notes["canceled"] = self._now
+        if dead is not None:
+            notes["dead"] = dead
+        cluster, why = self._cluster, self._given_up().detail
+        desc, brief = listed.desc, listed.brief
+        return (CancelPdOperator(cluster=cluster, region_id=self._region_id, desc=desc, brief=brief, why=why),)
+
+    def _given_up(self) -> End:
+        """How one ends that did not reach what it wanted."""
+        notes = self.notes
+        if "dead" in notes:
+            return End(Reason.STORE_NOT_UP, f"store {notes['dead']:.0f} is not Up any more: canceled in PD")
+        if "canceled" in notes:
+            ran = f"not done after {timeout_s(self._operator.steps):g} s: canceled in PD"
+            return End(Reason.TIMEOUT, ran, failed=True)
+        return End(Reason.FAILED, "PD ended it before it was done", failed=True)
+
+
 def next_step(
     running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
 ) -> NextStep:
@@ -43,93 +137,20 @@ def next_step(
         return NextStep(
             step=running.step, waiting_on=waiting_on, refreshes=(PdRefresh(cluster, now + policy.recheck_s),)
         )
-    book.see(view)
-    begun_at = running.acted_at or running.notes.get("begun", 0.0)
-    if not begun_at and "resumed" in running.operator.args:
-        begun_at = running.notes["begun"] = running.promoted_at
-    if not begun_at and _was_taken(running, seen_at, book):
-        begun_at = running.notes["begun"] = running.notes["asked"]
-    if not begun_at and seen_at <= running.notes.get("asked", 0.0):
+    drive = _Drive(running, book, policy, now)
+    begun_at = drive.begun_at(seen_at)
+    if not begun_at and seen_at <= drive.notes.get("asked", 0.0):
         # PD said no, or nothing: only a look tells whether it has it.
-        return NextStep(step=0, refreshes=(PdRefresh(cluster, now),))
-    if not begun_at:
-        return NextStep(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else _ask(running, book, cluster, now)
-    if seen_at <= begun_at or view.evicting is None:
+        answer = NextStep(step=0, refreshes=(PdRefresh(cluster, now),))
+    elif not begun_at:
+        answer = NextStep(step=0, end=End(Reason.WITHDRAWN, obstacle)) if obstacle else drive.ask()
+    elif seen_at <= begun_at or view.evicting is None:
         unsure = Verdict(State.WAITING, Reason.PD_UNSURE, "PD has just started") if view.evicting is None else None
-        return NextStep(step=running.step, waiting_on=unsure, refreshes=(PdRefresh(cluster, now + policy.recheck_s),))
-    return _follow(running, seen_at, book, policy, now)
-
-
-def _ask(running: Running, book: Book, cluster: Key, now: float) -> NextStep:
-    operator = running.operator
-    changed = hindrance(operator, book.summary)
-    if changed:
-        return NextStep(step=0, end=End(Reason.WITHDRAWN, changed))
-    tries = running.notes["tries"] = running.notes.get("tries", 0.0) + 1
-    if tries > TRIES:
-        return NextStep(step=0, end=End(Reason.REGION_BUSY, "PD did not take it", failed=True))
-    running.notes["asked"] = now
-    ask = AddPdOperator(cluster=cluster, region_id=region_of(operator), body=body_of(operator), why=operator.detail)
-    return NextStep(step=0, instructions=(ask,))
-
-
-def _was_taken(running: Running, seen_at: float, book: Book) -> bool:
-    """Asked for without an answer, and now PD lists it."""
-    listed = book.listed(region_of(running.operator))
-    return 0.0 < running.notes.get("asked", 0.0) < seen_at and listed is not None and is_it(running.operator, listed)
-
-
-def _follow(running: Running, seen_at: float, book: Book, policy: BalancePolicy, now: float) -> NextStep:
-    operator, region_id = running.operator, region_of(running.operator)
-    cluster, listed = cluster_of(operator), book.listed(region_id)
-    if listed is not None and "gone" not in running.notes:
-        return NextStep(
-            step=_step(operator, book.summary.regions.get(region_id)),
-            progress=listed.brief,
-            instructions=_give_up(running, listed, book.summary, now),
-            refreshes=(PdRefresh(cluster, seen_at + policy.recheck_s),),
-        )
-    gone_at = running.notes.setdefault("gone", now)
-    if book.seen_at(region_id) < gone_at:
-        if running.notes.get("looked") == now:
-            # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
-            return NextStep(step=running.step, again_at=now + policy.recheck_s)
-        running.notes["looked"] = now
-        asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
-        return NextStep(step=running.step, instructions=(ReadRegions(cluster=cluster, region_ids=asked),))
-    if reached(operator, book.summary.regions.get(region_id)):
-        return NextStep(step=len(operator.steps) - 1, end=End())
-    return NextStep(step=running.step, end=_given_up(running))
-
-
-def _give_up(running: Running, listed: PdOperator, summary: Summary, now: float) -> tuple[CancelPdOperator, ...]:
-    """Cancel in PD what cannot end well. Never one that was read back (it may be a person's), and not again once PD has
-    answered: what it lists under this region afterwards is somebody else's."""
-    operator, notes = running.operator, running.notes
-    late = now - running.promoted_at >= timeout_s(operator.steps)
-    # PD chooses the steps: one that had to move a leader may hand it to a store that we never named.
-    involved = (*_receivers(operator.steps), *_receivers(foreign.steps_of(listed)))
-    dead = next((store for store in involved if not _is_up(summary, store)), None)
-    answered = "canceled" in notes and running.acted_at >= notes["canceled"]
-    if not (late or dead) or answered or "resumed" in operator.args or not is_it(operator, listed):
-        return ()
-    notes["canceled"] = now
-    if dead is not None:
-        notes["dead"] = dead
-    why = _given_up(running).detail
-    cluster, region_id = cluster_of(operator), region_of(operator)
-    return (CancelPdOperator(cluster=cluster, region_id=region_id, desc=listed.desc, brief=listed.brief, why=why),)
-
-
-def _given_up(running: Running) -> End:
-    """How one ends that did not reach what it wanted."""
-    notes = running.notes
-    if "dead" in notes:
-        return End(Reason.STORE_NOT_UP, f"store {notes['dead']:.0f} is not Up any more: canceled in PD")
-    if "canceled" in notes:
-        ran = f"not done after {timeout_s(running.operator.steps):g} s: canceled in PD"
-        return End(Reason.TIMEOUT, ran, failed=True)
-    return End(Reason.FAILED, "PD ended it before it was done", failed=True)
+        refresh = PdRefresh(cluster, now + policy.recheck_s)
+        answer = NextStep(step=running.step, waiting_on=unsure, refreshes=(refresh,))
+    else:
+        answer = drive.follow(seen_at)
+    return msgspec.structs.replace(answer, notes=drive.notes)
 
 
 # ── An operator and its region ────────────────────────────────────────────────────────────────────────────────────
@@ -178,9 +199,22 @@ def _is_up(summary: Summary, store: int) -> bool:
 
 
 def is_it(operator: Operator, listed: PdOperator) -> bool:
-    """Is what PD lists for its region the one that we asked for? By the door it came in, and where it leads."""
-    there = set(_receivers(foreign.steps_of(listed)))
-    return listed.desc in foreign.OURS and there.issuperset(_receivers(operator.steps))
+    """Is what PD lists for its region the one that we asked for? By the door it came in, and by what it does."""
+    if "resumed" in operator.args:
+        return listed.desc == operator.args["resumed"]
+    theirs = foreign.steps_of(listed)
+    if listed.desc != foreign.DESC_OF[body_of(operator)["name"]] or not set(_receivers(theirs)).issuperset(
+        _receivers(operator.steps)
+    ):
+        return False
+    if operator.steps[0].kind is StepKind.MERGE_REGION:
+        into = f"into region {operator.claims[1].rpartition('/')[2]}"
+        return any(text.endswith(into) for text in listed.steps)
+    return set(_removed(theirs)).issuperset(_removed(operator.steps))
+
+
+def _removed(steps: Iterable[Step]) -> Iterator[int | None]:
+    return (step.store for step in steps if step.kind is StepKind.REMOVE_PEER)
 
 
 def unfit(operator: Operator, summary: Summary) -> str:

@@ -27,6 +27,15 @@ OURS: Final = {
     "admin-merge-region": MERGE,
     "admin-split-region": SPLIT,
 }
+#: The name of a request → what the operators API calls the operator that it makes.
+DESC_OF: Final = {
+    "transfer-leader": "admin-transfer-leader",
+    "transfer-peer": "admin-move-peer",
+    "add-peer": "admin-add-peer",
+    "remove-peer": "admin-remove-peer",
+    "merge-region": "admin-merge-region",
+    "split-region": "admin-split-region",
+}
 _TRANSFER: Final = re.compile(r"transfer leader from store (\d+) to store (\d+)")
 _ON: Final = (
     (re.compile(r"^add learner peer \d+ on store (\d+)"), StepKind.ADD_LEARNER),

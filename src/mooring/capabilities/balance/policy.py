@@ -14,7 +14,7 @@ ORDER: Final = (REPLICA, HOT, BALANCE_LEADER, BALANCE_REGION, SPLIT, MERGE)
 class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: Which schedulers propose. Merge and split are left to PD's own checkers unless named: those cannot be paused
     #: like a scheduler, and two that merge would undo each other.
-    sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION, REPLICA, HOT)
+    sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION, REPLICA)
     #: Peers per region; 0: as most regions have now, so that a wrong number here can never remove a peer.
     replicas: int = 0
     #: Repairs wait before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.

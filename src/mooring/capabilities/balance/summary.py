@@ -5,6 +5,7 @@ regions: stores know the few regions each scheduler could want of them, and odd 
 large) stand in sets of their own.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
@@ -78,9 +79,11 @@ class Summary:
         self.large: dict[int, None] = {}
         #: With a peer that its leader does not reach.
         self.broken: dict[int, None] = {}
-        self.leaderless = 0
+        self.leaderless: dict[int, None] = {}
         self.size_mib = 0
+        #: First key → region; the same keys in their order; last key → region.
         self._starts: dict[str, int] = {}
+        self._order: list[str] = []
         self._ends: dict[str, int] = {}
 
     # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +122,7 @@ class Summary:
         if known == region:
             return
         if known is not None:
-            self._take_out(known)
+            self._take_out(known, region.start_key)
         self._put_in(region)
 
     def drop(self, region_id: int) -> None:
@@ -136,6 +139,8 @@ class Summary:
     def _put_in(self, region: Region) -> None:
         key, size = region.id, weight_of(region)
         self.regions[key] = region
+        if region.start_key not in self._starts:
+            insort(self._order, region.start_key)
         self._starts[region.start_key] = self._ends[region.end_key] = key
         self.size_mib += size
         self.by_peers.setdefault(len(region.peers), {})[key] = None
@@ -150,7 +155,7 @@ class Summary:
             if flow >= self.policy.hot_region_bytes:
                 row.hot[key] = None
         else:
-            self.leaderless += 1
+            self.leaderless[key] = None
         if region.size_mib < self.policy.merge_below_mib:
             self.small[key] = None
         if region.size_mib > self.policy.split_above_mib:
@@ -158,12 +163,14 @@ class Summary:
         if region.down_peers:
             self.broken[key] = None
 
-    def _take_out(self, region: Region) -> None:
+    def _take_out(self, region: Region, start_key: str | None = None) -> None:
+        """`start_key`: it comes back at once, with this first key."""
         key, size = region.id, weight_of(region)
         del self.regions[key]
         # A neighbour that took this range over may stand there already.
-        if self._starts.get(region.start_key) == key:
+        if region.start_key != start_key and self._starts.get(region.start_key) == key:
             del self._starts[region.start_key]
+            del self._order[bisect_left(self._order, region.start_key)]
         if self._ends.get(region.end_key) == key:
             del self._ends[region.end_key]
         self.size_mib -= size
@@ -177,9 +184,7 @@ class Summary:
             row.led.pop(key, None)
             row.hot.pop(key, None)
             row.flow -= flow_of(region)
-        else:
-            self.leaderless -= 1
-        for odd in (self.small, self.large, self.broken):
+        for odd in (self.small, self.large, self.broken, self.leaderless):
             odd.pop(key, None)
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,6 +199,12 @@ class Summary:
     @property
     def mean_mib(self) -> float:
         return self.size_mib / len(self.regions) if self.regions else 0.0
+
+    def between(self, start_key: str, end_key: str) -> list[int]:
+        """The regions that begin in this range of keys ("": the end), in order."""
+        order = self._order
+        end = bisect_left(order, end_key) if end_key else len(order)
+        return [self._starts[key] for key in order[bisect_left(order, start_key) : end]]
 
     def neighbours(self, region: Region) -> tuple[Region, ...]:
         """The regions right before and after it."""
@@ -222,7 +233,7 @@ class Summary:
         anew = Summary(self.policy)
         for region in self.regions.values():
             anew.put(region)
-        names = ("size_mib", "leaderless", "small", "large", "broken", "_starts", "_ends")
+        names = ("size_mib", "leaderless", "small", "large", "broken", "_starts", "_order", "_ends")
         wrong = [name for name in names if getattr(self, name) != getattr(anew, name)]
         mine = {count: held for count, held in self.by_peers.items() if held}
         wrong += ["by_peers"] if mine != anew.by_peers else []

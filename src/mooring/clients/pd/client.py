@@ -21,7 +21,7 @@ from mooring.clients.pd import answers
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.transport import Answer, Transport
 from mooring.clients.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
-from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
+from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
 
 API: Final = "/pd/api/v1"
 #: How long a PD without schedulers is asked to pause one, and how often.
@@ -46,6 +46,8 @@ class PdClient:
         believes: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._clock = clock
+        #: Scheduler → when we last paused it, and for how long: old versions do not say.
+        self._asked: dict[str, tuple[float, int]] = {}
         self._transport = Transport(
             endpoints,
             clock=clock,
@@ -65,7 +67,7 @@ class PdClient:
         members, leader = answers.members(await self._get("/members"))
         started = await self._leader_started(members, leader)
         # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
-        paused = await self._listed("/schedulers?status=paused")
+        pauses = await self._pauses()
         stores, (evicting, schedulers), count, operators, healthy = await asyncio.gather(
             self._get("/stores"),
             self._evicting_and_names(),
@@ -82,7 +84,7 @@ class PdClient:
             members=tuple(PdMember(m.name, m.member_id, m.client_urls, healthy.get(m.member_id)) for m in members),
             operators=tuple(operators),
             schedulers=schedulers,
-            paused=paused,
+            pauses=pauses,
         )
 
     async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:
@@ -116,8 +118,12 @@ class PdClient:
     async def stores(self) -> Sequence[Store]:
         return answers.stores(await self._get("/stores"))
 
-    async def regions(self) -> Sequence[Region]:
-        return answers.regions(await self._get("/regions"))
+    async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
+        if not limit:
+            found = answers.regions(await self._get("/regions"))
+            return tuple(r for r in found if not r.end_key or r.end_key > start_key)
+        key = quote(bytes.fromhex(start_key), safe="")
+        return answers.regions(await self._get(f"/regions/key?key={key}&limit={limit}"))
 
     async def region(self, region_id: int) -> Region | None:
         return answers.region(await self._get(f"/region/id/{region_id}"))
@@ -136,6 +142,16 @@ class PdClient:
     async def schedulers(self, *, paused: bool = False) -> tuple[str, ...]:
         body = await self._get("/schedulers?status=paused" if paused else "/schedulers")
         return tuple(sorted(answers.names(body, "schedulers")))
+
+    async def _pauses(self) -> tuple[PdPause, ...]:
+        """For a look: a PD that cannot list them shows none. One that does not say until when is taken at our word."""
+        answer = await self._ask("GET", "/schedulers?status=paused&timestamp=true")
+        found = answers.pauses(answer.body, answer.date) if answer.ok else ()
+        now = self._clock.monotonic()
+        return tuple(
+            p if p.length_s or p.name not in self._asked else PdPause(p.name, *_left(self._asked[p.name], now))
+            for p in found
+        )
 
     async def _listed(self, path: str) -> tuple[str, ...]:
         """Names for a look; a PD that cannot list them has none to show, and the rest of the look stands."""
@@ -204,10 +220,15 @@ class PdClient:
 
     async def pause_scheduler(self, name: str, seconds: int) -> None:
         """A PD that has just started has no schedulers yet, and they do not wait for us: it is asked until it has."""
+        for pause in await self._pauses():
+            if pause.name == name and pause.length_s > OUR_LONGEST_PAUSE_S:
+                return
         end = self._clock.monotonic() + STARTING_S
         while True:
+            asked = self._clock.monotonic()
             answer = await self._ask("POST", f"/schedulers/{quote(name, safe='')}", {"delay": seconds})
             if answer.ok:
+                self._asked[name] = (asked, seconds)
                 return
             if not _is_absent(answer):
                 raise _error(answer, f"pause {name}")
@@ -251,6 +272,11 @@ def _evicting(answer: Answer, names: tuple[str, ...]) -> tuple[int, ...] | None:
         # None yet (starting), or one that appeared between the two questions: PD could not say.
         return None
     return answers.evicting_by_name(names)
+
+
+def _left(asked: tuple[float, int], now: float) -> tuple[float, float]:
+    at, seconds = asked
+    return seconds, max(0.0, at + seconds - now)
 
 
 def _is_absent(answer: Answer) -> bool:

@@ -53,6 +53,8 @@ FREE: Final = 65536
 class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
+    #: PD's own clock, by the second, where it says.
+    date: str = ""
 
     @property
     def ok(self) -> bool:
@@ -124,7 +126,9 @@ class Transport:
                 method, url, data=None if body is None else msgspec.json.encode(body), allow_redirects=False
             ) as response:
                 largest = LARGEST_REGIONS if "/regions" in url else LARGEST
-                answer = Answer(response.status, await _body(response, largest, where))
+                answer = Answer(
+                    response.status, await _body(response, largest, where), response.headers.get("Date", "")
+                )
                 retry_after = response.headers.get("Retry-After", "")
         except aiohttp.InvalidURL:
             raise Unanswered(f"PD at {where}: not an address that can be asked") from None

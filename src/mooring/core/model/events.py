@@ -65,13 +65,16 @@ class PdLost(msgspec.Struct, frozen=True, gc=False):
 
 
 class RegionsSeen(msgspec.Struct, frozen=True, gc=False):
-    """Regions as PD knows them: all of a cluster's (`asked` empty), or those asked for; what is missing is gone."""
+    """Regions as PD knows them: those asked for, or (`asked` empty) all of a range of keys; what is missing is gone."""
 
     cluster: Key
     regions: tuple[Region, ...]
     #: When the look began.
     at: float
     asked: tuple[int, ...] = ()
+    #: The range: from here, and up to there ("": the end).
+    start_key: str = ""
+    end_key: str = ""
 
 
 class MachinesSeen(msgspec.Struct, frozen=True, gc=False):

@@ -114,10 +114,13 @@ class ReadPd(_Instruction, frozen=True, gc=False, kw_only=True):
 
 
 class ReadRegions(_Instruction, frozen=True, gc=False, kw_only=True):
-    """Read a PD cluster's regions, all of them or those named; answered by a RegionsSeen event and an Outcome."""
+    """Read a PD cluster's regions: those named, or the first `limit` from a key on (0: all); answered by a RegionsSeen
+    event and an Outcome."""
 
     cluster: Key
     region_ids: tuple[int, ...] = ()
+    start_key: str = ""
+    limit: int = 0
 
 
 class ReadMachines(_Instruction, frozen=True, gc=False, kw_only=True):

@@ -43,6 +43,9 @@ class Reason(StrEnum):
     STALLED = "stalled"
     PD_UNREACHABLE = "pd-unreachable"
     PD_UNSURE = "pd-unsure"
+    #: PD's `halt-scheduling` is on; PD's schedulers were paused by somebody else.
+    PD_HALTED = "pd-halted"
+    PAUSED_BY_OTHERS = "paused-by-others"
     REGISTRY_UNREACHABLE = "registry-unreachable"
     STORE_NOT_UP = "store-not-up"
     STORE_UNKNOWN = "store-unknown"
@@ -119,6 +122,7 @@ BLOCKED_REASONS: Final = frozenset(
         Reason.EMPTY_DIR,
         Reason.LOCAL_VOLUME,
         Reason.ONE_STORE,
+        Reason.PD_HALTED,
         Reason.MISCONFIGURED,
         Reason.DEFECT,
     }

@@ -11,6 +11,9 @@ from mooring.core.model.cluster import NO_LABELS, Key
 #: A spec that wants more says nothing that anybody means.
 MOST_MEMBERS: Final = 10_000
 
+#: PD's schedulers are paused by us for a minute at most; a longer pause is somebody else's.
+OUR_LONGEST_PAUSE_S: Final = 60
+
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -158,6 +161,15 @@ class PdMember(msgspec.Struct, frozen=True, gc=False):
     healthy: bool | None = None
 
 
+class PdPause(msgspec.Struct, frozen=True, gc=False):
+    """A paused scheduler of PD."""
+
+    name: str
+    #: How long the pause was asked for as a whole, and how much of it was left when PD was looked at.
+    length_s: float
+    left_s: float
+
+
 class PdView(msgspec.Struct, frozen=True, gc=False):
     """One look at a PD cluster: a few cheap list calls, made together, at most once per interval and cluster."""
 
@@ -170,9 +182,9 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     leader: str = ""
     members: tuple[PdMember, ...] = ()
     operators: tuple[PdOperator, ...] = ()
-    #: The names of PD's schedulers, and of those that were paused before the operators above were listed.
+    #: The names of PD's schedulers, and those that were paused before the operators above were listed.
     schedulers: tuple[str, ...] = ()
-    paused: tuple[str, ...] = ()
+    pauses: tuple[PdPause, ...] = ()
 
     def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
         """The live store of a pod; a Tombstone left behind under the same address does not count.

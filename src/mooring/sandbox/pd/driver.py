@@ -12,7 +12,7 @@ assert pd.interruptions == []                               nobody was deleted w
 from collections.abc import Callable, Sequence
 
 from mooring.clients.ports import Conflict, Json, NotFound, Refused, Unanswered
-from mooring.core.model.tidb import PdMember, PdOperator, PdView, Region, Store
+from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.pd import requests
@@ -233,7 +233,7 @@ class SandboxPd:
             members=self.known_members(),
             operators=self._operators(),
             schedulers=tuple(sorted(self.server.scheduler_names())),
-            paused=tuple(n for n in sorted(self.server.scheduler_names()) if self.server.is_paused(n)),
+            pauses=self._pauses(),
         )
 
     async def add_evict_leader(self, store_id: int) -> None:
@@ -256,9 +256,9 @@ class SandboxPd:
         await self._reach()
         return self.server.stores()
 
-    async def regions(self) -> Sequence[Region]:
+    async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
         await self._reach()
-        return tuple(self.server.cache[r] for r in sorted(self.server.cache))
+        return requests.regions_from(self.server, start_key, limit)
 
     async def region(self, region_id: int) -> Region | None:
         await self._reach()
@@ -289,7 +289,8 @@ class SandboxPd:
         while not self.server.scheduler_names() and self._clock.monotonic() < end:
             await self._clock.sleep(AGAIN_S)  # as the client: until it has any
             await self._reach(write=True)
-        self._said(requests.pause(self.server, name, seconds))
+        if not any(p.name == name and p.length_s > OUR_LONGEST_PAUSE_S for p in self._pauses()):
+            self._said(requests.pause(self.server, name, seconds))
         self._answer()
 
     async def schedulers(self, *, paused: bool = False) -> Sequence[str]:
@@ -319,6 +320,11 @@ class SandboxPd:
     @property
     def start_timestamp(self) -> int:
         return self._started[self.leader]
+
+    def _pauses(self) -> tuple[PdPause, ...]:
+        paused, now = self.server.paused, self.timeline.now()
+        names = [n for n in sorted(self.server.scheduler_names()) if self.server.is_paused(n)]
+        return tuple(PdPause(n, paused[n][1] - paused[n][0], paused[n][1] - now) for n in names)
 
     def _evicting(self) -> tuple[int, ...] | None:
         """As the client concludes it: no list and no schedulers at all means that PD cannot say yet."""

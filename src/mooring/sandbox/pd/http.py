@@ -7,7 +7,9 @@ as PD does: no connection while it restarts, 500 "redirect failed" while there i
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
@@ -44,6 +46,7 @@ def pd_app(pd: SandboxPd) -> web.Application:
             web.delete(API + "/store/{id}", serve.take_offline),
             web.get(API + "/regions", serve.regions),
             web.get(API + "/regions/count", serve.region_count),
+            web.get(API + "/regions/key", serve.scan),
             web.get(API + "/region/id/{id}", serve.region),
             web.get(API + "/stats/region", serve.region_stats),
             web.get(API + "/config/schedule", serve.config),
@@ -85,6 +88,7 @@ def _gate(pd: SandboxPd) -> Any:
             return web.Response(status=404, text="404 page not found\n")
         except msgspec.MsgspecError as e:
             return _json({"code": "input", "msg": str(e), "data": {"Offset": 0}}, 400)
+        response.headers["Date"] = formatdate(pd.timeline.now(), usegmt=True)
         return _cut(request) if request.method != "GET" and pd.take_lost_answer() else response
 
     return gate
@@ -179,6 +183,11 @@ class _Pd:
     async def regions(self, _: web.Request) -> web.Response:
         found = [_region(r) for r in self._server.cache.values()]
         return _json({"count": len(found), "regions": found}, indent=False)
+
+    async def scan(self, request: web.Request) -> web.Response:
+        raw = unquote_to_bytes(_raw(request.rel_url.raw_query_string, "key"))
+        found = requests.regions_from(self._server, raw.hex().upper(), min(int(request.query.get("limit", 16)), 10240))
+        return _json({"count": len(found), "regions": [_region(r) for r in found]}, indent=False)
 
     async def region(self, request: web.Request) -> web.Response:
         return _json(_region(self._server.cache.get(_number(request), Region(0))), indent=False)
@@ -287,6 +296,11 @@ class _Pd:
         if not self._server.operators.cancel(_number(request)):
             return _say(NO_OPERATOR)
         return _say(Said(200, "The pending operator is canceled."))
+
+
+def _raw(query: str, name: str) -> str:
+    """A parameter as it was sent: keys are bytes, and no text."""
+    return next((part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == name), "")
 
 
 def _number(request: web.Request) -> int:

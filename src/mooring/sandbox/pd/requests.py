@@ -194,6 +194,12 @@ _BUILDERS = {
 }
 
 
+def regions_from(pd: PdServer, start_key: str, limit: int) -> tuple[Region, ...]:
+    """As PD scans: by key, from the region that holds this one; 0: all."""
+    found = sorted((r for r in pd.cache.values() if not r.end_key or r.end_key > start_key), key=lambda r: r.start_key)
+    return tuple(found[:limit] if limit else found)
+
+
 def schedule_config(pd: PdServer) -> Json:
     """The keys that somebody here reads; booleans are strings and durations Go's, as in PD."""
     rate = {"add-peer": 15, "remove-peer": 15}
