@@ -47,6 +47,7 @@ def _replica(nodes: int, pods: int, waiting: int = 0) -> Any:
         identity="bench",
         shell=SimpleNamespace(now=time.time, backlog=0),
         elector=SimpleNamespace(holder="bench"),
+        config=SimpleNamespace(context="bench"),
         informers=SimpleNamespace(informers=()),
         not_ready=list,
     )
@@ -148,7 +149,7 @@ async def _tab(address: str, replica: Any) -> tuple[float, float, float]:
         await tab.until("performance.getEntriesByName('first frame').length", limit_s=60)
         first = await tab.ask("performance.getEntriesByName('first frame')[0].startTime")
         heap = 0
-        for key in "12345":
+        for key in "123456":
             await tab.press(key)
             await asyncio.sleep(0.6)
             heap = max(heap, await tab.heap_bytes())

@@ -26,7 +26,7 @@ ENDLESS: Final = 10_000
 #: Into a pipe or a file there is no edge to keep to.
 WIDE: Final = 200
 #: These give way when a terminal is narrow; the others stay whole.
-ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITING FOR", "USED BY", "PODS", "NEWS", "ABOUT", "BECAUSE", ""})
+ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITING FOR", "USED BY", "PODS", "NEWS", "WHAT HAPPENED", ""})
 
 
 @app.default
@@ -100,10 +100,10 @@ def screen(
         parts.append(Text(notes, style="yellow"))
     room = max(4, (height - 14) // 3)
     size = (room, width)
-    parts += _section("1 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "no pending changes")
+    parts += _section("2 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "no pending changes")
     stores = tables["stores"]
     parts += _section(
-        f"2 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
+        f"3 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
         _rows(stores),
         size,
         ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "USED BY"),
@@ -113,7 +113,7 @@ def screen(
     sums = tables["nodes"]["sums"]
     nodes = " │ ".join(f"{c} {sums.get(c, 0):,}" for c in ("on-demand", "spot", "leaving"))
     parts += _section(
-        f"3 Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
+        f"4 Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
         _rows(tables["nodes"]),
         size,
         ("NODE", "CLASS", "RACK", "PODS", "NEWS"),
@@ -122,19 +122,19 @@ def screen(
     )
     loud = [r for r in _rows(tables["racks"]) if r.get("glyphs")]
     parts += _section(
-        f"4 Racks ({tables['racks']['total']})",
+        f"5 Racks ({tables['racks']['total']})",
         loud,
         size,
-        ("RACK", "MACHINES", "FINE", "ON THE WAY", "TROUBLE", ""),
+        ("RACK", "NODES", "READY", "LEAVING", "NOT READY", ""),
         _rack,
         f"{tables['racks']['sums'].get('quiet', 0):,} with no news",
     )
     bars = "  ".join(f"{s} {sparkline(c)}" for s, c in tables["timeline"]["sums"].get("bars", {}).items())
     parts += _section(
-        f"5 Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
+        f"6 Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
         _rows(tables["timeline"]),
         (room if height < ENDLESS else 12, width),
-        ("TIME", "OP", "SOURCE", "WHAT", "ABOUT", "BECAUSE"),
+        ("TIME", "OP", "SOURCE", "WHAT HAPPENED"),
         _entry,
         "nothing has happened yet",
     )
@@ -145,7 +145,8 @@ def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str)
     at = time.strftime("%H:%M:%S", time.gmtime(now))
     word = "LIVE" if age_s < STALE_S else "STALE"
     said = f" · {trouble}" if trouble else ""
-    return f"Mooring  {head['identity']} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'nobody'}{said}"
+    name = head.get("cluster") or head["identity"]
+    return f"Mooring  {name} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'nobody'}{said}"
 
 
 def _rows(table: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -204,7 +205,7 @@ def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
         row.get("node") or "–",
         row.get("rack") or "–",
         bar(row),
-        f"{used}/{'∞' if limit is None else limit}",
+        f"{used}{f'+{reserved}' if (reserved := row.get('reserved')) else ''}/{'∞' if limit is None else limit}",
         leaders,
         " · ".join(users) or "–",
     )
@@ -226,14 +227,13 @@ def _node(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rack(row: Mapping[str, Any]) -> tuple[str, ...]:
-    figures = (str(row.get(k, 0)) for k in ("total", "ok", "leaving", "trouble"))
+    figures = (str(row.get(k, 0)) for k in ("total", "ok", "leaving", "silent"))
     return (row["id"], *figures, row.get("glyphs", ""))
 
 
 def _entry(row: Mapping[str, Any]) -> tuple[str, ...]:
-    because = " ".join(filter(None, (row["text"], f"({row['reason']})" if row["reason"] else "")))
     at = time.strftime("%H:%M:%S", time.gmtime(row["at"]))
-    return (at, row["op"] or "–", row["source"] or "–", row["verb"], row["about"] or "–", because or "–")
+    return (at, row["op"] or "–", row["source"] or "–", row["words"])
 
 
 def sparkline(counts: Sequence[int]) -> str:

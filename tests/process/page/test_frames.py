@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.history import Entry
-from mooring.core.model.cluster import Node
+from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
 from mooring.process.config import Config
 from mooring.process.http import pagerows
-from mooring.process.http.frames import Chronicle, Frame, Framer, Table, silent_s, whole
+from mooring.process.http.frames import Begun, Frame, Framer, Table, silent_s, whole
 from mooring.process.http.page import POLICY
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.http.stream import Hub, difference, picture
 from tests.process.page.ground import on_stage
 
 STATIC = Path(pagerows.__file__).parent / "static"
-VIEWS = ("queue", "stores", "nodes", "racks", "timeline")
+VIEWS = ("map", "moves", "queue", "stores", "nodes", "racks", "timeline")
 
 
 def seen(frame: Frame) -> dict:
@@ -95,10 +95,15 @@ def test_a_restart_and_its_follower_show_in_the_queue_the_stores_and_the_timelin
     )
     assert waiting.since is not None
     fullest = next(iter(frame.tables["stores"].rows.values()))
-    assert fullest.held == (("op 1", 10, "op"),) and (fullest.used, fullest.limit) == (10, 20)
+    assert fullest.used_by == (("op 1", 10, "op"),) and (fullest.used, fullest.limit) == (10, 20)
     assert fullest.node and fullest.rack
     assert frame.head["running"] == 1 and frame.head["waiting"] == 1
-    assert {"queued", "promoted"} <= {row["verb"] for row in frame.tables["timeline"].rows.values()}
+    lines = {row["op"]: row for row in frame.tables["timeline"].rows.values()}
+    assert (lines["1"]["state"], lines["2"]["state"]) == ("promoted", "queued")
+    assert lines["1"]["words"].startswith(
+        "tidb/demo-tikv-0 hands over its leaders: annotation tidb.pingcap.com/restart"
+    )
+    assert [verb for _, verb, _ in lines["1"]["steps"]][:2] == ["queued", "promoted"]
     assert frame.tables["nodes"].sums == {"on-demand": 12, "spot": 12, "unplaced": 0, "quiet": 24}
     assert [row.total for row in frame.tables["racks"].rows.values()] == [8, 8, 8]
 
@@ -112,15 +117,14 @@ def test_a_bad_row_is_a_question_mark():
     assert whole(broken, "7") == {"id": "7", "state": "?"}
 
 
-def test_the_chronicle_stays_small_and_counts_the_hour_and_the_day():
-    """The timeline is bounded however long the day was; bars count what began in each five minutes."""
-    chronicle = Chronicle(most=50)
+def test_bars_count_what_began_in_each_five_minutes_of_the_hour():
+    """However long the day was, only the last hour and two days of sums are kept."""
+    begun = Begun()
     for second in range(0, 7200, 2):
         verb = "promoted" if second % 4 == 0 else "finished"
-        chronicle.take([Entry(at=float(second), id="1", verb=verb, source="mix")])
-    assert len(chronicle.rows()) == 50 and len(chronicle) == 3600
-    assert chronicle.bars(7199.0) == {"mix": [75] * 12}
-    assert chronicle.moved(7199.0) == 1800 and chronicle.moved(90_000.0) == 0
+        begun.take([Entry(at=float(second), id="1", verb=verb, source="mix")])
+    assert begun.bars(7199.0) == {"mix": [75] * 12}
+    assert begun.moved(7199.0) == 1800 and begun.moved(90_000.0) == 0
 
 
 def node(name: str, **more) -> Node:
@@ -131,10 +135,11 @@ def node(name: str, **more) -> Node:
     ("given", "state", "words"),
     [
         (node("a"), "ok", ""),
-        (msgspec.structs.replace(node("a"), ready="Unknown", ready_reason="NodeStatusUnknown"), "trouble", "not Ready"),
-        (node("a", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"}), "leaving", "notice"),
-        (node("a", annotations={"mooring.dev/cordoned-by": "not json"}), "leaving", "cordoned, by Mooring"),
-        (node("a", unschedulable=True), "leaving", "cordoned, not by Mooring"),
+        (msgspec.structs.replace(node("a"), ready="Unknown", ready_reason="NodeStatusUnknown"), "silent", "not Ready"),
+        (node("a", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"}), "interrupted", "notice"),
+        (node("a", annotations={"mooring.dev/cordoned-by": "not json"}), "cordoned", "cordoned, by Mooring"),
+        (node("a", unschedulable=True), "cordoned", "cordoned, not by Mooring"),
+        (node("a", taints=(Taint("mooring.dev/reserved", "NoSchedule"),)), "reserved", "reserved for a member"),
     ],
 )
 def test_what_there_is_to_say_about_a_node(given, state, words):
@@ -143,8 +148,8 @@ def test_what_there_is_to_say_about_a_node(given, state, words):
     assert found[0] == state and words in found[1]
 
 
-def test_racks_with_news_come_first_and_show_one_sign_a_machine():
-    """Machines of the registry fill the racks; spare ones are told from broken ones."""
+def test_racks_count_nodes_and_spare_machines_apart():
+    """A count means the same in every view: nodes; machines that are no node yet are counted beside them."""
     machines = [
         Machine("a", "10.0.0.1", MachineState.HEALTHY, rack=1),
         Machine("b", "10.0.0.2", MachineState.HEALTHY, rack=1),
@@ -152,8 +157,14 @@ def test_racks_with_news_come_first_and_show_one_sign_a_machine():
         Machine("d", "10.0.0.4", MachineState.UNREACHABLE, rack=2),
         Machine("e", "10.0.0.5", MachineState.RETIRED, rack=2),
     ]
-    rows = pagerows.rack_rows(pagerows.machine_states(machines, {"10.0.0.1": "ok"}))
-    assert [(r.id, r.total, r.ok, r.spare, r.glyphs) for r in rows] == [("2", 2, 0, 0, "~▲"), ("1", 2, 1, 1, "")]
+    nodes = {"10.0.0.1": ("1", "ok"), "s1": ("1", "ok"), "10.0.0.3": ("2", "ok"), "10.0.0.4": ("2", "ok")}
+    rows = pagerows.rack_rows(pagerows.machine_states(machines, nodes))
+    assert [(r.id, r.total, r.ok, r.leaving, r.silent, r.spare, r.glyphs) for r in rows] == [
+        ("2", 2, 0, 1, 1, 0, "~!"),
+        ("1", 2, 2, 0, 0, 1, ""),
+    ]
+    without = pagerows.rack_rows(pagerows.machine_states([], nodes))
+    assert {r.id: r.total for r in without} == {r.id: r.total for r in rows}, "the registry changes no count of nodes"
 
 
 async def test_one_frame_a_tick_for_any_number_of_viewers():
@@ -208,7 +219,14 @@ async def test_the_files_are_open_and_what_they_fetch_is_not():
         assert index.status == 200 and index.headers["Content-Security-Policy"] == POLICY
         assert (await client.get("/static/main.js")).status == 200
         assert (await client.get("/static/%2e%2e%2fstatus.py")).status in {401, 404}
-        for path in ("/api/v1/stream", "/api/v1/rows/nodes", "/api/v1/find?q=a", "/api/v1/say/node/a", "/metrics"):
+        for path in (
+            "/api/v1/stream",
+            "/api/v1/past",
+            "/api/v1/rows/nodes",
+            "/api/v1/find?q=a",
+            "/api/v1/say/node/a",
+            "/metrics",
+        ):
             assert (await client.get(path)).status == 401, path
         # With the token the guard lets it through; here no replica runs behind it.
         assert (await client.get("/api/v1/rows/nodes", headers={"Authorization": "Bearer hush"})).status == 503

@@ -46,6 +46,7 @@ def plain_replica(engine: Engine) -> SimpleNamespace:
         identity="m",
         shell=SimpleNamespace(now=lambda: 0.0, backlog=0),
         elector=SimpleNamespace(holder="m"),
+        config=SimpleNamespace(context=""),
         informers=SimpleNamespace(informers=()),
         not_ready=list,
     )
@@ -97,7 +98,9 @@ async def test_every_node_can_be_reached_and_found():
     ]
     assert [row.id for row in (await row_page(framer, replica, "racks", 0, "rack 1")).rows] == ["1", "10", "11"]
     told = rack_words(framer, replica, "1")
-    assert told.startswith("rack 1: 40 machines, 1 on the way, 39 fine.\n\nnode/n77  cordoned, not by us\nnode/n40")
+    assert told.startswith(
+        "rack 1: 40 nodes: 1 leaving, 39 ready.\n\nnode/n77  cordoned, not by Mooring: no new pods\nnode/n40"
+    )
     assert rack_words(framer, replica, "99") is None
 
 
@@ -129,6 +132,7 @@ def test_what_is_held_but_is_no_object_still_says_why():
     assert (row.state, row.subject) == ("blocked", "machine/plan")
     words = queuerows.standing_words(engine, row.subject)
     assert (
-        words == f"plan is held: no ConfigMap\n\nreason      {Reason.MISCONFIGURED}\nto change   mooring fleet init\n"
+        words
+        == f"plan is blocked: no ConfigMap\n\nreason      {Reason.MISCONFIGURED}\nto change   mooring fleet init\n"
     )
     assert queuerows.standing_words(engine, "machine/other") == ""

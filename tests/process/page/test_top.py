@@ -39,9 +39,16 @@ def test_into_a_pipe_it_prints_one_look_and_ends(busy):
         [*RUN, "--server", busy.url], capture_output=True, text=True, timeout=30, check=True, env=plain
     )
     assert "\x1b" not in ran.stdout
-    for words in ("WAITS 1  RUNS 1", "● runs", "○ waits", "evicting/tidb/demo 1/1", "██████████░░░░░░░░░░", "10/20"):
+    for words in (
+        "WAITING 1  RUNNING 1",
+        "● moving",
+        "○ waiting",
+        "evicting/tidb/demo 1/1",
+        "██████████░░░░░░░░░░",
+        "10/20",
+    ):
         assert words in ran.stdout, ran.stdout
-    for section in ("1 Queue", "2 Stores (3, fullest first)", "3 Nodes", "4 Racks (3)", "5 Timeline"):
+    for section in ("2 Queue", "3 Stores (3, fullest first)", "4 Nodes", "5 Racks (3)", "6 Timeline"):
         assert section in ran.stdout
 
 
@@ -51,7 +58,15 @@ def test_json_is_the_frame_itself(busy):
         [*RUN, "-o", "json", "--server", busy.url], capture_output=True, text=True, timeout=30, check=True
     )
     frame = json.loads(ran.stdout)
-    assert frame["head"]["running"] == 1 and set(frame["tables"]) == {"queue", "stores", "nodes", "racks", "timeline"}
+    assert frame["head"]["running"] == 1 and set(frame["tables"]) == {
+        "map",
+        "moves",
+        "queue",
+        "stores",
+        "nodes",
+        "racks",
+        "timeline",
+    }
 
 
 def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
@@ -62,7 +77,7 @@ def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
         os.execv(sys.executable, [*RUN, "--every", "0.2", "--server", busy.url])
     seen = b""
     deadline = time.monotonic() + 30
-    while seen.count(b"1 Queue") < 3 and time.monotonic() < deadline:
+    while seen.count(b"2 Queue") < 3 and time.monotonic() < deadline:
         seen += os.read(fd, 65536)
     os.kill(pid, signal.SIGINT)
     rest = b""
@@ -76,7 +91,7 @@ def test_in_a_terminal_it_stays_and_leaves_by_ctrl_c(busy):
         rest += chunk
     _, status = os.waitpid(pid, 0)
     os.close(fd)
-    assert seen.count(b"1 Queue") >= 3
+    assert seen.count(b"2 Queue") >= 3
     assert os.waitstatus_to_exitcode(status) == 0 and b"Traceback" not in rest
 
 

@@ -1,15 +1,13 @@
 """Frames: what the page shows, built once per tick for all who watch.
 
-A frame is a small value: a head, and five tables of rows by id. Walking 5,000 nodes and 150,000 pods is done in
-slices, with the loop given back in between, so that deciding and admission on the same loop do not wait for a picture.
+A frame is a small value: a head, and tables of rows by id (the map, the moves on it, five lists). Walking 5,000 nodes
+is done in slices, with the loop given back in between, so that deciding and admission do not wait for a picture.
 What is large is summed up here; the rest of a list is fetched page by page.
 """
 
 import asyncio
-import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +19,9 @@ from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Node
 from mooring.core.model.reasons import State
 from mooring.process.http import pagerows as rows
+from mooring.process.http.mapview import MapRows
+from mooring.process.http.moves import Moves, pods_moving
+from mooring.process.http.pagerows import by_number
 from mooring.process.http.queuerows import counts, row, standings
 from mooring.process.http.served_replica import Find
 from mooring.process.replica import Replica
@@ -29,7 +30,6 @@ log = structlog.get_logger()
 
 PAGE: Final = 200
 NODES_PER_SLICE: Final = 250
-PODS_PER_SLICE: Final = 10_000
 #: A row counts the pods of its node, by workload.
 ROWS_PER_SLICE: Final = 10
 #: Above this many nodes they are walked at every fourth tick only.
@@ -37,7 +37,6 @@ MANY_NODES: Final = 1000
 BUCKET_S: Final = 300.0
 BUCKETS: Final = 12
 DAY_S: Final = 86_400.0
-DIGITS: Final = re.compile(r"\d+")
 
 
 class Table(msgspec.Struct):
@@ -57,12 +56,16 @@ class Frame(msgspec.Struct):
 class Framer:
     """Builds frames of one replica; in the demo the replica behind it may change between two frames."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, *, cluster: str = "", beside: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """`cluster`: its name, for the header. `beside`: what else the head says (the act of the demo)."""
         self._find = find
-        self._replica: Replica | None = None
+        self._cluster = cluster
+        self._beside = beside
         self._told = 0
         self._tick = 0
-        self._chronicle = Chronicle()
+        self._begun = Begun()
+        self.moves = Moves()
+        self._map: MapRows | None = None
         self._nodes = Table()
         self._racks = Table()
         #: Every node by name, those with news first: for pages of the whole list.
@@ -70,24 +73,25 @@ class Framer:
         #: Every rack, those with news first.
         self.all_racks: list[rows.RackRow] = []
 
-    def listen(self) -> None:
-        """Take in what is new in the story; called at every tick, watched or not."""
+    def listen(self) -> Replica | None:
+        """Take in what is new in the history; called at every tick, watched or not. The replica that runs, if any."""
         replica = self._find()
         if replica is None:
-            return
-        if replica is not self._replica:
-            self._replica, self._told = replica, 0
-        story = replica.engine.story
-        fresh = min(story.count - self._told, len(story.timeline))
+            return None
+        if self._map is None or replica.world is not self._map.world:
+            self._told, self._map = 0, MapRows(replica.world)
+            self.moves.follow(replica.engine)
+        history = replica.engine.story
+        fresh = min(history.count - self._told, len(history.timeline))
         if fresh > 0:
-            self._chronicle.take(list(story.timeline)[-fresh:])
-        self._told = story.count
+            self._begun.take(list(history.timeline)[-fresh:])
+        self._told = history.count
+        return replica
 
     async def build(self) -> Frame | None:
         """None: no replica runs just now."""
-        self.listen()
-        replica = self._find()
-        if replica is None:
+        replica, on_map = self.listen(), self._map
+        if replica is None or on_map is None:
             return None
         engine, now = replica.engine, replica.shell.now()
         queue = _queue(engine)
@@ -95,26 +99,30 @@ class Framer:
         stores = _stores(engine)
         await asyncio.sleep(0)
         if self._tick % 4 == 0 or len(self.node_names) < MANY_NODES:
-            await self._walk(replica)
+            await self._walk(replica, on_map)
         self._tick += 1
-        head = _head(replica, queue, self._chronicle.moved(now))
-        timeline = Table(self._chronicle.rows(), len(self._chronicle), {"bars": self._chronicle.bars(now)})
+        tiles = await on_map.refresh(pods_moving(engine.running.values()))
+        moves = self.moves.drawn(engine)
+        head = _head(replica, queue, self._begun.moved(now))
+        head["cluster"] = self._cluster or replica.config.context
+        head.update(self._beside())
         tables = {
+            "map": Table(tiles, len(tiles), on_map.sums()),
+            "moves": Table(moves, len(moves)),
             "queue": queue,
             "stores": stores,
             "nodes": self._nodes,
             "racks": self._racks,
-            "timeline": timeline,
+            "timeline": Table(self.moves.rows(), len(self.moves), {"bars": self._begun.bars(now)}),
         }
         return Frame(now, head, tables)
 
-    async def _walk(self, replica: Replica) -> None:
+    async def _walk(self, replica: Replica, on_map: MapRows) -> None:
         world = replica.world
         counts: Counter[str] = Counter()
         news: list[Node] = []
         quiet: list[str] = []
-        states: list[tuple[str, str]] = []
-        at_address: dict[str, str] = {}
+        at_address: dict[str, tuple[str, str]] = {}
         for number, node in enumerate(list(world.nodes()), 1):
             state = rows.news_of(node)[0]
             counts[rows.class_word(world.node_class(node.name), state)] += 1
@@ -122,51 +130,35 @@ class Framer:
                 quiet.append(node.name)
             else:
                 news.append(node)
-            states.append((rack_of(node), state))
-            at_address[node.internal_ip or node.name] = state
+            at_address[node.internal_ip or node.name] = (rack_of(node), state)
             if number % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        unplaced = 0
-        for number, pod in enumerate(list(world.pods()), 1):
-            if not pod.node and pod.active:
-                unplaced += 1
-            if number % PODS_PER_SLICE == 0:
-                await asyncio.sleep(0)
-        await asyncio.sleep(0)
         news.sort(key=lambda n: (n.ready == "True", by_number(n.name)))
         shown: dict[str, Any] = {}
         for number, node in enumerate(news[:PAGE], 1):
             shown[node.name] = whole(lambda n=node: rows.node_row(world, n), node.name)  # type: ignore[misc]
             if number % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": unplaced, "quiet": len(quiet)})
+        self._nodes = Table(shown, len(news) + len(quiet), {**counts, "unplaced": on_map.unplaced, "quiet": len(quiet)})
         await asyncio.sleep(0)
         self.node_names = [n.name for n in news] + sorted(quiet, key=by_number)
         await asyncio.sleep(0)
-        machines = world.machines()
-        racks = rows.rack_rows(rows.machine_states(machines, at_address) if machines else states)
+        racks = rows.rack_rows(rows.machine_states(world.machines(), at_address))
         loud = [r for r in racks if r.glyphs]
         self.all_racks = loud + [r for r in racks if not r.glyphs]
         page = {r.id: r for r in self.all_racks[:PAGE]}
         self._racks = Table(page, len(racks), {"quiet": len(racks) - len(loud)})
 
 
-class Chronicle:
-    """The newest entries of the story, sums of the last hour and what was moved today. Bounded, whatever happens."""
+class Begun:
+    """What each source began in the last hour, and what was moved today. Bounded, whatever happens."""
 
-    def __init__(self, most: int = PAGE) -> None:
-        self._newest: deque[tuple[int, Entry]] = deque(maxlen=most)
-        self._count = 0
+    def __init__(self) -> None:
         self._buckets: dict[tuple[str, int], int] = {}
         self._moved: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return self._count
-
     def take(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self._count += 1
-            self._newest.append((self._count, entry))
             if entry.verb in {"promoted", "finished"} and entry.source:
                 bucket = (entry.source, int(entry.at // BUCKET_S))
                 self._buckets[bucket] = self._buckets.get(bucket, 0) + (entry.verb == "promoted")
@@ -188,28 +180,6 @@ class Chronicle:
             if bucket <= last:
                 bars.setdefault(source, [0] * BUCKETS)[bucket - last - 1] += n
         return bars
-
-    def rows(self) -> dict[str, Any]:
-        return {
-            str(number): {
-                "id": str(number),
-                "at": e.at,
-                "op": e.subjects[0].removeprefix("operator/") if e.subjects and e.subjects[0].startswith("op") else "",
-                "verb": e.verb,
-                "source": e.source,
-                "reason": e.reason,
-                "text": e.text,
-                "subject": e.subjects[0] if e.subjects else "",
-                "about": e.subjects[1] if len(e.subjects) > 1 else "",
-            }
-            for number, e in reversed(self._newest)
-        }
-
-
-@lru_cache(maxsize=20_000)
-def by_number(name: str) -> str:
-    """A key that puts n2 before n10."""
-    return DIGITS.sub(lambda digits: digits[0].zfill(6), name)
 
 
 def whole(make: Callable[[], Any], row_id: str) -> Any:
@@ -282,11 +252,10 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
     engine = replica.engine
     first = next(iter(queue.rows.values()), None)
     blocked = queue.sums.get(State.BLOCKED, 0)
-    needs, since, deadline = "", None, None
+    needs, remedy, since, deadline = "", "", None, None
     if blocked and isinstance(first, rows.QueueRow):
-        who = f"op {first.op} blocked" if first.op else f"{first.what} blocked"
-        needs = f"{who}: {first.waiting_on or first.detail}"
-        since, deadline = first.since, first.deadline
+        needs = f"{first.about or first.what} blocked: {first.waiting_on or first.detail}"
+        remedy, since, deadline = first.remedy, first.since, first.deadline
     return {
         "identity": replica.identity,
         "leader": replica.elector.holder or "",
@@ -298,6 +267,8 @@ def _head(replica: Replica, queue: Table, moved: int) -> dict[str, Any]:
         "silent_s": silent_s(replica),
         "needs": blocked,
         "needs_words": needs,
+        "needs_do": remedy,
+        "needs_about": first.subject if needs and isinstance(first, rows.QueueRow) else "",
         "needs_since": since,
         "needs_until": deadline,
         "waiting": queue.sums.get(State.WAITING, 0),

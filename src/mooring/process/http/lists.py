@@ -15,7 +15,8 @@ from mooring.core.engine.why.condition import rack_of
 from mooring.core.engine.why.phrases import span
 from mooring.core.model.machine import MachineState
 from mooring.process.http import pagerows as rows
-from mooring.process.http.frames import PAGE, Framer, all_stores, by_number, whole
+from mooring.process.http.frames import PAGE, Framer, all_stores, whole
+from mooring.process.http.pagerows import by_number
 from mooring.process.http.queuerows import Standing, rows_of, standings
 from mooring.process.replica import Replica
 
@@ -24,7 +25,7 @@ MOST_FOUND: Final = 50
 #: Of two that match alike, the one whose kind stands first here.
 KINDS: Final = ("operator", "node", "machine", "cluster", "store", "workload", "pod")
 PODS_PER_SLICE: Final = 10_000
-NODES_PER_SLICE: Final = 500
+NODES_PER_SLICE: Final = 100
 MOST_MACHINES: Final = 60
 #: Machines of which the registry has nothing to say beyond their node.
 AT_REST: Final = {MachineState.HEALTHY, MachineState.UNINITIALIZED, MachineState.RETIRED}
@@ -70,7 +71,8 @@ async def _nodes(framer: Framer, replica: Replica, offset: int, words: str) -> R
             if node is not None:
                 state, news, _, _ = rows.news_of(node)
                 of_class = rows.class_word(world.node_class(name), state)
-                if words in f"{name} {of_class} rack {rack_of(node)} {news}".lower():
+                pods = " ".join(f"{p.namespace}/{p.name}" for p in world.pods_on(name))
+                if words in f"{name} {of_class} {state} rack {rack_of(node)} {news} {pods}".lower():
                     found.append(name)
             if number % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
@@ -87,7 +89,7 @@ def _cut(found: Sequence[Any], offset: int) -> RowPage:
 def _text(row: Any) -> str:
     if isinstance(row, dict):
         return str(row["id"]).lower()
-    holders = " ".join(who for who, _, _ in row.held)
+    holders = " ".join(who for who, _, _ in row.used_by)
     return f"{row.id} {row.pod} {row.node} rack {row.rack} {row.state} {holders} {' '.join(row.waiting)}".lower()
 
 
@@ -140,9 +142,9 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     if row is None:
         return None
     world, now = replica.world, replica.shell.now()
-    sums = [(row.trouble, "in trouble"), (row.leaving, "leaving"), (row.ok, "fine"), (row.spare, "spare")]
+    sums = [(row.silent, "not ready"), (row.leaving, "leaving"), (row.ok, "ready"), (row.spare, "spare machines")]
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
-    lines = [f"rack {rack}: {row.total} machines, {said}.", ""]
+    lines = [f"rack {rack}: {row.total} nodes: {said}.", ""]
     nodes = sorted((n for n in world.nodes() if (rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))
     nodes.sort(key=lambda n: rows.news_of(n)[0] == "ok")
     width = max((len(n.name) for n in nodes[:MOST_MACHINES]), default=0) + 7

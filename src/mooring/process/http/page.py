@@ -5,6 +5,7 @@ and connections and nothing else, and the modules set text, never markup. The fi
 served without a token; everything they fetch wants one where the API does.
 """
 
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any, Final
 
@@ -45,9 +46,9 @@ MOST_DIGITS: Final = 9
 class Page:
     """The routes of the page; `hub` is shared by all viewers."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, *, cluster: str = "", beside: Callable[[], Mapping[str, Any]] = dict) -> None:
         self._find = find
-        self.hub = Hub(Framer(find))
+        self.hub = Hub(Framer(find, cluster=cluster, beside=beside))
         self._files = {
             file.name: file.read_bytes()
             for file in resources.files("mooring.process.http").joinpath("static").iterdir()
@@ -61,6 +62,8 @@ class Page:
                 web.get("/static/{name}", self.file),
                 web.get("/api/v1/stream", self.hub.serve),
                 web.get("/api/v1/frame", self.frame),
+                web.get("/api/v1/past", self.past),
+                web.get("/api/v1/past/{seq}", self.past),
                 web.get("/api/v1/rows/{view}", self.rows),
                 web.get("/api/v1/find", self.find),
                 web.get("/api/v1/say/{subject:.+}", self.say),
@@ -91,6 +94,16 @@ class Page:
         if frame is None:
             raise no_replica()
         return _json(picture(frame))
+
+    async def past(self, request: web.Request) -> web.Response:
+        """What frames are kept; with the number of a piece, the events of that piece: a part of a recording."""
+        text = request.match_info.get("seq")
+        if text is None:
+            return _json(self.hub.past.index())
+        found = self.hub.past.piece(int(text)) if text.isdecimal() and len(text) < 2 * MOST_DIGITS else None
+        if found is None:
+            raise web.HTTPNotFound(text=f"no piece begins with frame {text!r}; /api/v1/past lists them\n")
+        return web.Response(body=found, headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
 
     async def rows(self, request: web.Request) -> web.Response:
         """One page of a whole view, what has news first: `/api/v1/rows/nodes?offset=400&q=rack 12`."""

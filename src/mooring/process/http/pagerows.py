@@ -4,8 +4,10 @@ Every row is a value built from what the engine and the world know now. Names an
 may create, so they are data and never markup; the browser sets them as text.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -23,10 +25,9 @@ from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue.why import Why
 from mooring.core.world.read import WorldRead
 
-#: Reasons of a node that somebody should look at; the others say that it leaves.
-TROUBLE: Final = frozenset({Reason.NODE_NOT_READY, Reason.MISCONFIGURED})
 #: Capability → how `why` spells the keys that it looks at.
 SUBJECTS: Final[Mapping[str, str]] = {"handoff": "cluster", "fleet": "machine"}
+DIGITS: Final = re.compile(r"\d+")
 MOST_PODS: Final = 8
 MOST_GLYPHS: Final = 120
 
@@ -46,6 +47,10 @@ class QueueRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: float | None = None
     deadline: float | None = None
     detail: str = ""
+    #: The object it is about, as people call it.
+    about: str = ""
+    #: What a person would type.
+    remedy: str = ""
 
 
 class StoreRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -80,13 +85,20 @@ class NodeRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class RackRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: str
+    #: Nodes; spare machines are counted apart.
     total: int
     ok: int
     leaving: int = 0
-    trouble: int = 0
+    silent: int = 0
     spare: int = 0
-    #: One sign a machine, only while there is news: · fine, ~ on its way, ▲ trouble, – spare.
+    #: One sign a node, only while there is news (`GLYPHS`).
     glyphs: str = ""
+
+
+@lru_cache(maxsize=20_000)
+def by_number(name: str) -> str:
+    """A key that puts n2 before n10."""
+    return DIGITS.sub(lambda digits: digits[0].zfill(6), name)
 
 
 # ── The queue ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,6 +108,7 @@ def running_row(running: Running) -> QueueRow:
     operator = running.operator
     steps = operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"
+    waiting_on = running.waiting_on.detail if running.waiting_on is not None else ""
     return QueueRow(
         id=operator.id,
         op=operator.id,
@@ -104,12 +117,19 @@ def running_row(running: Running) -> QueueRow:
         what=what(operator),
         subject=f"operator/{operator.id}",
         step=f"{min(running.step + 1, len(steps))}/{len(steps)} {kind}" if steps else "",
-        progress=running.progress,
-        waiting_on=running.waiting_on.detail if running.waiting_on is not None else "",
+        progress="" if _same(running.progress, waiting_on) else running.progress,
+        waiting_on=waiting_on,
         since=running.promoted_at,
         deadline=operator.deadline,
         detail=operator.detail,
+        about=operator.args.get("pod", operator.subject.partition("/")[2]),
+        remedy=running.waiting_on.remedy if running.waiting_on is not None else "",
     )
+
+
+def _same(progress: str, waiting_on: str) -> bool:
+    """One of the two says it: a row does not repeat itself."""
+    return bool(progress and waiting_on) and (progress in waiting_on or waiting_on in progress)
 
 
 def waiting_row(operator: Operator, why: Why | None, since: float | None) -> QueueRow:
@@ -117,7 +137,8 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
     by: tuple[str, ...] = ()
     if why is not None and why.target:
         limit = "" if why.limit is None else f"/{why.limit}"
-        target = f"{why.target} {why.used + why.reserved}{limit}"
+        reserved = f"+{why.reserved}" if why.reserved else ""
+        target = f"{why.target} {why.used}{reserved}{limit}"
         missing = f"{why.missing} of {why.needs}" if why.missing < why.needs else str(why.missing)
         by = tuple(f"op {i}" for i in why.blocked_by[:3]) or tuple(f.text or f.subject for f in why.facts[:1])
     return QueueRow(
@@ -126,6 +147,7 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
         state=State.WAITING,
         source=operator.source,
         what=what(operator),
+        about=operator.args.get("pod", operator.subject.partition("/")[2]),
         subject=f"operator/{operator.id}",
         waiting_on=target or "its turn",
         missing=missing,
@@ -146,6 +168,8 @@ def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
         subject=verdict.subject or f"{SUBJECTS.get(capability, 'workload')}/{key}",
         waiting_on=verdict.detail,
         detail=verdict.remedy,
+        about=(verdict.subject or key).partition("/")[2] or key,
+        remedy=verdict.remedy,
     )
 
 
@@ -191,13 +215,29 @@ def store_row(
 # ── Nodes and racks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+#: Reason of a node's condition → how the map, the tables and the racks show it; others need no sign.
+STATES: Final[Mapping[Reason, str]] = {
+    Reason.NODE_NOT_READY: "silent",
+    Reason.NOTICE: "interrupted",
+    Reason.EXPIRED: "interrupted",
+    Reason.MISCONFIGURED: "interrupted",
+    Reason.RETIRING: "leaving",
+    Reason.LEAVING: "leaving",
+    Reason.CORDONED: "cordoned",
+    Reason.RESERVED: "reserved",
+}
+
+
 def news_of(node: Node, now: float | None = None) -> tuple[str, str, float | None, float | None]:
     """State, words, since and until of a node, as `why` says them; ("ok", "", None, None): nothing to say."""
     found = of_node(node, now)
     if found is None or found.state is State.STABLE:
         return "ok", "" if found is None else found.detail, None, None
-    state = "trouble" if found.reason in TROUBLE else "leaving"
-    return state, found.detail, found.since, found.until
+    return STATES.get(found.reason, "ok"), found.detail, found.since, found.until
+
+
+#: States of a node that takes no more pods and is on its way out, or may be.
+GOING: Final = frozenset({"leaving", "cordoned", "interrupted"})
 
 
 def node_row(world: WorldRead, node: Node) -> NodeRow:
@@ -207,7 +247,7 @@ def node_row(world: WorldRead, node: Node) -> NodeRow:
     most = counts.most_common(MOST_PODS)
     return NodeRow(
         id=node.name,
-        cls="leaving" if state == "leaving" else cls,
+        cls="leaving" if state in GOING else cls,
         state=state,
         rack=rack_of(node),
         pods=tuple(most),
@@ -229,45 +269,56 @@ def _workload_name(world: WorldRead, pod: Pod) -> str:
 
 
 def class_word(node_class: NodeClass, state: str) -> str:
-    return "leaving" if state == "leaving" else str(node_class)
+    return "leaving" if state in GOING else str(node_class)
 
 
 def rack_rows(states: Iterable[tuple[str, str]]) -> list[RackRow]:
-    """From (rack, state of one machine): racks with news first, then by number."""
+    """From (rack, state of one node or spare machine): racks with news first, then by number."""
     racks: dict[str, list[str]] = {}
     for rack, state in states:
         racks.setdefault(rack or "–", []).append(state)
     rows = []
     for rack, members in racks.items():
         counts = Counter(members)
-        quiet = counts["ok"] + counts["spare"] == len(members)
+        quiet = counts["ok"] + counts["spare"] + counts["reserved"] == len(members)
         rows.append(
             RackRow(
                 id=rack,
-                total=len(members),
-                ok=counts["ok"],
-                leaving=counts["leaving"],
-                trouble=counts["trouble"],
+                total=len(members) - counts["spare"],
+                ok=counts["ok"] + counts["reserved"],
+                leaving=sum(counts[state] for state in GOING),
+                silent=counts["silent"],
                 spare=counts["spare"],
                 glyphs="" if quiet else "".join(GLYPHS[m] for m in members[:MOST_GLYPHS]),
             )
         )
-    return sorted(rows, key=lambda r: (not r.trouble, not r.leaving, not r.id.isdigit(), r.id.zfill(8)))
+    return sorted(rows, key=lambda r: (not r.silent, not r.leaving, not r.id.isdigit(), r.id.zfill(8)))
 
 
-GLYPHS: Final[Mapping[str, str]] = {"ok": "·", "leaving": "~", "trouble": "▲", "spare": "–"}
+GLYPHS: Final[Mapping[str, str]] = {
+    "ok": "·",
+    "reserved": "□",
+    "cordoned": "=",
+    "leaving": "~",
+    "interrupted": "▲",
+    "silent": "!",
+    "spare": "–",
+}
 
 
-def machine_states(machines: Iterable[Machine], nodes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    """(rack, state) of each machine that is not retired; `nodes`: address → state of the node there."""
+def machine_states(machines: Iterable[Machine], nodes: Mapping[str, tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    """(rack, state) of each node, and of each machine that is none yet; `nodes`: address → rack and state there."""
+    states = dict(nodes)
     for machine in machines:
         match machine.state:
             case MachineState.RETIRED:
                 continue
             case MachineState.HEALTHY | MachineState.UNINITIALIZED:
-                state = nodes.get(machine.address, "spare")
+                if machine.address not in states:
+                    states[machine.address] = (str(machine.rack), "spare")
             case MachineState.RETIRING | MachineState.UPDATING:
-                state = "leaving"
+                rack, state = states.get(machine.address, (str(machine.rack), "ok"))
+                states[machine.address] = (rack, "leaving" if state == "ok" else state)
             case _:
-                state = "trouble"
-        yield str(machine.rack), state
+                states[machine.address] = (states.get(machine.address, (str(machine.rack), ""))[0], "silent")
+    return states.values()

@@ -6,7 +6,8 @@ known, and says how old it is.
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -32,8 +33,15 @@ FILES = "/static/"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def status_app(replica: Find, *, token: str = "", on_loopback: bool = True) -> web.Application:
-    """`replica` names the one to ask: in the demo replicas come and go."""
+def status_app(
+    replica: Find,
+    *,
+    token: str = "",
+    on_loopback: bool = True,
+    cluster: str = "",
+    beside: Callable[[], Mapping[str, Any]] = dict,
+) -> web.Application:
+    """`replica` names the one to ask: in the demo replicas come and go. `cluster` and `beside` are for the page."""
     pages = StatusPages(replica)
     app = web.Application(middlewares=[_guard(token, on_loopback=on_loopback)])
     app.add_routes(
@@ -50,7 +58,7 @@ def status_app(replica: Find, *, token: str = "", on_loopback: bool = True) -> w
         ]
     )
     mix.add_to(app, replica)
-    Page(replica).add_to(app)
+    Page(replica, cluster=cluster, beside=beside).add_to(app)
     return app
 
 

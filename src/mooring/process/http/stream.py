@@ -3,8 +3,9 @@
     tick ──► Framer.build ──► Frame ──► delta to the last one ──► encoded once ──► every viewer
 
 A viewer is a cursor, not a queue: whoever has fallen behind gets the newest snapshot instead of what it missed, so a
-slow reader costs nothing. The tick comes from wall time: in the demo the loop's own clock is virtual. Fails open: with
-no replica to look at, viewers get beats and keep what they have, looking older and older.
+slow reader costs nothing. What was sent is kept for a while (`past.py`). The tick comes from wall time: in the demo the
+loop's own clock is virtual. Fails open: with no replica to look at, viewers get beats and keep what they have, looking
+older and older.
 """
 
 import asyncio
@@ -16,11 +17,15 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from mooring.process.http.frames import Frame, Framer, Table
+from mooring.process.http.frames import MANY_NODES, Frame, Framer, Table
+from mooring.process.http.past import Past
 
 log = structlog.get_logger()
 
 TICK_S: Final = 0.5
+#: While nobody watches a frame is kept every so many ticks: of a small cluster, and of a large one.
+QUIET_TICKS: Final = 4
+QUIET_TICKS_MANY: Final = 20
 #: Nobody needs more open streams than this; the next one is told so.
 MOST_VIEWERS: Final = 200
 
@@ -33,6 +38,9 @@ class Hub:
         self.viewers = 0
         #: Frames built so far: shows that viewers share them.
         self.built = 0
+        #: What the scrubber goes back through.
+        self.past = Past()
+        self._beats = 0
         self._frame: Frame | None = None
         self._snapshot: tuple[int, bytes] = (-1, b"")
         self._delta = b""
@@ -61,7 +69,9 @@ class Hub:
     def _beat(self) -> None:
         if self._closing or (self._building is not None and not self._building.done()):
             return
-        if not self.viewers:
+        self._beats += 1
+        every = QUIET_TICKS_MANY if len(self.framer.node_names) > MANY_NODES else QUIET_TICKS
+        if not self.viewers and self._beats % every:
             self.framer.listen()
             return
         self._begin()
@@ -86,12 +96,16 @@ class Hub:
         before, self._frame = self._frame, frame
         self.seq += 1
         self._delta = event("delta", self.seq, difference(before, frame)) if before is not None else b""
+        whole = self.past.wants_snapshot() or not self._delta
+        self.past.add(self.seq, frame.as_of, self.snapshot() if whole else self._delta, frame.head)
         async with self._news:
             self._news.notify_all()
 
     async def now(self) -> Frame | None:
         """The frame that viewers share, or one made for the asking while nobody watches."""
-        return self._frame if self.viewers and self._frame is not None else await self.framer.build()
+        if not self.viewers or self._frame is None:
+            await asyncio.shield(self._begin())
+        return self._frame
 
     def snapshot(self) -> bytes:
         """The newest frame whole; encoded once, however many ask."""
@@ -112,8 +126,8 @@ class Hub:
         await response.prepare(request)
         self.viewers += 1
         try:
-            if self._frame is None:
-                await asyncio.shield(self._begin())
+            if self.viewers == 1 or self._frame is None:
+                await asyncio.shield(self._begin())  # whoever comes first shall not begin with an old one
             seen = -1
             while not self._closing:
                 if self._frame is not None and seen != self.seq:
@@ -126,8 +140,6 @@ class Hub:
             pass  # the viewer has left
         finally:
             self.viewers -= 1
-            if not self.viewers:
-                self._frame = None  # whoever comes next shall not begin with an old one
         return response
 
 

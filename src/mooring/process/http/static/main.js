@@ -1,9 +1,12 @@
 // The page: draws what the source tells, answers keys, and asks `why`.
 
-import { ask, Live, Recording } from "./source.js";
-import { empty, VIEWS } from "./state.js";
+import { ask, Live } from "./source.js";
+import { empty, LISTS, VIEWS } from "./state.js";
 import { make, Table, text } from "./table.js";
-import { COLUMNS, sparkline, subject } from "./views.js";
+import { clock, COLUMNS, sparkline, subject } from "./views.js";
+import { MapView } from "./map.js";
+import { Past, Recording } from "./past.js";
+import { Scrubber } from "./scrub.js";
 import { needed, nothing, pulse, summary } from "./words.js";
 import { Pages } from "./pages.js";
 import { Why } from "./why.js";
@@ -13,25 +16,47 @@ const SPEAK_EVERY_MS = 10_000;
 
 const page = {
   view: "all", filter: "", paused: false, shown: empty(), latest: empty(), heardAt: performance.now(), heard: false,
-  trouble: "", recording: null, file: "", said: { at: -SPEAK_EVERY_MS, words: "" },
+  trouble: "", recording: null, ended: false, past: false, file: "", open: new Set(), said: { at: -SPEAK_EVERY_MS, words: "" },
 };
-const why = new Why($("why"), () => page.recording !== null, () => page.paused, address);
+const why = new Why($("why"), () => then(), () => page.paused, address);
+const map = new MapView($("map"), (about, from) => why.open(about, null, from));
+const scrubber = new Scrubber($("scrub"), was, isLive);
 const tables = {};
 const pages = {};
-for (const name of VIEWS) {
+for (const name of LISTS) {
   tables[name] = new Table($(name), name, COLUMNS[name], (row, from, about) => open(name, row, from, about));
   if (name !== "timeline") pages[name] = new Pages(name, () => draw(name));
 }
 
+// A frame of the live stream.
 function took(state) {
   page.latest = state;
   page.heardAt = performance.now();
   page.heard = true;
   page.trouble = "";
-  if (page.paused) return;
+  scrubber.heard(state);
+  if (page.paused || page.past) return;
   page.shown = state;
   schedule();
 }
+
+// A frame of the past: of the server's memory, or of a recording.
+function was(state, position) {
+  page.past = !page.recording;
+  page.shown = state;
+  if (page.recording) { page.heard = true; page.ended = position >= page.recording.last; }
+  schedule();
+}
+
+function isLive() {
+  page.past = false;
+  page.shown = page.latest;
+  if (page.paused) pause(false);
+  schedule();
+}
+
+// What is shown is not what is: when it was, or "".
+function then() { return page.past || page.recording ? clock(page.shown.asOf) : ""; }
 
 let drawing = false;
 function schedule() {
@@ -43,7 +68,10 @@ function schedule() {
 function drawAll() {
   drawHead();
   drawPulse();
-  for (const name of VIEWS) draw(name);
+  map.empty.textContent = nothing("map", page, 0);
+  map.show(page.shown, page.filter);
+  text($("map-sum"), summary("map", page.shown.tables.map, page.view, page.shown.tables.nodes.sums));
+  for (const name of LISTS) draw(name);
   if (page.heard && !performance.getEntriesByName("first frame").length) performance.mark("first frame");
   why.refresh();
 }
@@ -58,7 +86,8 @@ function draw(name) {
     }, page.shown);
   } else {
     let rows = table.order.map((id) => table.rows.get(id)).filter(Boolean);
-    if (page.filter) rows = rows.filter(matches);
+    if (page.filter) rows = rows.filter((row) => matches(name, row));
+    else if (name === "timeline") rows = rows.flatMap((row) => (page.open.has(row.id) ? [row, ...steps(row)] : [row]));
     else if (name === "nodes" && table.total > rows.length) rows = [...rows, rest(table, rows)];
     tables[name].show({
       count: rows.length, at: (i) => rows[i], peek: (i) => rows[i], find: (id) => rows.findIndex((row) => row.id === id),
@@ -71,17 +100,31 @@ function draw(name) {
 
 // A view shown alone reaches beyond what a frame carries: the server is asked for the rest, and for what matches.
 function isWhole(name, table) {
-  if (page.view !== name || page.recording || !pages[name]) return false;
-  return name === "nodes" || table.total > table.order.length;
+  if (page.view !== name || then() || !pages[name]) return false;
+  return name === "nodes" || table.total > table.order.length || (Boolean(page.filter) && name !== "timeline");
 }
 
 function rest(table, rows) {
   const count = (table.total - rows.length).toLocaleString("en");
-  return { list: true, id: `… ${count} ${rows.length ? "more " : ""}with no news (${page.recording ? "not in the recording" : "3: list"})` };
+  return { list: true, id: `… ${count} ${rows.length ? "more " : ""}with no news (${then() ? "not kept" : "4: list"})` };
 }
 
-function matches(row) {
-  return JSON.stringify(row).toLowerCase().includes(page.filter);
+// What a row shows is what is found, and nothing that it does not show; pods of a node are known to the map.
+function matches(name, row) {
+  const pods = name === "nodes" ? page.shown.tables.map.rows.get(row.id)?.[7]?.join(" ") ?? "" : "";
+  return `${JSON.stringify(Object.values(row))} ${name === "racks" ? `rack ${row.id}` : ""} ${pods}`.toLowerCase().includes(page.filter);
+}
+
+// The steps of a move, under its line.
+function steps(row) {
+  return (row.steps ?? []).map(([at, verb, words], k) => ({ id: `${row.id}.${k}`, step: true, at, op: "", state: "", words: `${verb}${words ? `: ${words}` : ""}`, about: row.about }));
+}
+
+function unfold(row, wanted) {
+  if (row.step || !row.steps) return;
+  if (wanted ?? !page.open.has(row.id)) page.open.add(row.id);
+  else page.open.delete(row.id);
+  schedule();
 }
 
 function drawBars(bars) {
@@ -93,11 +136,16 @@ function drawBars(bars) {
 
 function drawHead() {
   const { head } = page.shown;
-  text($("who"), `${head.identity ?? ""} · read-only${head.features?.length ? ` · ${head.features.join(", ")}` : ""}`);
+  text($("cluster"), head.cluster ?? "");
+  text($("who"), `read-only${head.identity ? ` · ${head.identity}` : ""}`);
+  $("who").title = head.features?.length ? `switched on: ${head.features.join(", ")}` : "";
+  drawBanner(head);
   const n = (value) => (value ?? 0).toLocaleString("en");
   text($("needs-count"), n(head.needs));
   text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
+  $("needs-do").hidden = !head.needs || !head.needs_do;
+  text($("needs-do"), head.needs_do ?? "");
   text($("waiting"), n(head.waiting));
   text($("running"), n(head.running));
   text($("moved"), n(head.moved));
@@ -109,10 +157,24 @@ function drawHead() {
   text($("notes"), notes.join(" · "));
 }
 
+// The demo: the act, what was typed, what came of it; and the same day without Mooring beside it.
+function drawBanner(head) {
+  const { act } = head;
+  $("banner").hidden = !act;
+  if (!act) return;
+  text($("act-number"), act.number ? `act ${act.number} of ${act.of}` : "");
+  text($("act-title"), act.title);
+  text($("act-command"), act.command ? `$ ${act.command}` : "");
+  text($("act-said"), act.said ?? "");
+  const n = (value) => (value ?? 0).toLocaleString("en");
+  const sums = ({ pods, leaders, quorum }) => `${n(pods)} pods cut off, ${n(leaders)} leaders lost, quorum lost ${n(quorum)}×`;
+  text($("without"), act.without ? `with Mooring: ${sums(act.with)} · without: ${sums(act.without)}` : "");
+}
+
 function drawPulse() {
   const { state, words } = pulse(page, performance.now());
   text($("pulse"), words);
-  $("pulse").dataset.state = page.paused && state === "live" ? "paused" : state;
+  $("pulse").dataset.state = state;
   document.body.classList.toggle("grey", state === "grey");
   speak();
 }
@@ -131,6 +193,7 @@ function speak() {
 
 function open(view, row, from, about) {
   if (row.list) { go("nodes"); return; }
+  if (about === "steps") { unfold(row); return; }
   const wanted = about ?? subject(view, row);
   if (wanted) why.open(wanted, about ? null : row, from);
 }
@@ -139,10 +202,10 @@ function go(view) {
   page.view = view;
   document.body.dataset.view = view;
   for (const button of document.querySelectorAll("[data-go]"))
-    button.setAttribute("aria-expanded", String(button.dataset.go === view));
+    button.setAttribute("aria-pressed", String(button.dataset.go === view));
   address("");
   schedule();
-  if (view !== "all") requestAnimationFrame(() => requestAnimationFrame(() => tables[view].focus()));
+  if (view !== "all") requestAnimationFrame(() => requestAnimationFrame(() => (view === "map" ? map : tables[view]).focus()));
 }
 
 // What is looked at stands in the address, so that it can be sent to somebody.
@@ -163,8 +226,8 @@ function pause(paused = !page.paused) {
   page.paused = paused;
   $("pause").setAttribute("aria-pressed", String(paused));
   label("pause", paused ? "go on" : "pause");
-  if (page.recording) page.recording.paused = paused;
-  if (!paused) page.shown = page.latest;
+  if (page.recording || page.past) { if (paused) scrubber.stop(); else if (page.recording) scrubber.play(); }
+  if (!paused && !page.past && !page.recording) page.shown = page.latest;
   drawPulse();
   schedule();
 }
@@ -176,7 +239,7 @@ function find(words) {
   page.filter = words.trim().toLowerCase();
   schedule();
   clearTimeout(asked);
-  if (!page.filter || page.recording) { found([]); return; }
+  if (!page.filter || then()) { found([]); return; }
   asked = setTimeout(async () => {
     const wanted = page.filter;
     const answer = await ask(`/api/v1/find?q=${encodeURIComponent(wanted)}`).catch(() => null);
@@ -218,7 +281,12 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
-  if ("12345".includes(event.key)) go(VIEWS[Number(event.key) - 1]);
+  if ("123456".includes(event.key)) go(VIEWS[Number(event.key) - 1]);
+  else if (event.key === "p") scrubber.toggle();
+  else if (event.key === "[") scrubber.step(-1);
+  else if (event.key === "]") scrubber.step(1);
+  else if (event.key === ".") scrubber.goLive();
+  else if ((event.key === "ArrowRight" || event.key === "ArrowLeft") && event.target.closest("#timeline")) unfoldFocused(event.key === "ArrowRight");
   else if (event.key === "0") go("all");
   else if (event.key === "/") $("find").focus();
   else if (event.key === "?") $("keys").showModal();
@@ -227,6 +295,12 @@ document.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
+
+function unfoldFocused(wanted) {
+  const table = tables.timeline;
+  const row = table.source.peek(table.focused);
+  if (row) unfold(row, wanted);
+}
 
 function escape(event) {
   if (document.querySelector("dialog[open]")) return; // the dialog closes itself
@@ -239,7 +313,7 @@ function escape(event) {
 $("pause").addEventListener("click", () => pause());
 $("help").addEventListener("click", () => $("keys").showModal());
 $("find").addEventListener("input", () => find($("find").value));
-$("needs").addEventListener("click", () => { go("queue"); });
+$("needs").addEventListener("click", () => { if (page.shown.head.needs_about) why.open(page.shown.head.needs_about, null, $("needs")); else go("queue"); });
 for (const button of document.querySelectorAll("[data-go]"))
   button.addEventListener("click", () => go(page.view === button.dataset.go ? "all" : button.dataset.go));
 
@@ -253,13 +327,21 @@ function openRecording() {
   else $("file").click();
 }
 
-function play(file, framesPerSecond) {
+// Read once, then played from its beginning; at Infinity frames a second it is at its end at once.
+async function play(file, framesPerSecond) {
   live?.close();
   live = null;
+  scrubber.stop();
+  page.recording?.close();
   page.file = file.name;
-  page.ended = false;
-  page.recording = new Recording(file, took, () => { page.ended = true; drawPulse(); }, framesPerSecond);
+  page.ended = page.past = false;
+  const recording = (page.recording = new Recording(file));
   label("open", "live");
+  await recording.read((_, state) => { if (page.recording === recording && state) { page.shown = state; page.heard = true; schedule(); } });
+  if (page.recording !== recording) return;
+  scrubber.use(recording, true);
+  if (framesPerSecond === Infinity || recording.frames < 2) await scrubber.seek(recording.last);
+  else scrubber.play();
 }
 
 // ── Beginning ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,6 +351,8 @@ function begin() {
   page.shown = page.latest = empty();
   page.heard = false;
   page.heardAt = performance.now();
+  page.past = false;
+  scrubber.use(new Past(), false);
   live = new Live(took, (error) => {
     page.trouble = error.message;
     if (error.status === 401) askForToken();
@@ -288,4 +372,4 @@ begin();
 arrive();
 
 // For a look from the console, and for tests.
-window.mooring = { page, tables, play, get live() { return live; } };
+window.mooring = { page, tables, map, scrubber, play, get live() { return live; } };

@@ -1,4 +1,4 @@
-// Where frames come from: the live stream, shared by all tabs of this browser, or a recording of it in a file.
+// Where frames come from: the live stream, shared by all tabs of this browser.
 //
 // Browsers allow six connections to one origin, so eight tabs with a stream each would hang. One visible tab holds a
 // lock, reads the stream and passes every frame on; a hidden tab gives the lock back. Where there are no locks (plain
@@ -124,39 +124,3 @@ export class Live {
     }
   }
 }
-
-// A recording is the stream itself, saved: read piece by piece, however long the day was.
-export class Recording {
-  constructor(file, onState, onEnd, framesPerSecond = 8) {
-    this.state = empty();
-    this.stopped = false;
-    this.paused = false;
-    this.framesPerSecond = framesPerSecond;
-    this.frames = 0;
-    this._play(file, onState, onEnd);
-  }
-
-  close() { this.stopped = true; }
-
-  async _play(file, onState, onEnd) {
-    let bad = 0;
-    for await (const frame of events(file.stream())) {
-      while (this.paused && !this.stopped) await pause(100);
-      if (this.stopped) return;
-      let next = null;
-      try {
-        const data = JSON.parse(frame.data);
-        next = frame.event === "snapshot" ? snapshot(frame.id, data) : apply(this.state, frame.id, data);
-      } catch { /* one bad line in a file: counted, skipped */ }
-      if (!next) { bad++; continue; }
-      this.state = next;
-      this.frames++;
-      onState(next);
-      if (Number.isFinite(this.framesPerSecond)) await pause(1000 / this.framesPerSecond);
-      else if (this.frames % 20 === 0) await pause(0);
-    }
-    if (!this.stopped) onEnd(this.frames, bad);
-  }
-}
-
-function pause(ms) { return new Promise((done) => setTimeout(done, ms)); }

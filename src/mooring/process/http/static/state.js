@@ -1,12 +1,15 @@
-// What the page knows: a head and five tables, changed only by whole snapshots and deltas.
+// What the page knows: a head and its tables, changed only by whole snapshots and deltas.
 // Rows are never edited in place, so a copy of the tables is a picture that stays as it was (pause).
 
-export const VIEWS = ["queue", "stores", "nodes", "racks", "timeline"];
+export const LISTS = ["queue", "stores", "nodes", "racks", "timeline"];
+export const VIEWS = ["map", ...LISTS];
+const TABLES = ["map", "moves", ...LISTS];
 const MOST_ROWS = 400;
+const most = (name) => (name === "map" ? 20_000 : MOST_ROWS);
 
 export function empty() {
   const tables = {};
-  for (const name of VIEWS) tables[name] = { rows: new Map(), order: [], total: 0, sums: {} };
+  for (const name of TABLES) tables[name] = { rows: new Map(), order: [], total: 0, sums: {} };
   return { seq: -1, asOf: 0, head: {}, tables };
 }
 
@@ -15,11 +18,11 @@ export function snapshot(seq, data) {
   state.seq = seq;
   state.asOf = data.as_of;
   state.head = data.head;
-  for (const name of VIEWS) {
+  for (const name of TABLES) {
     const table = data.tables[name] ?? {};
     state.tables[name] = {
       rows: new Map(Object.entries(table.rows ?? {})),
-      order: (table.order ?? []).slice(0, MOST_ROWS),
+      order: (table.order ?? []).slice(0, most(name)),
       total: table.total ?? 0,
       sums: table.sums ?? {},
     };
@@ -34,14 +37,19 @@ export function apply(state, seq, delta) {
   for (const [name, change] of Object.entries(delta.tables ?? {})) {
     const old = state.tables[name];
     if (!old) continue;
-    const order = change.order ?? old.order;
-    const rows = new Map();
-    for (const id of order.slice(0, MOST_ROWS)) {
-      const row = change.set?.[id] ?? old.rows.get(id);
-      if (row) rows.set(id, row);
+    let rows = old.rows;
+    if (change.order) {
+      rows = new Map();
+      for (const id of change.order.slice(0, most(name))) {
+        const row = change.set?.[id] ?? old.rows.get(id);
+        if (row) rows.set(id, row);
+      }
+    } else if (change.set) {
+      rows = new Map(old.rows);
+      for (const [id, row] of Object.entries(change.set)) if (rows.has(id)) rows.set(id, row);
     }
     next.tables[name] = {
-      rows, order: [...rows.keys()], total: change.total ?? old.total, sums: change.sums ?? old.sums,
+      rows, order: change.order ? [...rows.keys()] : old.order, total: change.total ?? old.total, sums: change.sums ?? old.sums,
     };
   }
   return next;
@@ -50,7 +58,7 @@ export function apply(state, seq, delta) {
 // For another tab, which gets it by structured clone.
 export function whole(state) {
   const tables = {};
-  for (const name of VIEWS) {
+  for (const name of TABLES) {
     const table = state.tables[name];
     tables[name] = { ...table, rows: Object.fromEntries(table.rows) };
   }

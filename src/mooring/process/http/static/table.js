@@ -72,6 +72,7 @@ export class Table {
     const { source } = this;
     const ROW = (this.row = this._narrow.matches ? 50 : 26);
     this.space.style.height = `${source.count * ROW}px`;
+    this.root.style.setProperty("--rows", String(source.count * (ROW / 26)));
     this.nothing.textContent = source.count ? "" : source.empty;
     this.nothing.hidden = source.count > 0;
     this.body.hidden = source.count === 0;

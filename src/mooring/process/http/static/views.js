@@ -2,7 +2,13 @@
 
 import { make, text } from "./table.js";
 
-const GLYPH = { blocked: "▲", refused: "×", moving: "●", waiting: "○", "?": "?", trouble: "▲", leaving: "~", ok: "·" };
+const GLYPH = {
+  blocked: "▲", refused: "×", moving: "●", waiting: "○", "?": "?",
+  ok: "·", reserved: "□", cordoned: "=", leaving: "~", interrupted: "▲", silent: "!",
+  finished: "✓", promoted: "●", queued: "○", canceled: "×", failed: "×", timeout: "×",
+};
+// As the queue has it: one word for one thing.
+const WORD = { promoted: "moving", queued: "waiting", finished: "done", timeout: "failed" };
 
 export function span(seconds) {
   const s = Math.max(0, Math.floor(seconds));
@@ -88,15 +94,15 @@ export const COLUMNS = {
     { name: "missing", cls: "num c-missing", fill: plain("missing") },
     { name: "used by", cls: "c-more c-by", fill: by },
     { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
-    { name: "deadline", cls: "num", fill: (cell, row, s) => put(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "") },
+    { name: "deadline", cls: "num c-deadline", fill: (cell, row, s) => put(cell, row.deadline ? `in ${span(row.deadline - s.asOf)}` : "") },
   ],
   stores: [
     { name: "store", cls: "c-main", fill: named("id") },
-    { name: "pod", cls: "c-wide", fill: named("pod") },
+    { name: "pod", cls: "c-wide c-pod", fill: named("pod") },
     { name: "node", cls: "c-wide", fill: plain("node") },
-    { name: "rack", cls: "c-wide", fill: plain("rack") },
+    { name: "rack", cls: "c-wide c-rack2", fill: plain("rack") },
     { name: "", label: "use as a bar", cls: "bar", fill: bar },
-    { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}/${row.limit ?? "∞"}`) },
+    { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}${row.reserved ? `+${row.reserved}` : ""}/${row.limit ?? "∞"}`) },
     { name: "leaders", cls: "num c-wide", fill: (cell, row) => text(cell, (row.leaders ?? 0).toLocaleString("en")) },
     { name: "used by", cls: "c-more", fill: usedBy },
   ],
@@ -109,19 +115,36 @@ export const COLUMNS = {
   ],
   racks: [
     { name: "rack", cls: "c-main", fill: plain("id") },
-    { name: "machines", cls: "num c-last", fill: plain("total") },
+    { name: "nodes", cls: "num c-last", fill: plain("total") },
     { name: "state", cls: "c-more", fill: rack },
-    { name: "", label: "one sign a machine", cls: "glyphs c-more", fill: glyphs },
+    { name: "", label: "one sign a node", cls: "glyphs c-more", fill: glyphs },
   ],
   timeline: [
     { name: "time", cls: "c-first", fill: (cell, row) => text(cell, clock(row.at)) },
-    { name: "op", cls: "c-op", fill: plain("op") },
-    { name: "source", cls: "c-source", fill: plain("source") },
-    { name: "what", cls: "c-last", fill: plain("verb") },
-    { name: "about", cls: "c-main", fill: named("about") },
-    { name: "because", cls: "c-more", fill: (cell, row) => put(cell, [row.text, row.reason && `(${row.reason})`].filter(Boolean).join(" ")) },
+    { name: "", label: "how it stands", cls: "c-op", fill: stands },
+    { name: "what happened", cls: "c-main words", fill: happened },
+    { name: "op", cls: "c-last num", fill: (cell, row) => text(cell, row.step ? "" : `op ${row.op}`) },
+    { name: "source", cls: "c-more c-source", fill: plain("source") },
   ],
 };
+
+function stands(cell, row) {
+  cell.dataset.state = row.state ?? "";
+  text(cell, row.step ? "" : `${GLYPH[row.state] ?? "·"} ${WORD[row.state] ?? row.state}`);
+}
+
+// One line per move, and a sign that opens its steps.
+function happened(cell, row) {
+  const key = `${row.id} ${row.words} ${row.step ?? ""}`;
+  if (cell.key === key) return;
+  cell.key = key;
+  cell.classList.toggle("step", Boolean(row.step));
+  if (row.step) { cell.replaceChildren(row.words ?? ""); return; }
+  const sign = make("span", "unfold", "▸");
+  sign.dataset.about = "steps";
+  sign.title = "its steps (→ and ←)";
+  cell.replaceChildren(sign, " ", row.words ?? "");
+}
 
 const KINDS = /^(pod|node|machine|workload|operator|store|cluster)\//;
 
@@ -131,7 +154,7 @@ export function subject(view, row) {
   if (view === "stores") return `store/${row.id}`;
   if (view === "nodes") return `node/${row.id}`;
   if (view === "racks") return `rack/${row.id}`;
-  return KINDS.test(row.about ?? "") ? row.about : row.subject; // of a region only its operator can tell
+  return KINDS.test(row.about ?? "") ? row.about : `operator/${row.op}`;
 }
 
 function bar(cell, row) {
@@ -187,11 +210,9 @@ function news(cell, row, s) {
 }
 
 function rack(cell, row) {
-  const sums = [["▲", row.trouble, "in trouble"], ["~", row.leaving, "leaving"], ["●", row.ok, "fine"], ["–", row.spare, "spare"]];
+  const sums = [["!", row.silent, "not ready"], ["~", row.leaving, "leaving"], ["·", row.ok, "ready"], ["–", row.spare, "spare"]];
   const there = sums.filter(([, count]) => count);
-  cell.setAttribute("aria-label", there.map(([, count, word]) => `${count} ${word}`).join(", "));
-  const signs = there.map(([sign, count]) => `${sign} ${count}`).join("\u2002");
-  text(cell, row.leaving || row.trouble ? signs : `${signs}, nothing to see`);
+  text(cell, there.map(([sign, count, word]) => `${sign} ${count} ${word}`).join("\u2002"));
 }
 
 function glyphs(cell, row) {

@@ -7,7 +7,7 @@ const EVERY_MS = 2000;
 const MOST_NAMED = 12;
 
 export class Why {
-  // recorded, paused: asked when it matters; onChange(subject): "" when it was closed.
+  // recorded, paused: asked when it matters (recorded: the time that is shown, or ""); onChange(subject): "" when it was closed.
   constructor(panel, recorded, paused, onChange) {
     this.panel = panel;
     this._onChange = onChange;
@@ -56,7 +56,7 @@ export class Why {
     const subject = this._subject;
     this._askedAt = performance.now();
     if (this._recorded()) {
-      this._say(`A recording holds what was shown, not what was thought.\n\n${described(this._row)}`);
+      this._say(`As of ${this._recorded()}: what was shown then. Reasons are not kept in frames.\n\n${described(this._row)}`);
       return;
     }
     let words;

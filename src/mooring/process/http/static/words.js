@@ -11,6 +11,7 @@ export function nothing(name, page, hidden) {
   if (!page.heard) return "waiting for the first frame …";
   if (name === "queue" && !page.shown.head.deciding) return "Nothing is known: only a leader that decides has a queue.";
   return {
+    map: "No nodes are known yet.",
     queue: "No pending changes: nothing for you to do.",
     stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
     nodes: "No nodes are known yet.",
@@ -20,8 +21,15 @@ export function nothing(name, page, hidden) {
 }
 
 // The line beside the name of a view. `view`: the one shown alone, or "all".
-export function summary(name, table, view) {
+export function summary(name, table, view, classes = {}) {
   const n = (value) => (value ?? 0).toLocaleString("en");
+  if (name === "map") {
+    const s = table.sums;
+    const signs = [["interrupted", "▲"], ["silent", "!"], ["leaving", "~"], ["cordoned", "="], ["reserved", "□"]];
+    const said = signs.filter(([state]) => s[state]).map(([state, sign]) => `${sign} ${n(s[state])} ${state === "silent" ? "not ready" : state}`);
+    const unplaced = classes.unplaced ? [`${n(classes.unplaced)} pods without a node`] : [];
+    return [`${n(table.total)} nodes`, ...said, ...unplaced].join("\u2002");
+  }
   if (name === "nodes") {
     const s = table.sums;
     const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
@@ -32,11 +40,11 @@ export function summary(name, table, view) {
     return `${n(table.total)}${table.total > 1 ? ", fullest first" : ""}${lost.length ? ` · PD does not answer: ${lost.join(", ")}` : ""}`;
   }
   if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
-  if (name === "timeline") return "newest on top";
+  if (name === "timeline") return "newest on top; ▸ opens the steps";
   const s = table.sums;
   const states = [["blocked", "▲", "blocked"], ["refused", "×", "refused"], ["moving", "●", "moving"], ["waiting", "○", "waiting"]];
   const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
-  const cut = view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (1: all)` : "";
+  const cut = view !== "queue" && table.total > table.order.length ? ` · the first ${n(table.order.length)} (2: all)` : "";
   return `${parts.join("\u2002")}${cut}`;
 }
 
@@ -63,6 +71,7 @@ export function pulse(page, now) {
   else if (!page.heard) { state = "connecting"; words = page.trouble ? `not connected: ${page.trouble}` : "connecting …"; }
   else if (age > GREY_S) { state = "grey"; words = `STALE, ${old} s old${trouble ? `: ${trouble}` : ""}`; }
   else if (age > BADGE_S) { state = "stale"; words = `STALE, ${old} s old${silent ? `: ${trouble}` : ""}`; }
-  if (page.paused) words = `PAUSED at ${at} · ${words}`;
+  else if (page.past) { state = "past"; words = `AS OF ${at} · now ${clock(page.latest.asOf)}`; }
+  else if (page.paused) { state = "paused"; words = `PAUSED at ${at} · now ${clock(page.latest.asOf)}`; }
   return { state, words };
 }
