@@ -14,10 +14,12 @@ from mooring.core.model.instructions import (
     RemoveEvictLeader,
 )
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Act
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
+from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
 from mooring.sandbox.faults import Fault
 from mooring.sandbox.pd import SandboxPd
 
@@ -65,6 +67,14 @@ class Bench:
 
     def delete(self, **how):
         return DeletePod(id="i2", key=Key(NS, "db-0"), uid=how.pop("uid", self.pod()["metadata"]["uid"]), **how)
+
+    def mark(self, *stores):
+        """A TidbCluster whose marks name these stores."""
+        if self.cluster.store.find(Kind.TIDB_CLUSTER, "tidb", "demo") is None:
+            self.cluster.store.create(Kind.TIDB_CLUSTER, tidb_cluster("tidb", "demo"))
+        how = {"source": "handoff", "reason": "asked", "step": "EvictLeaders", "since": 0.0}
+        marks = {f"demo-tikv-{i}": Mark(operator=str(i), store_id=i, **how) for i in stores}
+        self.cluster.annotate(Kind.TIDB_CLUSTER, "tidb", "demo", {HANDOFF: write_marks(marks)})
 
     def annotation(self):
         return (self.pod()["metadata"].get("annotations") or {}).get("mooring.dev/leaving")
@@ -177,6 +187,7 @@ def test_pd_that_does_not_answer_is_said_to_be_so(bench):
     for i in range(3):
         pd.attach(f"demo-tikv-{i}")
     pd.load(regions=9)
+    bench.mark(1, 9)
     assert bench.do(AddEvictLeader(id="i6", cluster=cluster, store_id=9)).reason is Reason.STORE_UNKNOWN
     assert bench.do(AddEvictLeader(id="i7", cluster=cluster, store_id=1)).reason is None
     pd.go_dark()
@@ -184,6 +195,33 @@ def test_pd_that_does_not_answer_is_said_to_be_so(bench):
     pd.lighten()
     assert bench.do(RemoveEvictLeader(id="i9", cluster=cluster, store_id=1)).reason is None
     assert bench.do(RemoveEvictLeader(id="i10", cluster=cluster, store_id=1)).reason is None
+
+
+def test_only_what_a_mark_names_is_evicted(bench):
+    """E3: without a mark nothing is added; what was there already is not taken back with a mark that vanishes."""
+    cluster = Key("tidb", "demo")
+    pd = bench.pds[cluster] = SandboxPd(bench.cluster.timeline, seed=1, namespace="tidb")
+    for i in range(3):
+        pd.attach(f"demo-tikv-{i}")
+    pd.load(regions=9)
+    bench.mark(2)
+    assert bench.do(AddEvictLeader(id="i1", cluster=cluster, store_id=1)).reason is Reason.CONFLICT
+    assert not pd.server.evict_list()
+    bench.mark(1)
+    assert bench.do(AddEvictLeader(id="i2", cluster=cluster, store_id=1)).reason is None
+    is_marked, seen = bench.act._is_marked, []
+
+    async def gone_in_between(write):
+        seen.append(await is_marked(write))
+        bench.mark()
+        return seen[-1]
+
+    bench.act._is_marked = gone_in_between
+    assert bench.do(AddEvictLeader(id="i3", cluster=cluster, store_id=1)).reason is None
+    assert tuple(pd.server.evict_list()) == (1,)
+    bench.mark(2)
+    assert bench.do(AddEvictLeader(id="i4", cluster=cluster, store_id=2)).reason is Reason.CONFLICT
+    assert tuple(pd.server.evict_list()) == (1,)
 
 
 def test_only_the_operator_that_was_meant_is_canceled(bench):

@@ -33,7 +33,7 @@ def cleanup(
     server: Server = "",
     output: Output = Format.TABLE,
 ) -> int:
-    """List or remove what Mooring has left: webhook configurations, marks, cordons, seats, evict-leader schedulers.
+    """List or remove what Mooring has left: webhooks, marks, cordons, reservations, evict-leader schedulers.
 
     Stop Mooring first (kubectl -n mooring-system scale deploy/mooring --replicas 0): while a replica leads nothing is
     removed (exit 3). Only what a mark says we did is undone; what was there before us stays. It may be interrupted and

@@ -14,7 +14,7 @@ app = App(name="home", help="Recreated members go back to their node: who is at 
 
 @app.command
 def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
-    """List every member with its home, where it is now, and the seats that are held.
+    """List every member with its home, where it is now, and which nodes are reserved.
 
     Example: mooring home status -o json
     """
@@ -24,21 +24,21 @@ def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
         return
     if not answer["on"]:
         note("home is off (mooring run --features home=true): schedulers get every candidate back")
-    for seat in answer.get("unknown_seats", ()):
-        note(f"{seat['node']} is {seat['why']}; to free it: {seat['remedy']}")
+    for reservation in answer.get("unknown_reservations", ()):
+        note(f"{reservation['node']} is {reservation['why']}; to free it: {reservation['remedy']}")
     if not answer["members"]:
         note("no TiDB members, and no StatefulSet with the label mooring.dev/home=true")
         return
     rows = [_row(member) for member in answer["members"]]
-    print_table(("NAMESPACE", "MEMBER", "HOME", "NOW", "STATE", "MODE", "RESERVED_TAINT"), rows)
-    for seat in answer["seats"]:
-        note(f"{seat['node']} is kept free for {seat['pod']} until {_clock(seat['until'])}")
+    print_table(("NAMESPACE", "MEMBER", "HOME", "NOW", "STATE", "MODE", "RESERVED"), rows)
+    for reservation in answer["reservations"]:
+        note(f"{reservation['node']} is kept free for {reservation['pod']} until {_clock(reservation['until'])}")
 
 
 def _row(member: dict[str, Any]) -> tuple[str, ...]:
-    seat = f"held on {member['seat']}" if member["seat"] else ("on" if member["holds_seat"] else "off")
+    reservation = member["reserved"] or ("on" if member["reserves_node"] else "off")
     home, now = member["home"] or "–", member["now"] or "–"
-    return (member["namespace"], member["member"], home, now, member["state"], member["mode"], seat)
+    return (member["namespace"], member["member"], home, now, member["state"], member["mode"], reservation)
 
 
 def _clock(at: float | None) -> str:

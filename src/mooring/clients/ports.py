@@ -158,8 +158,11 @@ class PlacementDriver(Protocol):
         """One consistent-enough look: stores, evicting list, region count, start timestamp, members, operators."""
         ...
 
-    async def add_evict_leader(self, store_id: int) -> None:
-        """Lists first, adds only when absent (re-adding breaks eviction on PD < 8.3). NotFound: no such store."""
+    async def add_evict_leader(self, store_id: int) -> bool:
+        """Lists first, adds only when absent (re-adding breaks eviction on PD < 8.3). False: it was there already.
+
+        NotFound: no such store.
+        """
         ...
 
     async def remove_evict_leader(self, store_id: int) -> None:

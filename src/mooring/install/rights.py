@@ -64,9 +64,9 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
         Right("coordination.k8s.io", "leases", ("get", "create", "update"), own=True),
         *_hooks("get", "delete"),
     ),
-    # Marks and wishes on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
+    # Marks and requests on pods and TidbClusters; a pod whose store is proven empty is deleted, others are evicted.
     "handoff": (_TELL, *_POD_WRITES, Right("pingcap.com", "tidbclusters", ("get", "patch"))),
-    # Where members were, written on their owner; seats held by a taint.
+    # Where members were, written on their owner; nodes reserved by a taint.
     "home": (
         _TELL,
         Right("", "nodes", ("get", "patch")),

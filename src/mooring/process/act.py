@@ -47,6 +47,7 @@ from mooring.core.model.instructions import (
     Write,
 )
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import GAVE_UP, HANDOFF, read_marks
 from mooring.core.model.reasons import Reason
 from mooring.process.pd_directory import prove
 
@@ -111,8 +112,8 @@ class Act:
                 return await self._delete_object(write)
             case EditTaints():
                 return await self._edit_taints(write)
-            case AddEvictLeader(cluster=cluster, store_id=store_id):
-                return await self._pd(write, cluster, lambda pd: pd.add_evict_leader(store_id), store_id)
+            case AddEvictLeader():
+                return await self._add_evict_leader(write)
             case RemoveEvictLeader(cluster=cluster, store_id=store_id):
                 return await self._pd(write, cluster, lambda pd: pd.remove_evict_leader(store_id), store_id)
             case TransferPdLeader(cluster=cluster, to=to):
@@ -244,6 +245,29 @@ class Act:
         except NotFound as error:
             return _refused(write, Reason.STORE_UNKNOWN, error)
         return Outcome(instruction=write.id, detail=write.why)
+
+    async def _add_evict_leader(self, write: AddEvictLeader) -> Outcome:
+        """Only what the cluster's mark names, read right before; and read right after, since PD knows no precondition:
+        a process that stalled on the way takes back what it has just put there, and nobody else has to guess whose it
+        is."""
+        gone = f"no mark of {write.cluster} names store {write.store_id} any more"
+
+        async def add(pd: PlacementDriver) -> None:
+            if await pd.add_evict_leader(write.store_id) and not await self._is_marked(write):
+                await pd.remove_evict_leader(write.store_id)
+                raise Conflict(f"{gone}: the scheduler was taken back")
+
+        if not await self._is_marked(write):
+            raise Conflict(f"{gone}: no scheduler was added")
+        return await self._pd(write, write.cluster, add, write.store_id)
+
+    async def _is_marked(self, write: AddEvictLeader) -> bool:
+        try:
+            obj = await self._api.get(Kind.TIDB_CLUSTER, write.cluster.namespace, write.cluster.name)
+        except NotFound:
+            return False
+        marks = read_marks((obj["metadata"].get("annotations") or {}).get(HANDOFF, "")) or {}
+        return any(mark.store_id == write.store_id and mark.step != GAVE_UP for mark in marks.values())
 
     async def _cancel(self, write: CancelPdOperator, pd: PlacementDriver) -> Outcome:
         """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""

@@ -1,4 +1,4 @@
-"""Days of chance: wishes come and go, PD and our process fail, nodes are closed and opened, persons evict stores of their
+"""Days of chance: requests come and go, PD and our process fail, nodes are closed and opened, persons evict stores of their
 own. Whatever the order: no leader is interrupted, never two members away, and at the end nothing of ours is left."""
 
 import random
@@ -96,7 +96,7 @@ class Day:
         s = self.stage
         for node in self.nodes():
             s.cluster.cordon(node, on=False)
-        for _ in range(3):  # pods that are away now may come back with a wish
+        for _ in range(3):  # pods that are away now may come back with a request
             await s.rig.until(s.ready, limit_s=300)
             for i in range(s.counts["tikv"]):
                 if s.pod(i) is not None:

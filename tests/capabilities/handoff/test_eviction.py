@@ -12,13 +12,12 @@ from mooring.capabilities.handoff.eviction import next_eviction_step
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.operators import eviction_for
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, wish_of
-from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, request_of
 from mooring.core.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
 from mooring.core.model.decision import Running
 from mooring.core.model.instructions import AddEvictLeader, Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import HANDOFF
+from mooring.core.model.marks import GAVE_UP, HANDOFF
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store, TidbCluster
 
@@ -94,7 +93,7 @@ class Outside:
 
 
 def begin(world):
-    operator = eviction_for(CLUSTER, world.member, wish_of(world.member), 1)
+    operator = eviction_for(CLUSTER, world.member, request_of(world.member), 1)
     return Running(operator=change(operator, id="7"), promoted_at=world.now - 1)
 
 
@@ -105,6 +104,7 @@ def step(world, running):
         world.seen_at = world.now
     course = next_eviction_step(running, world, POLICY, world.now)
     running.step = course.step
+    running.notes = dict(course.notes)
     for instruction in course.instructions:
         assert not world.away or not isinstance(instruction, AddEvictLeader | RemoveEvictLeader)
         world.carry_out(instruction)

@@ -44,7 +44,7 @@ def test_annotation_removed_midway_ends_everything(phase):
 
 
 @pytest.mark.parametrize("phase", ["recorded", "evicting", "empty"])
-def test_wish_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
+def test_request_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
     """E2: `delete-pod` changed to `none` midway: not deleted, the scheduler stays until the annotation goes."""
     stage = Stage()
 
@@ -65,7 +65,7 @@ def test_wish_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
 
 
 @pytest.mark.parametrize("value", ["none", ""])
-def test_wish_changed_from_none_deletes_the_pod_once_it_is_empty(value):
+def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value):
     """E2: `none` changed to `delete-pod`: one deletion, nothing left."""
     stage = Stage()
 
@@ -616,7 +616,7 @@ def test_three_pods_annotated_at_once_go_one_by_one():
     assert stage.most_away == 1
     assert stage.deletions() == [f"tidb/demo-tikv-{i}" for i in range(3)]
     assert stage.pd.interruptions == []
-    assert all("waits for op" in w and "demo-tikv-0" in w for w in waiting_on), waiting_on
+    assert all("waiting for op" in w and "demo-tikv-0" in w for w in waiting_on), waiting_on
 
 
 def test_a_broken_member_parks_the_restart_of_another():

@@ -88,8 +88,9 @@ def test_cluster_gone_before_anything_began_leaves_a_persons_scheduler():
     assert stage.evicting() == (1,)
 
 
-def test_a_person_is_not_fought_for_long_about_a_store_we_have_left():
-    """E5: a late write of ours is taken back for a few minutes after our end; who insists after that is a person."""
+@pytest.mark.parametrize("after_s", [1.0, 30.0, 200.0])
+def test_a_persons_scheduler_on_a_store_we_have_left_stays(after_s):
+    """E3: not once is a scheduler removed that somebody else put there, however soon after the end of our own."""
     stage = Stage()
 
     async def scene(s):
@@ -97,10 +98,13 @@ def test_a_person_is_not_fought_for_long_about_a_store_we_have_left():
         await s.reach("empty")
         s.annotate(0, evict_leader=None)
         await s.rig.until(s.clean, limit_s=120)
-        for _ in range(10):
-            requests.add_evict_leader(s.pd.server, 1)
-            await s.rig.sleep(60)
-        assert s.evicting() == (1,)
+        await s.rig.sleep(after_s)
+        removed = s.rig.writes.count("pd remove_evict_leader 1")
+        requests.add_evict_leader(s.pd.server, 1)
+        for _ in range(60):
+            await s.rig.sleep(10)
+            assert s.evicting() == (1,)
+        assert s.rig.writes.count("pd remove_evict_leader 1") == removed
 
     stage.play(scene)
 
@@ -241,7 +245,7 @@ def test_a_store_of_the_same_pod_name_in_another_namespace_is_not_ours():
     stage.play(scene)
 
 
-# ── Odd wishes ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Odd requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("value", ["x" * 200_000, "nöne ☃ \x1b[31m\n", " none", "NONE"])
@@ -266,7 +270,7 @@ def test_odd_values_act_as_none_and_stay_small(value):
     assert stage.untouched(0)
 
 
-def test_expiry_takes_every_wish_away():
+def test_expiry_takes_every_request_away():
     """E9: both annotations and an expiry: what remained without it would take leaders off for ever."""
     stage = Stage()
 
@@ -281,7 +285,7 @@ def test_expiry_takes_every_wish_away():
     assert not {RESTART, EVICT, EXPIRY} & annotations(stage, 0).keys()
 
 
-def test_a_wish_that_expired_before_it_began_is_taken_off():
+def test_a_request_that_expired_before_it_began_is_taken_off():
     """E9: it waited behind another; whoever looks at the pod must not think that something is still to come."""
     stage = Stage()
 
@@ -299,7 +303,7 @@ def test_a_wish_that_expired_before_it_began_is_taken_off():
 
 
 def test_an_annotation_in_the_template_does_not_restart_for_ever():
-    """E1: every new pod comes with the wish again: one restart, then held, with a Warning that says where it comes from."""
+    """E1: every new pod comes with the request again: one restart, then held, with a Warning that says where it comes from."""
     stage = Stage()
 
     async def scene(s):
@@ -407,7 +411,7 @@ def test_given_up_and_recreated_is_marked_before_leaders_leave():
 
 
 @pytest.mark.parametrize("phase", ["evicting", "held"])
-def test_mark_and_wish_taken_away_together(phase):
+def test_mark_and_request_taken_away_together(phase):
     """E5: a person clears both by hand: no scheduler stays, nothing is deleted, and nobody stumbles over it."""
     stage = Stage()
 
@@ -501,7 +505,7 @@ def test_why_of_a_store_that_is_none(subject):
 
     async def scene(s):
         engine = s.rig.leader().engine
-        said.extend(engine.capabilities["handoff"].words(subject, engine.world, engine.queue, engine.now))
+        said.extend(engine.capabilities["handoff"].explain(subject, engine.world, engine.queue, engine.now))
 
     stage.play(scene)
     assert said == []

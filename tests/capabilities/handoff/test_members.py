@@ -115,7 +115,7 @@ def test_the_only_pd_member_is_held():
     assert [e[:2] for e in s.events("demo-pd-0")] == [("Warning", "Quorum")]
 
 
-def test_expired_wish_is_taken_off():
+def test_expired_request_is_taken_off():
     """E9: `pd-evict-leader-expiration-time` has passed: the annotations go, nothing is done."""
     s = stage()
 
@@ -129,7 +129,7 @@ def test_expired_wish_is_taken_off():
     assert not [k for k in s.pod("demo-pd-0")["metadata"].get("annotations", {}) if "pingcap" in k]
 
 
-def test_wish_withdrawn_under_a_budget_leaves_no_mark():
+def test_request_withdrawn_under_a_budget_leaves_no_mark():
     """E9: held by a PodDisruptionBudget, visibly; withdrawn there, the pod stays and carries no mark."""
     s = stage()
 
@@ -154,7 +154,7 @@ def test_wish_withdrawn_under_a_budget_leaves_no_mark():
     assert mark_of(s, "demo-pd-1") is None
 
 
-def test_leaving_mark_of_another_capability_is_the_same_wish():
+def test_leaving_mark_of_another_capability_is_the_same_request():
     """E9, O2: fleet wants a PD pod and a TiKV pod gone: leadership and leaders leave first."""
     s = stage()
 

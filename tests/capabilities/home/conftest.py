@@ -14,7 +14,7 @@ from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
 
 TIDB = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "demo"}
-SEAT_TOLERATION = Toleration(RESERVED_TAINT, "Exists", "", "NoSchedule")
+RESERVATION_TOLERATION = Toleration(RESERVED_TAINT, "Exists", "", "NoSchedule")
 
 
 class Scenery:
@@ -55,7 +55,7 @@ class Scenery:
 
     def pod(self, name: str, node: str = "", *, of: str = "demo-tidb", uid: str = "", **how: Any) -> Pod:
         labels = TIDB if of == "demo-tidb" else {"app": of}
-        shape = PodShape(labels=labels, tolerations=how.pop("tolerations", (SEAT_TOLERATION,)))
+        shape = PodShape(labels=labels, tolerations=how.pop("tolerations", (RESERVATION_TOLERATION,)))
         owner = Owner("StatefulSet", of, f"{of}-uid")
         return self.see(
             Kind.POD, Pod("tidb", name, uid or f"{name}-uid", self._next(), shape, owner=owner, node=node, **how)
@@ -66,15 +66,15 @@ class Scenery:
         self.world.apply(Gone(kind, key, self.uids[kind, key]))
 
     def reservation(self, node: str, pod: str, until: float = 1000.0, operator: str = "1") -> Node:
-        """A node on which the seat of `pod` is held."""
-        from mooring.capabilities.home.reservation import seat_taint
+        """A node on which the reservation of `pod` is held."""
+        from mooring.capabilities.home.reservation import reservation_taint
 
         mark = Mark(
             operator=operator, source="home", reason="reserved", step="ReserveNode", since=0.0, pod=pod, pod_uid="old",
             node=node, value="tidb/tidb/demo", deadline=until,
         )  # fmt: skip
         return self.node(
-            node, taints=(seat_taint(pod.partition("/")[2]),), annotations={RESERVED_TAINT: write_mark(mark)}
+            node, taints=(reservation_taint(pod.partition("/")[2]),), annotations={RESERVED_TAINT: write_mark(mark)}
         )
 
     def verbs(self, policy: HomePolicy | None = None) -> Verbs:

@@ -1,4 +1,4 @@
-"""Home among persons and odd data: labels nobody knows, half-removed seats, clocks, and writes that do not stick."""
+"""Home among persons and odd data: labels nobody knows, half-removed reservations, clocks, and writes that do not stick."""
 
 import json
 
@@ -9,7 +9,7 @@ from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE, member_set_by_key
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.report import report
-from mooring.capabilities.home.reservation import seat_taint
+from mooring.capabilities.home.reservation import reservation_taint
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import Running
 from mooring.core.model.instructions import EditTaints, EmitEvent, Patch
@@ -22,12 +22,12 @@ NOW = 1000.0
 HOMES = {f"demo-tidb-{i}": f"n{i}" for i in range(3)}
 
 
-def evaluate(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), None, now)
+def evaluate(scenery, key=KEY, now=NOW, notes=None):
+    return Home().evaluate(key, scenery.world, Queue(live_settings()), notes, now)
 
 
-def seat_of_2(scenery):
-    """demo-tidb-2 leaves n2; the operator that holds its seat."""
+def reservation_of_2(scenery):
+    """demo-tidb-2 leaves n2; the operator that holds its reservation."""
     scenery.cluster(HOMES, labels={RESERVE_NODE: "true"})
     scenery.set()
     scenery.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30)
@@ -36,17 +36,19 @@ def seat_of_2(scenery):
 
 
 def next_step(scenery, running, now=NOW):
-    return Home().next_step(running, scenery.world, Queue(live_settings()), None, now)
+    course = Home().next_step(running, scenery.world, Queue(live_settings()), now)
+    running.notes = dict(course.notes)
+    return course
 
 
-# ── Seats ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Reservations ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("back", [False, True])
 def test_a_person_who_removes_only_the_mark_leaves_no_taint_behind(scenery, back):
     """H8: the taint is the one we set for this pod: it goes, too, and then it is over; a node is never closed for good."""
-    running = seat_of_2(scenery)
-    scenery.node("n2", taints=(seat_taint("demo-tidb-2"),))
+    running = reservation_of_2(scenery)
+    scenery.node("n2", taints=(reservation_taint("demo-tidb-2"),))
     if back:
         scenery.pod("demo-tidb-2", "n2", uid="new")
     (write,) = next_step(scenery, running).instructions
@@ -58,16 +60,16 @@ def test_a_person_who_removes_only_the_mark_leaves_no_taint_behind(scenery, back
 
 def test_another_taint_under_our_key_is_not_removed(scenery):
     """H8: its value names somebody else: not ours."""
-    running = seat_of_2(scenery)
+    running = reservation_of_2(scenery)
     scenery.node("n2", taints=(Taint(RESERVED_TAINT, "NoSchedule", "kept-by-bob"),))
     course = next_step(scenery, running)
     assert course.instructions == ()
     assert course.end.reason == Reason.WITHDRAWN
 
 
-def test_switched_off_midway_the_seat_is_given_back(scenery):
+def test_switched_off_midway_the_reservation_is_given_back(scenery):
     """Features: nobody sends the member home any more, so nobody else is kept out for it."""
-    running = seat_of_2(scenery)
+    running = reservation_of_2(scenery)
     scenery.reservation("n2", "tidb/demo-tidb-2", until=NOW + 150)
     running.off = True
     (write,) = next_step(scenery, running).instructions
@@ -76,23 +78,23 @@ def test_switched_off_midway_the_seat_is_given_back(scenery):
     assert next_step(scenery, running).end.reason == Reason.FEATURE_OFF
 
 
-def test_a_clock_that_went_back_does_not_hold_a_seat_for_hours(scenery):
+def test_a_clock_that_went_back_does_not_hold_a_reservation_for_hours(scenery):
     """H8: bounded by its own length from when it is found, whatever the clock said when it was written."""
     scenery.cluster(HOMES, labels={RESERVE_NODE: "true"})
     mark = Mark(
         operator="1", source="home", reason="reserved", step="ReserveNode", since=NOW + 7200, pod="tidb/demo-tidb-2",
         pod_uid="old", node="n2", value=KEY, deadline=NOW + 7200 + 150,
     )  # fmt: skip
-    scenery.node("n2", taints=(seat_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
+    scenery.node("n2", taints=(reservation_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
     (resumed,) = Home().recover(scenery.world, NOW)
     assert float(resumed.operator.args["until"]) == NOW + 150
 
 
 @pytest.mark.parametrize("mark", [None, "not json"])
-def test_a_seat_that_nobody_answers_for_is_shown(scenery, mark):
+def test_a_reservation_that_nobody_answers_for_is_shown(scenery, mark):
     """H8, O3: it keeps every pod off that node; `status` and `why node/…` name it and the command that ends it."""
-    scenery.node("n3", taints=(seat_taint("web-0"),), annotations={RESERVED_TAINT: mark} if mark else {})
-    (strange,) = report(scenery.world, HomePolicy(), NOW)["unknown_seats"]
+    scenery.node("n3", taints=(reservation_taint("web-0"),), annotations={RESERVED_TAINT: mark} if mark else {})
+    (strange,) = report(scenery.world, HomePolicy(), NOW)["unknown_reservations"]
     assert strange["node"] == "n3"
     assert "kubectl taint node n3 mooring.dev/reserved-" in strange["remedy"]
     lines = {line.label: line.text for line in explain("node/n3", scenery.world, HomePolicy())}
@@ -118,7 +120,7 @@ def test_a_label_of_a_cluster_that_says_neither_is_told(scenery, label, value):
     (told,) = [i for i in answer.instructions if isinstance(i, EmitEvent)]
     assert told.warning
     member_set = member_set_by_key(KEY, scenery.world, HomePolicy())
-    assert (member_set.mode, member_set.holds_seats) == (Mode.REQUIRE, False)
+    assert (member_set.mode, member_set.reserves_nodes) == (Mode.REQUIRE, False)
 
 
 # ── Who is wanted ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,10 +196,10 @@ def test_a_record_that_never_sticks_is_said(scenery):
     scenery.cluster({})
     scenery.set()
     scenery.pod("demo-tidb-0", "n0")
-    home = Home()
-    now = NOW
+    now, notes = NOW, None
     for _ in range(4):
-        answer = evaluate(scenery, now=now, home=home)
+        answer = evaluate(scenery, now=now, notes=notes)
+        notes = answer.notes
         now += AGAIN_S
     assert answer.verdict.reason == Reason.MISCONFIGURED
     assert "written down" in answer.verdict.detail

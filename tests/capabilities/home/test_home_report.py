@@ -1,11 +1,11 @@
-"""What a person sees: each member, its home, where it is, and the seats."""
+"""What a person sees: each member, its home, where it is, and the reservations."""
 
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.report import report
 
 
 def test_each_member_in_a_word(scenery):
-    """At home, away, pending, leaving or missing; held seats by node."""
+    """At home, away, pending, leaving or missing; held reservations by node."""
     homes = {f"demo-tidb-{i}": f"n{i}" for i in range(5)}
     scenery.cluster(homes, tidb_replicas=5, labels={"mooring.dev/reserve-node": "true"})
     scenery.set(replicas=5)
@@ -22,8 +22,8 @@ def test_each_member_in_a_word(scenery):
         "demo-tidb-3": "leaving",
         "demo-tidb-4": "missing",
     }
-    assert [(m["member"], m["seat"]) for m in shown["members"] if m["seat"]] == [("demo-tidb-3", "n3")]
-    assert shown["seats"] == [{"node": "n3", "pod": "tidb/demo-tidb-3", "since": 0.0, "until": 170.0}]
+    assert [(m["member"], m["reserved"]) for m in shown["members"] if m["reserved"]] == [("demo-tidb-3", "n3")]
+    assert shown["reservations"] == [{"node": "n3", "pod": "tidb/demo-tidb-3", "since": 0.0, "until": 170.0}]
 
 
 def test_only_what_has_a_home_is_listed(scenery):

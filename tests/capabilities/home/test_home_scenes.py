@@ -55,8 +55,8 @@ def test_switched_off_it_does_not():
 
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
-def test_seats_are_kept_against_another_scheduler(operator):
-    """H8: two pods of another scheduler wait for room all along; each member's seat is held and given back, once."""
+def test_reservations_are_kept_against_another_scheduler(operator):
+    """H8: two pods of another scheduler wait for room all along; each member's reservation is held and given back, once."""
     ending = undisturbed(HomeScenario(operator=operator))
     assert ending.state == HOME
     reservations = tuple(w for w in ending.writes if w.startswith("patch Node"))
@@ -66,12 +66,12 @@ def test_seats_are_kept_against_another_scheduler(operator):
 
 @pytest.mark.parametrize("operator", [True, False], ids=["with tidb-operator", "without"])
 def test_killed_at_every_write_it_ends_the_same(operator):
-    """H8, worked example 6: kill -9 around every write: the members come home and no seat stays."""
+    """H8, worked example 6: kill -9 around every write: the members come home and no reservation stays."""
     assert list(kill_everywhere(HomeScenario(operator=operator))) == []
 
 
-def test_without_seats_another_scheduler_takes_the_room():
-    """The seed's limitation, shown: not held, the first seat is lost at once."""
+def test_without_reservations_another_scheduler_takes_the_room():
+    """The seed's limitation, shown: not held, the first reservation is lost at once."""
     scene = HomeScenario()
 
     async def play(rig: Rig) -> None:
@@ -119,8 +119,8 @@ def test_what_we_move_off_a_node_is_not_sent_back():
     scene.rig().play(play)
 
 
-def test_a_seat_ends_when_the_member_does_not_come_back():
-    """H8: bounded: with no scheduler for the member, its seat is given up in time, and the others get in."""
+def test_a_reservation_ends_when_the_member_does_not_come_back():
+    """H8: bounded: with no scheduler for the member, its reservation is given up in time, and the others get in."""
     scene = HomeScenario()
 
     async def play(rig: Rig) -> None:

@@ -14,8 +14,8 @@ SET = "set/tidb/web"
 NOW = 10_000.0
 
 
-def evaluate(scenery, key=KEY, now=NOW, home=None):
-    return (home or Home()).evaluate(key, scenery.world, Queue(live_settings()), None, now)
+def evaluate(scenery, key=KEY, now=NOW, notes=None):
+    return Home().evaluate(key, scenery.world, Queue(live_settings()), notes, now)
 
 
 def patches(answer):
@@ -99,15 +99,15 @@ def test_scaled_in_is_forgotten(scenery):
 
 def test_a_record_that_does_not_stick_is_not_written_again_and_again(scenery):
     """A CRD with a status subresource ignores the write: it is tried once a minute, not once a moment."""
-    home = Home()
     scenery.cluster({})
     scenery.set()
     scenery.pod("demo-tidb-0", "n0")
-    assert patches(evaluate(scenery, home=home))
-    answer = evaluate(scenery, now=NOW + 1, home=home)
+    answer = evaluate(scenery)
+    assert patches(answer)
+    answer = evaluate(scenery, now=NOW + 1, notes=answer.notes)
     assert patches(answer) == []
     assert answer.again_at == NOW + AGAIN_S
-    assert patches(evaluate(scenery, now=NOW + AGAIN_S, home=home))
+    assert patches(evaluate(scenery, now=NOW + AGAIN_S, notes=answer.notes))
 
 
 def test_a_stateful_set_remembers_in_its_annotation(scenery):

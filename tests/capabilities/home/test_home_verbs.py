@@ -100,13 +100,13 @@ def test_an_unreadable_memory_is_no_reason_to_fail(scenery, pod_in_request):
     assert scenery.ask("filter", pod_in_request("web-0", {}, owner="web"), NAMES)["NodeNames"] == NAMES
 
 
-def test_seats_of_others_are_left_free_while_there_is_a_choice(scenery, pod_in_request):
-    """H8: members tolerate each other's seats, so the extender keeps them apart, but never down to nothing."""
+def test_reserved_for_others_are_left_free_while_there_is_a_choice(scenery, pod_in_request):
+    """H8: members tolerate each other's reservations, so the extender keeps them apart, but never down to nothing."""
     scenery.cluster({"demo-tidb-1": "n9"})
     scenery.reservation("n0", "tidb/demo-tidb-2")
     answer = scenery.ask("filter", pod_in_request("demo-tidb-1"), ["n0", "n1"])
     assert answer["NodeNames"] == ["n1"]
-    assert answer["FailedNodes"] == {"n0": "mooring: the seat on n0 is held for tidb/demo-tidb-2"}
+    assert answer["FailedNodes"] == {"n0": "mooring: n0 is reserved for tidb/demo-tidb-2"}
     assert scenery.ask("filter", pod_in_request("demo-tidb-1"), ["n0"])["NodeNames"] == ["n0"]
     assert scenery.ask("filter", pod_in_request("demo-tidb-2"), ["n0", "n1"])["NodeNames"] == ["n0", "n1"]
 

@@ -39,12 +39,12 @@ def test_moved_off_by_us(scenery):
     assert said(scenery, "pod/tidb/demo-tidb-0")["why there"].startswith("it was moved off n0")
 
 
-def test_a_held_seat_is_named_on_both_sides(scenery):
+def test_a_held_reservation_is_named_on_both_sides(scenery):
     """O3: on the node, for whom and until when; on the member, where."""
     scenery.cluster({"demo-tidb-2": "n2"})
     scenery.pod("demo-tidb-2", "")
     scenery.reservation("n2", "tidb/demo-tidb-2", until=60.0)
-    assert said(scenery, "pod/tidb/demo-tidb-2")["now"] == "its seat on n2 is held"
+    assert said(scenery, "pod/tidb/demo-tidb-2")["now"] == "n2 is reserved for it"
     assert said(scenery, "node/n2")["now"].startswith("kept free for tidb/demo-tidb-2 until 00:01:00")
 
 

@@ -1,9 +1,10 @@
 """Handoff: a TiKV pod is deleted only after its leaders have left, and they come back only when it is ready again.
 
-Modules: `wishes` (what annotations ask), `scene` (what is observed of one member), `proof` (when a store is really
-empty), `volumes` (whether the pod could come back), `eviction` and `restart` (the two operators' state machines),
-`operators` (their costs), `members` (PD and TiDB), `decider` (the capability the engine talks to), `status` (what is
-broken, as facts), `progress`, `report` and `words` (how it is told).
+Modules: `requests` (what annotations ask), `capability` (what the engine talks to), `tikv_evaluation` and
+`member_evaluation` (what should change), `operators` (costs), `situation` (what is observed of one member), `eviction`,
+`eviction_exits`, `restart` and `member_steps` (the operators' state machines), `proof` (when a store is really empty),
+`volumes` (whether the pod could come back), `members` (PD and TiDB), `facts` (what is broken already), `mark`,
+`progress`, `report` and `explain` (for people).
 """
 
 from mooring.capabilities.handoff.capability import Handoff

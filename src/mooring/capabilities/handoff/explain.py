@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-from mooring.capabilities.handoff.eviction import KIND
 from mooring.capabilities.handoff.facts import evicting_target, store_target, tikv_target
 from mooring.capabilities.handoff.mark import marks_of
+from mooring.capabilities.handoff.operators import EVICT_LEADERS
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import DELETE_POD, RESTART, wish_of
-from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.capabilities.handoff.requests import DELETE_POD, RESTART, request_of
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Line
-from mooring.core.model.marks import LEAVING
+from mooring.core.model.marks import GAVE_UP, LEAVING
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
@@ -58,26 +57,31 @@ def _store_now(store: Store) -> str:
 
 def _gives_up(queue: Queue, cluster: Key, store: Store, policy: HandoffPolicy) -> Iterator[Line]:
     live = queue.holder(store_target(cluster, store.id))
-    if live is not None and live.kind == KIND and queue.is_running(live.id) and live.args["value"] == DELETE_POD:
+    if (
+        live is not None
+        and live.kind == EVICT_LEADERS
+        and queue.is_running(live.id)
+        and live.args["value"] == DELETE_POD
+    ):
         hours = policy.timeout_s / 3600
         yield Line("gives up", f"after {hours:g} h with leaders left (handoff.timeout_s); nothing is deleted then")
 
 
 def _to_change(tc: TidbCluster, pod: Pod) -> Iterator[Line]:
-    wish = wish_of(pod)
-    if wish is None:
+    request = request_of(pod)
+    if request is None:
         yield Line("to change", f'restart     kubectl -n {pod.namespace} annotate pod {pod.name} {RESTART}=""')
         return
     mark = (marks_of(tc) or {}).get(pod.name)
     given_up = mark is not None and mark.step == GAVE_UP and mark.pod_uid == pod.uid
-    if wish.key == LEAVING:
-        yield Line("asked", wish.detail)
+    if request.key == LEAVING:
+        yield Line("asked", request.detail)
         return
-    yield Line("asked", f"{'restart' if wish.value == DELETE_POD else 'leaders off'} by {wish.detail}")
+    yield Line("asked", f"{'restart' if request.value == DELETE_POD else 'leaders off'} by {request.detail}")
     verb = "forget it " if given_up else "give up   "
-    yield Line("to change", f"{verb}  kubectl -n {pod.namespace} annotate pod {pod.name} {wish.key}-")
+    yield Line("to change", f"{verb}  kubectl -n {pod.namespace} annotate pod {pod.name} {request.key}-")
     if given_up:
-        yield Line("to change", f'try again   kubectl -n {pod.namespace} annotate pod {pod.name} {wish.key}=""')
+        yield Line("to change", f'try again   kubectl -n {pod.namespace} annotate pod {pod.name} {request.key}=""')
 
 
 def _of_store(cluster: Key, store_id: int, world: WorldRead) -> Iterator[Line]:

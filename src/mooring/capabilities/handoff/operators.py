@@ -8,17 +8,24 @@ from collections.abc import Iterator
 from typing import Final
 
 from mooring.capabilities.drain.evict import NODE_COST
-from mooring.capabilities.handoff import eviction, restart
 from mooring.capabilities.handoff.facts import evicting_target, pod_subject, store_target, tikv_target
-from mooring.capabilities.handoff.requests import DELETE_POD, Wish
+from mooring.capabilities.handoff.requests import DELETE_POD, Request
 from mooring.capabilities.handoff.situation import DELETING
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Recovered
 from mooring.core.model.marks import Mark
-from mooring.core.model.operator import Operator
+from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store
 
+#: Takes leaders off a store and keeps them off.
+EVICT_LEADERS: Final = "evict-leaders"
+EVICTION_STEPS: Final = (Step(StepKind.EVICT_LEADERS), Step(StepKind.HOLD_EMPTY), Step(StepKind.END_EVICTION))
+EVICT, HOLD, END = range(3)
+#: Deletes the pod of a store that is proven empty, and waits for its successor.
+RESTART_TIKV: Final = "restart-tikv"
+RESTART_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
+DELETE, AWAIT = range(2)
 #: Taking leaders off loads a store; the pod's absence loads its node's neighbours.
 STORE_COST: Final = 10
 
@@ -34,9 +41,9 @@ def _args(cluster: Key, pod: str, uid: str, store: int, value: str, key: str) ->
     }
 
 
-def eviction_for(cluster: Key, pod: Pod, wish: Wish, store_id: int) -> Operator:
+def eviction_for(cluster: Key, pod: Pod, request: Request, store_id: int) -> Operator:
     return eviction_operator(
-        cluster, pod.name, pod.uid, store_id, wish.value, wish.key, wish.detail, deadline=wish.deadline
+        cluster, pod.name, pod.uid, store_id, request.value, request.key, request.detail, deadline=request.deadline
     )
 
 
@@ -60,10 +67,10 @@ def eviction_operator(
     return Operator(
         id=id_,
         source="handoff",
-        kind=eviction.KIND,
+        kind=EVICT_LEADERS,
         subject=store,
         claims=(store,),
-        steps=eviction.STEPS,
+        steps=EVICTION_STEPS,
         phases=({store: STORE_COST, **exclusive}, held),
         deadline=deadline,
         reason=reason if deadline is None else Reason.DEADLINE,
@@ -72,9 +79,9 @@ def eviction_operator(
     )
 
 
-def restart_for(cluster: Key, pod: Pod, wish: Wish, store: Store) -> Operator:
+def restart_for(cluster: Key, pod: Pod, request: Request, store: Store) -> Operator:
     return _restart_operator(
-        cluster, pod.name, pod.uid, pod.node, store.id, wish.key, wish.detail, deadline=wish.deadline
+        cluster, pod.name, pod.uid, pod.node, store.id, request.key, request.detail, deadline=request.deadline
     )
 
 
@@ -97,10 +104,10 @@ def _restart_operator(
     return Operator(
         id=id_,
         source="handoff",
-        kind=restart.KIND,
+        kind=RESTART_TIKV,
         subject=subject,
         claims=(subject,),
-        steps=restart.STEPS,
+        steps=RESTART_STEPS,
         phases=(cost,),
         deadline=deadline,
         detail=detail,
@@ -123,7 +130,7 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Recovered]:
         reason=Reason.RESUMED,
     )
     begun = mark.step == DELETING
-    yield Recovered(evicts, eviction.HOLD if begun else 0, 1 if begun else 0, mark.since)
+    yield Recovered(evicts, HOLD if begun else 0, 1 if begun else 0, mark.since)
     if begun:
         restarts = _restart_operator(
             cluster,

@@ -11,6 +11,7 @@ between:
 - the store is Up and its heartbeat is fresh.
 """
 
+import zlib
 from typing import Final
 
 import msgspec
@@ -18,6 +19,8 @@ import msgspec
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView
 
+#: The second look comes no sooner than this.
+AGAIN_S: Final = 0.1
 #: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
 SETTLED: Final = 10
 
@@ -60,3 +63,16 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
             Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
         )
     return None
+
+
+def prove(notes: dict[str, float], view: PdView, seen_at: float, now: float, prove_s: float) -> float | None:
+    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
+    # One life of one PD, with no fewer regions than before: else what is known is still coming in.
+    life = float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
+    if notes.get("zero_at") is None or notes.get("zero_pd") != life or view.region_count < notes.get("regions", 0.0):
+        notes["zero_at"], notes["zero_pd"] = seen_at, life
+    notes["regions"] = float(view.region_count)
+    at = notes["zero_at"] + prove_s
+    if seen_at == notes["zero_at"]:
+        return max(at, now + AGAIN_S)  # seen once is not seen twice, however short it need last
+    return at if seen_at < at else None

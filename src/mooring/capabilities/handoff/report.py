@@ -10,14 +10,13 @@ from typing import Any
 from mooring.capabilities.handoff.capability import Handoff
 from mooring.capabilities.handoff.facts import pod_subject, store_target
 from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.members import COMPONENTS, leads, member_wish
+from mooring.capabilities.handoff.members import COMPONENTS, leads, member_request
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.progress import pace_of
-from mooring.capabilities.handoff.requests import Wish, wish_of
-from mooring.capabilities.handoff.situation import GAVE_UP
+from mooring.capabilities.handoff.requests import Request, request_of
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Running, Verdict
-from mooring.core.model.marks import Mark
+from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
 from mooring.core.model.tidb import PdView, TidbCluster
@@ -69,9 +68,9 @@ def _tikv(
         store = view.store_of(name, tc.namespace) if view is not None else None
         store_id = store.id if store is not None else mark.store_id if mark is not None else 0
         claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
-        wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+        request = request_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
         live = [o for o in map(queue.holder, claims) if o is not None]
-        row = _member(name, "tikv", pod, wish, live, queue, running, mark, said.get(claims[1]))
+        row = _member(name, "tikv", pod, request, live, queue, running, mark, said.get(claims[1]))
         row["store"] = store_id or None
         row["store_state"] = store.state if store is not None else ""
         row["leaders_left"] = store.leader_count if store is not None else None
@@ -90,9 +89,9 @@ def _others(
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
             holder = queue.holder(pod_subject(pod.key))
-            wish = member_wish(pod, component, policy)
+            request = member_request(pod, component, policy)
             live = [holder] if holder is not None else []
-            row = _member(pod.name, component, pod, wish, live, queue, running, None, said.get(pod_subject(pod.key)))
+            row = _member(pod.name, component, pod, request, live, queue, running, None, said.get(pod_subject(pod.key)))
             if component == "pd":
                 row["leads"] = view is not None and leads(view, pod.name)
             yield row
@@ -102,7 +101,7 @@ def _member(
     name: str,
     component: str,
     pod: Pod | None,
-    wish: Wish | None,
+    request: Request | None,
     operators: list[Operator],
     queue: Queue,
     running: Mapping[str, Running],
@@ -118,10 +117,10 @@ def _member(
         "component": component,
         "node": pod.node if pod is not None else "",
         "ready": pod is not None and pod.ready and not pod.terminating,
-        "asked": wish.detail if wish is not None else "",
-        "value": wish.value if wish is not None else "",
-        "deadline": wish.deadline if wish is not None else None,
-        "expires_at": wish.expires_at if wish is not None else None,
+        "asked": request.detail if request is not None else "",
+        "value": request.value if request is not None else "",
+        "deadline": request.deadline if request is not None else None,
+        "expires_at": request.expires_at if request is not None else None,
         "state": _state(operators, latest, verdict, mark),
         "operators": [o.id for o in operators],
         "step": _step(latest) if latest is not None else "",

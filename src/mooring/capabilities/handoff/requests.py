@@ -1,7 +1,7 @@
 """What a person (or another capability) asks of a TiKV pod, read from its annotations.
 
 `tidb.pingcap.com/restart` wins over `tidb.pingcap.com/evict-leader`; any value of `restart` asks, and an unknown value
-of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same wish from inside: fleet, mix and spot ask
+of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same request from inside: fleet, mix and spot ask
 for the hand-over of a TiKV pod instead of deleting it. It wins over both, since it asks for no less, does not expire,
 and may have a deadline.
 """
@@ -26,7 +26,7 @@ ALLOWED: Final = (NONE, DELETE_POD)
 LONGEST: Final = 40
 
 
-class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: What to do once the leaders have left: `none` or `delete-pod`.
     value: str
     #: Which annotation asks.
@@ -43,7 +43,7 @@ class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def may_wait(self) -> bool:
-        """A person's wish can wait until the pod has somewhere to go.
+        """A person's request can wait until the pod has somewhere to go.
 
         A node that is to be emptied (a retiring machine, a spot notice) takes the pod with it in the end: its leaders
         should have left by then.
@@ -51,21 +51,21 @@ class Wish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.key != LEAVING
 
 
-def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
-    """The one wish that counts, or None."""
+def request_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Request | None:
+    """The one request that counts, or None."""
     annotations = pod.annotations
-    leaving = leaving_wish(pod)
+    leaving = leaving_request(pod)
     if leaving is not None:
         return leaving
     if RESTART in annotations:
-        return Wish(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
+        return Request(value=DELETE_POD, key=RESTART, detail=f"annotation {RESTART}", expires_at=expiry_of(pod))
     if leave_to_tidb_operator:
         return None
     for key in (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE):
         if key in annotations:
             value = annotations[key]
             known = value in ALLOWED or value == ""
-            return Wish(
+            return Request(
                 value=DELETE_POD if value == DELETE_POD else NONE,
                 key=key,
                 detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
@@ -75,12 +75,12 @@ def wish_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Wish | None:
     return None
 
 
-def leaving_wish(pod: Pod) -> Wish | None:
+def leaving_request(pod: Pod) -> Request | None:
     """Another capability wants this pod gone."""
     mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
     if mark is None:
         return None
-    return Wish(
+    return Request(
         value=DELETE_POD,
         key=LEAVING,
         source=mark.source,
@@ -95,8 +95,8 @@ def legible(value: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in short)
 
 
-def without_wishes(pod: Pod, *, leave_to_tidb_operator: bool = False) -> dict[str, None]:
-    """The annotations that an expiry takes off: every wish that it bounds, since none may outlive it, and itself."""
+def without_requests(pod: Pod, *, leave_to_tidb_operator: bool = False) -> dict[str, None]:
+    """The annotations that an expiry takes off: every request that it bounds, since none may outlive it, and itself."""
     bounded = (EVICT_LEADER, EVICT_LEADER_FOR_RESIZE)
     if leave_to_tidb_operator and any(key in pod.annotations for key in bounded):
         return {RESTART: None}  # the rest is tidb-operator's, and it takes that off itself
@@ -104,7 +104,7 @@ def without_wishes(pod: Pod, *, leave_to_tidb_operator: bool = False) -> dict[st
 
 
 def expiry_of(pod: Pod, key: str = EXPIRATION) -> float | None:
-    """When the wish ends by itself. A time that cannot be read has passed, as tidb-operator reads it."""
+    """When the request ends by itself. A time that cannot be read has passed, as tidb-operator reads it."""
     text = pod.annotations.get(key)
     if text is None:
         return None

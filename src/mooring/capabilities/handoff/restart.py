@@ -11,76 +11,77 @@ eviction was proven, and a PD that has just begun may give leaders to a store be
 
 import msgspec
 
-from mooring.capabilities.handoff.eviction import prove
 from mooring.capabilities.handoff.facts import members_away
 from mooring.capabilities.handoff.mark import put_mark
+from mooring.capabilities.handoff.operators import AWAIT, DELETE
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import doubt
+from mooring.capabilities.handoff.proof import doubt, prove
 from mooring.capabilities.handoff.requests import DELETE_POD
-from mooring.capabilities.handoff.situation import DELETING, Scene, awaited, is_back, observe
+from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
 from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent
 from mooring.core.model.kinds import Kind
-from mooring.core.model.operator import Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
-KIND = "restart-tikv"
-STEPS = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
-DELETE, AWAIT = range(2)
-
 
 def next_restart_step(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
-    scene = observe(running, world, policy, now)
-    if scene.tc is None:
-        return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {scene.cluster} is gone"))
-    pod = scene.pod
-    if pod is None or pod.uid != scene.asked_uid or pod.terminating:
-        return _await(scene, world, policy)
-    if running.off:
+    here = observe(running, world, policy, now)
+    return msgspec.structs.replace(_next(here, world), notes=here.notes)
+
+
+def _next(here: Situation, world: WorldRead) -> NextStep:
+    if here.tc is None:
+        return NextStep(step=here.running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is gone"))
+    pod = here.pod
+    if pod is None or pod.uid != here.asked_uid or pod.terminating:
+        return _await(here, world)
+    if here.running.off:
         return NextStep(step=DELETE, end=End(Reason.FEATURE_OFF, "handoff was switched off before the pod was deleted"))
-    if scene.wish is None or scene.wish.value != DELETE_POD:
+    if here.request is None or here.request.value != DELETE_POD:
         return NextStep(
-            step=DELETE, end=End(Reason.WITHDRAWN, "the wish to restart was withdrawn before the pod was deleted")
+            step=DELETE, end=End(Reason.WITHDRAWN, "the request to restart was withdrawn before the pod was deleted")
         )
-    if scene.stuck is not None:
+    if here.stuck is not None:
         # Ended, not held: a restart that waits for a person would keep every other member's waiting, too.
-        return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {scene.stuck.detail}"))
-    if scene.lost or scene.view is None:
-        return _wait(scene, policy, scene.lost or "PD has not been looked at yet")
-    if scene.seen_at <= max(running.promoted_at, running.acted_at):
-        return NextStep(step=DELETE, refreshes=(PdRefresh(scene.cluster, now),))
-    doubted = doubt(scene.view, scene.store_id, now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s)
+        return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {here.stuck.detail}"))
+    if here.lost or here.view is None:
+        return _wait(here, here.lost or "PD has not been looked at yet")
+    if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
+        return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
+    doubted = doubt(
+        here.view, here.store_id, here.now, heartbeat_s=here.policy.heartbeat_s, young_s=here.policy.young_pd_s
+    )
     if doubted is not None:
         return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
-    proven_at = prove(running, scene, scene.view, policy)
+    proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy.prove_s)
     if proven_at is not None:
         return NextStep(
-            step=DELETE, progress="empty, looking once more", refreshes=(PdRefresh(scene.cluster, proven_at),)
+            step=DELETE, progress="empty, looking once more", refreshes=(PdRefresh(here.cluster, proven_at),)
         )
-    mark = scene.mark
+    mark = here.mark
     if mark is None:
         return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
-    if rolling(scene.tc):
-        return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(scene.tc)}"))
+    if rolling(here.tc):
+        return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
     # Room was given when this was released, and that was some looks ago.
-    pods = {p.name: p for p in world.tidb_pods(scene.cluster, "tikv")}
-    away = members_away(scene.tc, pods, scene.view, now, policy.heartbeat_s)
-    missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
+    pods = {p.name: p for p in world.tidb_pods(here.cluster, "tikv")}
+    away = members_away(here.tc, pods, here.view, here.now, here.policy.heartbeat_s)
+    missing = next((fact for fact in away if fact.subject != here.running.operator.subject), None)
     if missing is not None:
         return NextStep(step=DELETE, end=End(Reason.FACT, f"not deleted: {missing.detail}"))
-    if mark.step != DELETING or mark.restart != running.operator.id:
-        begun = msgspec.structs.replace(mark, step=DELETING, restart=running.operator.id)
+    if mark.step != DELETING or mark.restart != here.running.operator.id:
+        begun = msgspec.structs.replace(mark, step=DELETING, restart=here.running.operator.id)
         return NextStep(
             step=DELETE,
-            instructions=(put_mark(scene.tc, scene.marks or {}, scene.name, begun, "marks the deletion"),),
-            refreshes=(PdRefresh(scene.cluster, now),),
+            instructions=(put_mark(here.tc, here.marks or {}, here.name, begun, "marks the deletion"),),
+            refreshes=(PdRefresh(here.cluster, here.now),),
         )
     # `evict=False`: a PodDisruptionBudget knows nothing of leaders; the rules above are stricter.
     delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its store is proven empty")
-    text = f"deleted by Mooring ({running.operator.detail}): its store {scene.store_id} is proven empty"
-    told = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=running.operator.reason, message=text)
+    text = f"deleted by Mooring ({here.running.operator.detail}): its store {here.store_id} is proven empty"
+    told = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=here.running.operator.reason, message=text)
     return NextStep(step=DELETE, instructions=(delete, told))
 
 
@@ -91,25 +92,25 @@ def rolling(tc: TidbCluster) -> str:
     )
 
 
-def _await(scene: Scene, world: WorldRead, policy: HandoffPolicy) -> NextStep:
-    if is_back(scene, policy):
-        node = scene.pod.node if scene.pod is not None else ""
-        return NextStep(step=AWAIT, end=End(Reason.DONE, f"{scene.name} is Ready on {node}, its store is Up"))
-    if scene.pod is None and not scene.wanted:
-        return NextStep(step=AWAIT, end=End(Reason.SUBJECT_GONE, f"{scene.name} was scaled in"))
-    waiting_on = awaited(scene, world)
+def _await(here: Situation, world: WorldRead) -> NextStep:
+    if is_back(here):
+        node = here.pod.node if here.pod is not None else ""
+        return NextStep(step=AWAIT, end=End(Reason.DONE, f"{here.name} is Ready on {node}, its store is Up"))
+    if here.pod is None and not here.wanted:
+        return NextStep(step=AWAIT, end=End(Reason.SUBJECT_GONE, f"{here.name} was scaled in"))
+    waiting_on = awaited(here, world)
     return NextStep(
         step=AWAIT,
         progress=waiting_on.detail,
         waiting_on=waiting_on,
-        refreshes=(PdRefresh(scene.cluster, scene.now + min(5.0, policy.recheck_s)),),
+        refreshes=(PdRefresh(here.cluster, here.now + min(5.0, here.policy.recheck_s)),),
     )
 
 
-def _wait(scene: Scene, policy: HandoffPolicy, detail: str) -> NextStep:
+def _wait(here: Situation, detail: str) -> NextStep:
     return NextStep(
         step=DELETE,
         waiting_on=Verdict(State.WAITING, Reason.PD_UNREACHABLE, detail),
-        refreshes=(PdRefresh(scene.cluster, scene.now + policy.recheck_s),),
-        again_at=scene.now + policy.recheck_s,
+        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+        again_at=here.now + here.policy.recheck_s,
     )

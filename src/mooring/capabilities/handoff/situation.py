@@ -1,15 +1,15 @@
-"""What is observed of one TiKV member, gathered once per question: its pod, mark and wish, and PD's word about it."""
+"""What is observed of one TiKV member, gathered once per question: its pod, mark, request, and PD's word about it."""
 
 import msgspec
 
 from mooring.capabilities.drain.volumes import Stuck, stuck_volume
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.requests import DELETE_POD, Wish, wish_of
+from mooring.capabilities.handoff.requests import DELETE_POD, Request, request_of
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.decision import NextStep, PdRefresh, Running, Verdict
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import Mark
+from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView, Store, TidbCluster
@@ -17,13 +17,15 @@ from mooring.core.world.read import WorldRead
 
 #: The step word of a mark whose pod is being deleted by us.
 DELETING = StepKind.DELETE_POD
-#: The step word of a mark that is only a memory: this wish was given up and is not taken up again as it stands.
-GAVE_UP = "GaveUp"
 
 
-class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is observed of one member, gathered once per call."""
+class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is observed of one member, gathered once per call, and the operator that asks."""
 
+    running: Running
+    policy: HandoffPolicy
+    #: What the operator remembers: a copy, answered as `NextStep.notes`.
+    notes: dict[str, float]
     cluster: Key
     name: str
     store_id: int
@@ -31,7 +33,7 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tc: TidbCluster | None
     marks: dict[str, Mark] | None
     pod: Pod | None
-    wish: Wish | None
+    request: Request | None
     view: PdView | None
     seen_at: float
     lost: str
@@ -71,16 +73,20 @@ class Scene(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def observe(
     running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
-) -> Scene:
+) -> Situation:
     args = running.operator.args
     namespace, _, name = args["pod"].partition("/")
     cluster = Key(namespace, args["cluster"].partition("/")[2])
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
-    wish = wish_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
-    _note_ready(running, pod if pod is not None and pod.uid != args["uid"] else None, now)
-    deletes = pod is not None and wish is not None and wish.value == DELETE_POD and not pod.terminating
-    return Scene(
+    request = request_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    notes = dict(running.notes)
+    _note_ready(notes, pod if pod is not None and pod.uid != args["uid"] else None, now)
+    deletes = pod is not None and request is not None and request.value == DELETE_POD and not pod.terminating
+    return Situation(
+        running=running,
+        policy=policy,
+        notes=notes,
         cluster=cluster,
         name=name,
         store_id=int(args["store"]),
@@ -88,13 +94,13 @@ def observe(
         tc=tc,
         marks=marks_of(tc) if tc is not None else {},
         pod=pod,
-        wish=wish,
+        request=request,
         view=world.pd(cluster),
         seen_at=world.pd_observed_at(cluster) or 0.0,
         lost=world.pd_lost(cluster),
         restarting=restarting,
         stuck=stuck_volume(pod, world) if deletes and pod is not None else None,
-        ready_at=running.notes.get("ready_at"),
+        ready_at=notes.get("ready_at"),
         wanted=_wanted(name, tc, world),
         now=now,
     )
@@ -113,10 +119,9 @@ def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
     return sts is not None and sts.ordinals_start <= int(ordinal) < sts.ordinals_start + sts.replicas
 
 
-def _note_ready(running: Running, successor: Pod | None, now: float) -> None:
+def _note_ready(notes: dict[str, float], successor: Pod | None, now: float) -> None:
     """Whoever saw it become Ready knows when. Whoever finds it so (a new leader) believes the API server's moment, or
     it would begin to wait anew; but none that is yet to come."""
-    notes = running.notes
     if successor is None or not successor.ready or successor.terminating:
         notes["away"] = 1.0
         notes.pop("ready_at", None)
@@ -125,26 +130,26 @@ def _note_ready(running: Running, successor: Pod | None, now: float) -> None:
         notes["ready_at"] = now if said is None else min(now, said)
 
 
-def is_back(scene: Scene, policy: HandoffPolicy) -> bool:
-    pod = scene.pod
-    if pod is None or scene.ready_at is None or scene.now - scene.ready_at < policy.min_ready_s:
+def is_back(here: Situation) -> bool:
+    pod = here.pod
+    if pod is None or here.ready_at is None or here.now - here.ready_at < here.policy.min_ready_s:
         return False
-    if scene.view is None or scene.lost or scene.seen_at < scene.ready_at:
+    if here.view is None or here.lost or here.seen_at < here.ready_at:
         return False
-    store = scene.store
+    store = here.store
     if store is None or store.state != "Up":
         return False
     # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
     return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
 
 
-def awaited(scene: Scene, world: WorldRead) -> Verdict:
+def awaited(here: Situation, world: WorldRead) -> Verdict:
     """What a member that left is waited for, and what a person could look at or do."""
-    pod, name = scene.pod, scene.name
-    look = f"kubectl -n {scene.cluster.namespace} describe pod {name}"
+    pod, name = here.pod, here.name
+    look = f"kubectl -n {here.cluster.namespace} describe pod {name}"
     if pod is None:
         detail, remedy = f"{name} is not back yet", ""
-    elif pod.uid == scene.asked_uid:
+    elif pod.uid == here.asked_uid:
         detail, remedy = f"{name} is on its way out", ""
         node = world.node(pod.node)
         if pod.node and (node is None or node.ready != "True"):
@@ -168,3 +173,12 @@ def others_take_leaders(view: PdView, store_id: int) -> bool:
     """Is there one whose leaders are not being evicted, too? PD moves nothing when every store is."""
     evicting = view.evicting or ()
     return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)
+
+
+def pd_wait(here: Situation, reason: Reason, detail: str) -> NextStep:
+    """Nothing to do but to look at PD again."""
+    return NextStep(
+        step=here.running.step,
+        waiting_on=Verdict(State.WAITING, reason, detail),
+        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+    )

@@ -1,9 +1,13 @@
-"""The home capability: one key per roster. It writes down where members are and holds the seats of those that leave.
+"""The home capability: one key per set of members. It writes down where they are and reserves the nodes of those that
+leave.
 
 The answer to a scheduler is not given here but in `verbs`, on every replica; this is what only the leader does.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
 
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (
@@ -44,28 +48,39 @@ from mooring.core.world.read import WorldRead
 AGAIN_S = 60.0
 #: So many times before it is told.
 TRIES = 2
-#: Two members whose seats are on one node take turns.
+#: Two members whose reservations are on one node take turns.
 TURN_S = 5.0
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """The last record that was asked for, when last, and since when: a write that does not stick must not spin."""
+
+    record: Record
+    at: float
+    since: float
+
+
+class HomeNotes(msgspec.Struct, frozen=True):
+    """Soft memory of one set of members."""
+
+    asked: Asked | None = None
+    #: (member, uid) of pods that have had a reservation: what a person removed is not put back for the same pod.
+    reserved: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
 class Home:
     name = "home"
     sources = frozenset({"home"})
 
-    def __init__(self, policy: HomePolicy | None = None) -> None:
-        self.policy = policy or HomePolicy()
-        #: Roster → the last record asked for, when last, and since when. Soft: keeps a write that does not stick from
-        #: spinning, and tells of it.
-        self._asked: dict[str, tuple[Record, float, float]] = {}
-        #: Member → uid of the pod whose seat somebody took away by hand. Soft: forgotten with the process.
-        self._refused: dict[Key, str] = {}
+    policy: HomePolicy = field(default_factory=HomePolicy)
 
     def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str]:
         match trigger:
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
-                yield from self._rosters_of(pod, world)
+                yield from self._keys_of(pod, world)
             case Change(kind=Kind.TIDB_CLUSTER, key=key):
                 yield f"{TIDB}/{key}"
             case Change(kind=Kind.STATEFUL_SET, key=key, old=old, new=new):
@@ -75,9 +90,9 @@ class Home:
                     if isinstance(one, Workload) and one.labels.get(COMPONENT) == "tidb" and INSTANCE in one.labels:
                         yield f"{TIDB}/{key.namespace}/{one.labels[INSTANCE]}"
             case OperatorEnded(operator=operator):
-                yield operator.args["roster"]
+                yield operator.args["members"]
 
-    def _rosters_of(self, pod: Pod, world: WorldRead) -> Iterable[str]:
+    def _keys_of(self, pod: Pod, world: WorldRead) -> Iterable[str]:
         labels = pod.labels
         if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
             yield f"{TIDB}/{pod.namespace}/{labels[INSTANCE]}"
@@ -98,76 +113,60 @@ class Home:
     def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         member_set = member_set_by_key(key, world, self.policy)
         if member_set is None:
-            self._asked.pop(key, None)
             return Evaluation(verdict=_misread(key, world))
+        before = notes if isinstance(notes, HomeNotes) else HomeNotes()
         pods = members_of(member_set, world)
         instructions: list[Instruction] = list(_tell_moves(member_set, pods))
         verdict = _misread_keeper(member_set)
         if verdict is not None:
             instructions.append(_warn(member_set.kind, member_set.keeper, verdict))
         again = []
-        patch, later = self._write(member_set, pods, now)
+        patch, later, asked = self._write(member_set, pods, before.asked, now)
         if patch is not None:
             instructions.append(patch)
         if later is not None:
             again.append(later)
-        verdict = verdict or self._unwritten(member_set, now)
+        verdict = verdict or _unwritten(member_set, asked)
         proposals: list[Operator] = []
-        for name, pod in pods.items() if member_set.holds_seats else ():
+        reserved: set[tuple[str, str]] = set()
+        for name, pod in pods.items() if member_set.reserves_nodes else ():
             wanted = propose_reservation(member_set, name, pod, world, self.policy, now)
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
                 instructions.append(_warn(Kind.POD, pod, wanted))
-            elif wanted is not None and queue.holder(reservation_subject(pod.key)) is None and self._free(pod):
-                if queue.holder(wanted.claims[1]) is None:
-                    proposals.append(wanted)
-                else:
-                    again.append(now + TURN_S)
+                continue
+            if wanted is None:
+                continue
+            if (name, pod.uid) in before.reserved or queue.holder(reservation_subject(pod.key)) is not None:
+                reserved.add((name, pod.uid))
+            elif queue.holder(wanted.claims[1]) is None:
+                proposals.append(wanted)
+                reserved.add((name, pod.uid))
+            else:
+                again.append(now + TURN_S)
         return Evaluation(
             proposals=tuple(proposals),
             instructions=tuple(instructions),
             again_at=min(again, default=None),
             verdict=verdict,
+            notes=HomeNotes(asked, frozenset(reserved)),
         )
 
-    def _write(self, member_set: MemberSet, pods: dict[str, Pod], now: float) -> tuple[Patch | None, float | None]:
+    def _write(
+        self, member_set: MemberSet, pods: dict[str, Pod], asked: Asked | None, now: float
+    ) -> tuple[Patch | None, float | None, Asked | None]:
         found = record(member_set, pods, self.policy, now)
         patch = patch_of(member_set, found)
         if patch is None:
-            self._asked.pop(member_set.key, None)
-            return None, found.again_at
-        record_, at, since = self._asked.get(member_set.key, (None, now, now))
-        if record_ == found and now < at + AGAIN_S:
-            return None, at + AGAIN_S
-        self._asked[member_set.key] = (found, now, since if record_ == found else now)
-        return patch, found.again_at
-
-    def _unwritten(self, member_set: MemberSet, now: float) -> Verdict | None:
-        """The same record, asked for again and again, and never there."""
-        _, at, since = self._asked.get(member_set.key, (None, now, now))
-        if at - since < TRIES * AGAIN_S:
-            return None
-        return Verdict(
-            State.BLOCKED,
-            Reason.MISCONFIGURED,
-            f"where the members of {member_set.keeper.key} are has not been written down for {at - since:.0f} s",
-            "mooring doctor; may it patch the object, and is there room in it?",
-        )
+            return None, found.again_at, None
+        if asked is None or asked.record != found:
+            return patch, found.again_at, Asked(found, now, now)
+        if now < asked.at + AGAIN_S:
+            return None, asked.at + AGAIN_S, asked
+        return patch, found.again_at, Asked(found, now, asked.since)
 
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
-        course = next_reservation_step(running, world, self.policy, now)
-        if course.end is not None and course.end.reason is Reason.WITHDRAWN:
-            namespace, _, name = running.operator.args["pod"].partition("/")
-            pod = world.pod(Key(namespace, name))
-            if pod is not None:
-                self._refused[pod.key] = pod.uid
-        return course
-
-    def _free(self, pod: Pod) -> bool:
-        """Not one whose seat was taken away: what a person removed is not put back for the same pod."""
-        if self._refused.get(pod.key, pod.uid) != pod.uid:
-            del self._refused[pod.key]
-        return pod.key not in self._refused
+        return next_reservation_step(running, world, self.policy, now)
 
     def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
         return recover_reservations(world, now)
@@ -177,6 +176,19 @@ class Home:
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         return explain(subject, world, self.policy)
+
+
+def _unwritten(member_set: MemberSet, asked: Asked | None) -> Verdict | None:
+    """The same record, asked for again and again, and never there."""
+    if asked is None or asked.at - asked.since < TRIES * AGAIN_S:
+        return None
+    since_s = asked.at - asked.since
+    return Verdict(
+        State.BLOCKED,
+        Reason.MISCONFIGURED,
+        f"where the members of {member_set.keeper.key} are has not been written down for {since_s:.0f} s",
+        "mooring doctor; may it patch the object, and is there room in it?",
+    )
 
 
 def _misread(key: str, world: WorldRead) -> Verdict | None:

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.home.members import MemberSet, roster_of
+from mooring.capabilities.home.members import MemberSet, member_set_of
 from mooring.capabilities.home.memory import home_of
 from mooring.capabilities.home.policy import HomePolicy, Mode
-from mooring.capabilities.home.reservation import seat_on
+from mooring.capabilities.home.reservation import reservation_on
 from mooring.core.model.cluster import Owner
 from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.reasons import Reason
@@ -23,7 +23,7 @@ HIGHEST: Final = 10
 
 
 class HomeMember(msgspec.Struct, frozen=True, gc=False):
-    """A pod that belongs to a roster, as a scheduler asks about it."""
+    """A pod that is a member of some set, as a scheduler asks about it."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     sentence: str = ""
 
 
-def guest(
+def home_member(
     namespace: str,
     name: str,
     labels: Mapping[str, str],
@@ -51,14 +51,14 @@ def guest(
     policy: HomePolicy,
 ) -> HomeMember | None:
     """None: the pod is none of ours, and nothing about its candidates changes."""
-    member_set = roster_of(namespace, labels, owner, world, policy)
+    member_set = member_set_of(namespace, labels, owner, world, policy)
     return None if member_set is None else HomeMember(namespace, name, member_set, home_of(member_set, name))
 
 
 def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> Choice:
     if pod.home in names and pod.member_set.mode is Mode.REQUIRE:
         return Choice(Reason.HOME, pod.home, sentence=f"mooring: its home is {pod.home}")
-    taken = _seats_of_others(pod, names, world)
+    taken = _reserved_for_others(pod, names, world)
     reason = _why_all(pod, names)
     if taken and len(taken) < len(names):
         return Choice(reason, without=taken)
@@ -71,15 +71,15 @@ def _why_all(pod: HomeMember, names: Sequence[str]) -> Reason:
     return Reason.HOME if pod.home in names else Reason.HOME_ABSENT
 
 
-def _seats_of_others(pod: HomeMember, names: Sequence[str], world: WorldRead) -> dict[str, str]:
-    """Members tolerate each other's seats, since one toleration serves them all: here they are kept apart."""
+def _reserved_for_others(pod: HomeMember, names: Sequence[str], world: WorldRead) -> dict[str, str]:
+    """Members tolerate each other's reservations, since one toleration serves them all: here they are kept apart."""
     found = {}
     for node in world.nodes_with_taint(RESERVED_TAINT):
-        reservation = seat_on(node)
+        reservation = reservation_on(node)
         if node.name in names and reservation is not None and reservation.pod != f"{pod.namespace}/{pod.name}":
             if node.name == pod.home:
                 continue  # both belong there; resources decide
-            found[node.name] = f"mooring: the seat on {node.name} is held for {reservation.pod}"
+            found[node.name] = f"mooring: {node.name} is reserved for {reservation.pod}"
     return found
 
 

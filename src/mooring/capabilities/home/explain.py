@@ -1,12 +1,12 @@
-"""What `why` says about a member's home and about a held seat, and what to type to change it."""
+"""What `why` says about a member's home and about a reservation, and what to type to change it."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from mooring.capabilities.home.members import LABEL, MemberSet, roster_of
+from mooring.capabilities.home.members import LABEL, MemberSet, member_set_of
 from mooring.capabilities.home.memory import home_of, recorded
 from mooring.capabilities.home.policy import HomePolicy, Mode
-from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_seat_taint, seat_on
+from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_reservation_taint, reservation_on
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Line
 from mooring.core.model.marks import RESERVED_TAINT
@@ -20,7 +20,7 @@ def explain(subject: str, world: WorldRead, policy: HomePolicy) -> Iterator[Line
         return
     namespace, _, name = rest.partition("/")
     pod = world.pod(Key(namespace, name)) if kind == "pod" else None
-    member_set = roster_of(pod.namespace, pod.labels, pod.owner, world, policy) if pod is not None else None
+    member_set = member_set_of(pod.namespace, pod.labels, pod.owner, world, policy) if pod is not None else None
     if pod is not None and member_set is not None:
         yield from _of_member(pod, member_set, world)
 
@@ -40,7 +40,7 @@ def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Li
         yield Line("why there", f"{home} could not take it; {pod.node} is its home as soon as that is written down")
     reservation = next((n for n in world.nodes_with_taint(RESERVED_TAINT) if _held_for(n.name, pod, world)), None)
     if reservation is not None:
-        yield Line("now", f"its seat on {reservation.name} is held")
+        yield Line("now", f"{reservation.name} is reserved for it")
     keeper = "tc" if member_set.is_tidb else "statefulset"
     yield Line(
         "to change", f"no home     kubectl -n {pod.namespace} label {keeper} {member_set.keeper.name} {LABEL}=false"
@@ -49,15 +49,15 @@ def _of_member(pod: Pod, member_set: MemberSet, world: WorldRead) -> Iterator[Li
 
 def _held_for(node: str, pod: Pod, world: WorldRead) -> bool:
     found = world.node(node)
-    mark = seat_on(found) if found is not None else None
+    mark = reservation_on(found) if found is not None else None
     return mark is not None and mark.pod == str(pod.key)
 
 
 def _of_node(name: str, world: WorldRead) -> Iterator[Line]:
     node = world.node(name)
-    mark = seat_on(node) if node is not None else None
+    mark = reservation_on(node) if node is not None else None
     if mark is None:
-        if node is not None and has_seat_taint(node):
+        if node is not None and has_reservation_taint(node):
             yield Line("now", UNKNOWN)
             yield Line("to change", f"give back   {free_command(name)}")
         return

@@ -1,7 +1,7 @@
 """Who has a home: the TiDB members of every TidbCluster, and the pods of StatefulSets that opted in by label.
 
-A roster is one such group, with the object that remembers for it. Everything here is a lookup by key, since it is
-asked for every pod that a scheduler handles: a pod that belongs to no roster costs two dictionary reads.
+A member set is one such group, with the object that remembers for it. Everything here is a lookup by key, since it is
+asked for every pod that a scheduler handles: a pod that belongs to none costs two dictionary reads.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from mooring.core.world.read import WorldRead
 
 #: Label on a TidbCluster or StatefulSet: `true` or `require`, `prefer`, `false`.
 LABEL: Final = "mooring.dev/home"
-#: Label on the same objects: keep the seat of a member that is being recreated.
+#: Label on the same objects: reserve the node of a member that is being recreated.
 RESERVE_NODE: Final = "mooring.dev/reserve-node"
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -35,7 +35,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
     #: The TidbCluster or StatefulSet that remembers.
     keeper: TidbCluster | Workload
     mode: Mode
-    holds_seats: bool
+    reserves_nodes: bool
     #: The StatefulSet behind it, when it is a plain one.
     set: Workload | None
 
@@ -77,7 +77,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
         return self.set.deletion_at is None and start <= ordinal < start + self.set.replicas
 
 
-def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> MemberSet | None:
+def members_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> MemberSet | None:
     """The TiDB members of a cluster; None when its label says `false`."""
     said = tc.labels.get(LABEL, "true")
     if said == "false":
@@ -86,7 +86,7 @@ def roster_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) -> 
     return MemberSet(tc, _MODES.get(said, policy.mode), tc.labels.get(RESERVE_NODE) == "true", sts)
 
 
-def roster_of_set(sts: Workload, policy: HomePolicy) -> MemberSet | None:
+def members_of_set(sts: Workload, policy: HomePolicy) -> MemberSet | None:
     """A StatefulSet that opted in. A label that says neither yes nor no does not opt in."""
     said = sts.labels.get(LABEL)
     if said is None or said == "false" or said not in ALLOWED:
@@ -99,25 +99,25 @@ def member_set_by_key(key: str, world: WorldRead, policy: HomePolicy) -> MemberS
     namespace, _, name = rest.partition("/")
     if kind == TIDB:
         tc = world.tidb_cluster(Key(namespace, name))
-        return None if tc is None else roster_of_cluster(tc, world, policy)
+        return None if tc is None else members_of_cluster(tc, world, policy)
     sts = world.workload(Kind.STATEFUL_SET, Key(namespace, name))
-    return None if sts is None else roster_of_set(sts, policy)
+    return None if sts is None else members_of_set(sts, policy)
 
 
-def roster_of(
+def member_set_of(
     namespace: str, labels: Mapping[str, str], owner: Owner | None, world: WorldRead, policy: HomePolicy
 ) -> MemberSet | None:
-    """The roster of a pod, seen in the world or only in a scheduler's request. None: not ours."""
+    """The member set of a pod, seen in the world or only in a scheduler's request. None: not ours."""
     if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
         tc = world.tidb_cluster(Key(namespace, labels[INSTANCE]))
         if tc is not None:
-            return roster_of_cluster(tc, world, policy)
+            return members_of_cluster(tc, world, policy)
     if owner is None or owner.kind != "StatefulSet":
         return None
     sts = world.workload(Kind.STATEFUL_SET, Key(namespace, owner.name))
     if sts is None or sts.uid != owner.uid:
         return None
-    return roster_of_set(sts, policy)
+    return members_of_set(sts, policy)
 
 
 def members_of(member_set: MemberSet, world: WorldRead) -> dict[str, Pod]:

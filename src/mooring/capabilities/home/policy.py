@@ -19,7 +19,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: For members whose TidbCluster or StatefulSet does not say.
     mode: Mode = Mode.REQUIRE
-    #: A held seat is given up this long after the old pod's grace has ended.
+    #: A reservation is given up this long after the old pod's grace has ended.
     hold_s: Seconds = 120.0
     #: How long tidb-operator gets to write a member's node itself (its resync takes 30 s).
     settle_s: Seconds = 60.0

@@ -2,33 +2,33 @@
 
 from typing import Any
 
-from mooring.capabilities.home.members import MemberSet, members_of, roster_of_cluster, roster_of_set
+from mooring.capabilities.home.members import MemberSet, members_of, members_of_cluster, members_of_set
 from mooring.capabilities.home.memory import Place, Places, home_of, read_places
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.reservation import UNKNOWN, free_command, seat_on
+from mooring.capabilities.home.reservation import UNKNOWN, free_command, reservation_on
 from mooring.core.model.marks import RESERVED_TAINT
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
 
 def report(world: WorldRead, policy: HomePolicy, now: float) -> dict[str, Any]:
-    """Walks all rosters: for a person who asks, not for events."""
-    member_sets = [roster_of_cluster(tc, world, policy) for tc in world.tidb_clusters()]
-    member_sets += [roster_of_set(w, policy) for w in world.workloads() if w.kind == "StatefulSet"]
+    """Walks all sets of members: for a person who asks, not for events."""
+    member_sets = [members_of_cluster(tc, world, policy) for tc in world.tidb_clusters()]
+    member_sets += [members_of_set(w, policy) for w in world.workloads() if w.kind == "StatefulSet"]
     reservations = [
         {"node": node.name, "pod": mark.pod, "since": mark.since, "until": mark.deadline}
         for node in sorted(world.nodes_with_taint(RESERVED_TAINT), key=lambda n: n.name)
-        if (mark := seat_on(node)) is not None
+        if (mark := reservation_on(node)) is not None
     ]
     unknown = [
         {"node": node.name, "why": UNKNOWN, "remedy": free_command(node.name)}
         for node in sorted(world.nodes_with_taint(RESERVED_TAINT), key=lambda n: n.name)
-        if seat_on(node) is None
+        if reservation_on(node) is None
     ]
     held = {reservation["pod"]: reservation["node"] for reservation in reservations}
     rows = [row for member_set in member_sets if member_set is not None for row in _rows(member_set, world, held)]
     members = sorted(rows, key=lambda r: (r["namespace"], r["member"]))
-    return {"members": members, "seats": reservations, "unknown_seats": unknown, "as_of": now}
+    return {"members": members, "reservations": reservations, "unknown_reservations": unknown, "as_of": now}
 
 
 def _rows(member_set: MemberSet, world: WorldRead, held: dict[Any, Any]) -> list[dict[str, Any]]:
@@ -49,8 +49,8 @@ def _rows(member_set: MemberSet, world: WorldRead, held: dict[Any, Any]) -> list
                 "left": places.get(name, Place()).left,
                 "now": now,
                 "state": _state(home, now, there=pod is not None, leaving=pod is not None and pod.terminating),
-                "holds_seat": member_set.holds_seats,
-                "seat": held.get(f"{namespace}/{name}", ""),
+                "reserves_node": member_set.reserves_nodes,
+                "reserved": held.get(f"{namespace}/{name}", ""),
             }
         )
     return rows

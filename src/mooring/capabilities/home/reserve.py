@@ -1,4 +1,4 @@
-"""Holding the seat of a member that is being recreated: the state machine of the `reserve-node` operator.
+"""Reserving the node of a member that is being recreated: the state machine of the `reserve-node` operator.
 
     member leaves ──► taint and mark on its node, one write ──► held ──► both removed, one write ──► ended
                                                                  │
@@ -16,7 +16,13 @@ import msgspec
 from mooring.capabilities.home.members import RESERVE_NODE, MemberSet, member_set_by_key
 from mooring.capabilities.home.memory import home_of
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.reservation import TOLERATION, has_seat_taint, seat_on, seat_taint, tolerates_seat
+from mooring.capabilities.home.reservation import (
+    TOLERATION,
+    has_reservation_taint,
+    reservation_on,
+    reservation_taint,
+    tolerates_reservation,
+)
 from mooring.capabilities.home.tracking import moved_off
 from mooring.core.model.cluster import Key, Node, Pod
 from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
@@ -36,7 +42,7 @@ LINGER_S: Final = 1.0
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):
-    """Why a seat is no longer held."""
+    """Why a reservation ends."""
 
     reason: Reason
     detail: str
@@ -45,13 +51,13 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 def reservation_subject(pod: Key) -> str:
-    return f"seat/{pod}"
+    return f"reservation/{pod}"
 
 
 def propose_reservation(
     member_set: MemberSet, name: str, pod: Pod | None, world: WorldRead, policy: HomePolicy, now: float
 ) -> Operator | Verdict | None:
-    """The operator that holds this member's seat, when it is on its way out or waits to be scheduled again."""
+    """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again."""
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:
@@ -63,43 +69,48 @@ def propose_reservation(
     there = world.node(node)
     if now >= until or there is None or _unfit(there, node) is not None or _foreign(there):
         return None
-    if not tolerates_seat(pod):
+    if not tolerates_reservation(pod):
         return Verdict(
             State.BLOCKED,
             Reason.MISCONFIGURED,
-            f"{name} cannot have its seat held: its pod does not tolerate {RESERVED_TAINT}",
+            f"no node can be reserved for {name}: its pod does not tolerate {RESERVED_TAINT}",
             f"add the toleration {TOLERATION} to the pod template, or remove the label {RESERVE_NODE}",
         )
     return _operator(member_set.key, pod.key, pod.uid, node, until)
 
 
 def next_reservation_step(running: Running, world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
+    notes = dict(running.notes)
+    return msgspec.structs.replace(_next(running, notes, world, policy, now), notes=notes)
+
+
+def _next(running: Running, notes: dict[str, float], world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
     args = running.operator.args
     pod_key, node_name, until = args["pod"], args["node"], float(args["until"])
     node = world.node(node_name)
     if node is None:
-        return NextStep(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the seat with it"))
-    mark = seat_on(node)
+        return NextStep(step=RELEASE, end=End(Reason.NODE_GONE, f"{node_name} is gone, and the reservation with it"))
+    mark = reservation_on(node)
     ours = mark is not None and mark.pod == pod_key
     over = Why(Reason.FEATURE_OFF, "home was switched off") if running.off else None
     over = over or _over(running.operator, node, world, policy, now)
-    if not ours and running.notes.get("held") and _taint_left(node, pod_key):
+    if not ours and notes.get("held") and _taint_left(node, pod_key):
         # Its mark was taken away by hand and the taint was not: that one is ours, and nobody else would lift it.
         return NextStep(step=RELEASE, instructions=(_release(node, "its mark was removed"),))
     if over is None:
-        running.notes.pop("back-at", None)
+        notes.pop("back-at", None)
         if ours:
             return NextStep(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
-        if running.notes.get("held") and running.acted_at:
+        if notes.get("held") and running.acted_at:
             return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, "somebody removed it"))
         if mark is not None or _foreign(node):
-            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another seat taint"))
-        running.notes["held"] = 1.0
+            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another reservation"))
+        notes["held"] = 1.0
         return NextStep(step=HOLD, instructions=(_hold(running, node, now),), again_at=until)
     if not ours:
         return NextStep(step=RELEASE, end=End(over.reason, over.detail))
     if over.home:
-        seen_at = running.notes.setdefault("back-at", now)
+        seen_at = notes.setdefault("back-at", now)
         if now < seen_at + LINGER_S:
             return NextStep(step=HOLD, again_at=seen_at + LINGER_S, progress=over.detail)
     give_back: list[Instruction] = [_release(node, over.detail)]
@@ -109,13 +120,13 @@ def next_reservation_step(running: Running, world: WorldRead, policy: HomePolicy
 
 
 def recover_reservations(world: WorldRead, now: float) -> list[Recovered]:
-    """Every seat that a mark says is held. One walk over the nodes, on becoming leader only.
+    """Every reservation that a mark names. One walk over the nodes, on becoming leader only.
 
     Bounded anew: a clock that has been set back since must not stretch it.
     """
     found = []
     for node in sorted(world.nodes(), key=lambda node: node.name):
-        mark = seat_on(node)
+        mark = reservation_on(node)
         if mark is not None:
             namespace, _, name = mark.pod.partition("/")
             until = mark.deadline or mark.since
@@ -134,21 +145,21 @@ def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_:
         source="home",
         kind=KIND,
         subject=subject,
-        claims=(subject, f"seat-on/{node}"),
+        claims=(subject, f"reserved/{node}"),
         steps=STEPS,
         reason=Reason.RESERVED,
         detail=f"{pod.name} is being recreated; {node} is kept free for it",
-        args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "roster": member_set, **named},
+        args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "members": member_set, **named},
     )
 
 
 def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, now: float) -> Why | None:
     args = operator.args
     namespace, _, name = args["pod"].partition("/")
-    member_set = member_set_by_key(args["roster"], world, policy)
+    member_set = member_set_by_key(args["members"], world, policy)
     if member_set is None or not member_set.wants(name):
         return Why(Reason.SUBJECT_GONE, f"{name} is no longer wanted")
-    if not member_set.holds_seats:
+    if not member_set.reserves_nodes:
         return Why(Reason.WITHDRAWN, f"{RESERVE_NODE} was removed")
     pod = world.pod(Key(namespace, name))
     if pod is not None and moved_off(pod):
@@ -158,7 +169,7 @@ def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, 
             if pod.node == node.name:
                 return Why(Reason.DONE, f"{name} is back on {node.name}", home=True)
             return Why(Reason.DONE, f"{name} went to {pod.node} instead")
-        if not tolerates_seat(pod):
+        if not tolerates_reservation(pod):
             return Why(Reason.MISCONFIGURED, f"the new {name} does not tolerate {RESERVED_TAINT}")
     unfit = _unfit(node, node.name)
     if unfit is not None:
@@ -180,12 +191,12 @@ def _unfit(node: Node | None, name: str) -> str | None:
 
 
 def _foreign(node: Node) -> bool:
-    """A seat taint without a mark that we can read: not ours to touch."""
-    return seat_on(node) is None and (has_seat_taint(node) or RESERVED_TAINT in node.annotations)
+    """A reservation without a mark that we can read: not ours to touch."""
+    return reservation_on(node) is None and (has_reservation_taint(node) or RESERVED_TAINT in node.annotations)
 
 
 def _taint_left(node: Node, pod_key: str) -> bool:
-    taint = seat_taint(pod_key.partition("/")[2])
+    taint = reservation_taint(pod_key.partition("/")[2])
     return RESERVED_TAINT not in node.annotations and bool(taint.value) and taint in node.taints
 
 
@@ -201,16 +212,16 @@ def _hold(running: Running, node: Node, now: float) -> Instruction:
         pod=args["pod"],
         pod_uid=args["uid"],
         node=node.name,
-        value=args["roster"],
+        value=args["members"],
         deadline=float(args["until"]),
     )
-    taint = seat_taint(args["pod"].partition("/")[2])
+    taint = reservation_taint(args["pod"].partition("/")[2])
     return EditTaints(
         node=node.name,
         uid=node.uid,
         add=(taint,),
         annotations={RESERVED_TAINT: write_mark(mark)},
-        why=f"holds the seat of {args['pod']}",
+        why=f"reserves the node of {args['pod']}",
     )
 
 
@@ -218,14 +229,14 @@ def _release(node: Node, why: str) -> Instruction:
     return EditTaints(
         node=node.name,
         uid=node.uid,
-        remove=(seat_taint(""),),
+        remove=(reservation_taint(""),),
         annotations={RESERVED_TAINT: None},
         why=f"gives it back: {why}",
     )
 
 
 def _tell_expired(operator: Operator, over: Why, world: WorldRead, policy: HomePolicy) -> list[Instruction]:
-    member_set = member_set_by_key(operator.args["roster"], world, policy)
+    member_set = member_set_by_key(operator.args["members"], world, policy)
     if member_set is None:
         return []
     return [
@@ -234,7 +245,7 @@ def _tell_expired(operator: Operator, over: Why, world: WorldRead, policy: HomeP
             key=member_set.keeper.key,
             uid=member_set.keeper.uid,
             reason=Reason.EXPIRED,
-            message=f"{over.detail}; its seat was given up",
+            message=f"{over.detail}; its reservation was given up",
             warning=True,
         )
     ]

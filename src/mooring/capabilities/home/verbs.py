@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mooring.capabilities.home.choice import HomeMember, choose, guest, score
+from mooring.capabilities.home.choice import HomeMember, choose, home_member, score
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.wire import (
     AskedPod,
@@ -46,7 +46,7 @@ class Verbs:
 
     def filter(self, body: bytes) -> Answer:
         request = read_request(body)
-        pod, reason = self._guest(request.pod)
+        pod, reason = self._member(request.pod)
         if pod is None:
             return Answer(write_unchanged(request), reason)
         names = request.names()
@@ -59,7 +59,7 @@ class Verbs:
 
     def prioritize(self, body: bytes) -> Answer:
         request = read_request(body)
-        pod, reason = self._guest(request.pod)
+        pod, reason = self._member(request.pod)
         names = request.names()
         if pod is not None:
             reason = Reason.HOME if pod.home in names else (Reason.HOME_ABSENT if pod.home else Reason.HOME_UNKNOWN)
@@ -67,7 +67,7 @@ class Verbs:
 
     def preempt(self, body: bytes) -> Answer:
         request = read_preempt(body)
-        pod, reason = self._guest(request.pod)
+        pod, reason = self._member(request.pod)
         if pod is None:
             return Answer(write_victims(request.victims), reason)
         at_home = _at_home(pod, request)
@@ -82,12 +82,12 @@ class Verbs:
         request = read_request(body)
         return write_scores(request.names(), lambda _: 0) if verb == "prioritize" else write_unchanged(request)
 
-    def _guest(self, pod: AskedPod | None) -> tuple[HomeMember | None, Reason]:
+    def _member(self, pod: AskedPod | None) -> tuple[HomeMember | None, Reason]:
         if not self._switched_on():
             return None, Reason.FEATURE_OFF
         if pod is None:
             return None, Reason.NOT_MANAGED
-        found = guest(pod.namespace, pod.name, pod.labels, pod.owner, self._world, self._policy)
+        found = home_member(pod.namespace, pod.name, pod.labels, pod.owner, self._world, self._policy)
         return found, Reason.NOT_MANAGED
 
 

@@ -180,15 +180,16 @@ class PdClient:
 
     # ── Evicting leaders ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def add_evict_leader(self, store_id: int) -> None:
+    async def add_evict_leader(self, store_id: int) -> bool:
         evicting = await self._evicting()
         if evicting is None:
             raise Unanswered("PD does not list its schedulers yet: nothing was added")
         if store_id in evicting:
-            return
+            return False
         answer = await self._ask("POST", "/schedulers", {"name": EVICT_LEADER, "store_id": store_id})
         if not answer.ok:
             raise _error(answer, f"evict leaders of store {store_id}")
+        return True
 
     async def remove_evict_leader(self, store_id: int) -> None:
         answer = await self._ask("DELETE", f"/schedulers/{EVICT_LEADER}-{store_id}")

@@ -18,6 +18,8 @@ RETIRING: Final = "mooring.dev/retiring"
 HOME: Final = "mooring.dev/home"
 RESERVED_TAINT: Final = "mooring.dev/reserved"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
+#: The step of a mark that is only a memory: this request was given up, and is not taken up again as it stands.
+GAVE_UP: Final = "GaveUp"
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel"):

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.cordon import cordon_mark, is_ours, lift_cordon
-from mooring.capabilities.home.reservation import has_seat_taint, seat_on, seat_taint
+from mooring.capabilities.home.reservation import has_reservation_taint, reservation_on, reservation_taint
 from mooring.capabilities.mix.policy import SOURCES as MIX_SOURCES
 from mooring.capabilities.mix.release import undo
 from mooring.core.model.cluster import Node, Pod
@@ -34,7 +34,7 @@ WHY: Final = "cleanup"
 
 class Begun(msgspec.Struct, frozen=True):
     feature: str
-    #: The object, and how it ends: "node n3: free the held seat".
+    #: The object, and how it ends: "node n3: end the reservation".
     what: str
     #: One after the other, and none after one that failed. Empty: not ours to touch, for the reason in the words.
     writes: tuple[Write, ...] = ()
@@ -81,11 +81,11 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Begun]:
 
 
 def _of_node(node: Node) -> Iterator[Begun]:
-    reservation = seat_on(node)
-    if reservation is not None or has_seat_taint(node):
-        taint = seat_taint(reservation.pod.rpartition("/")[2] if reservation is not None else "")
+    reservation = reservation_on(node)
+    if reservation is not None or has_reservation_taint(node):
+        taint = reservation_taint(reservation.pod.rpartition("/")[2] if reservation is not None else "")
         edit = EditTaints(node=node.name, uid=node.uid, remove=(taint,), annotations={RESERVED_TAINT: None}, why=WHY)
-        yield Begun("home", f"node {node.name}: free the held seat", (edit,))
+        yield Begun("home", f"node {node.name}: end the reservation", (edit,))
     mark = cordon_mark(node, "fleet")
     gone = [RETIRING] if RETIRING in node.annotations else []
     if gone or mark is not None:

@@ -1,4 +1,4 @@
-"""`GET /api/v1/home`: every member with its home, where it is now, and the seats that are held. Read only."""
+"""`GET /api/v1/home`: every member with its home, where it is now, and which nodes are reserved. Read only."""
 
 from collections.abc import Awaitable, Callable
 

@@ -236,14 +236,16 @@ class SandboxPd:
             pauses=self._pauses(),
         )
 
-    async def add_evict_leader(self, store_id: int) -> None:
+    async def add_evict_leader(self, store_id: int) -> bool:
         await self._reach(write=True)
         evicting = self._evicting()
         if evicting is None:
             raise Unanswered("PD does not list its schedulers yet: nothing was added")
-        if store_id not in evicting:
+        absent = store_id not in evicting
+        if absent:
             self._said(requests.add_evict_leader(self.server, store_id))
         self._answer()
+        return absent
 
     async def remove_evict_leader(self, store_id: int) -> None:
         await self._reach(write=True)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.home.members import RESERVE_NODE
-from mooring.capabilities.home.reservation import has_seat_taint
+from mooring.capabilities.home.reservation import has_reservation_taint
 from mooring.capabilities.home.verbs import Answer, Verbs
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
@@ -138,13 +138,13 @@ class HomeScenario:
         return {name: member.get("node", "") for name, member in sorted(members.items())}
 
     def left_overs(self, rig: Rig) -> list[str]:
-        """Seats that are still held."""
+        """Reservations that are still there."""
         found = []
         for obj in rig.cluster.store.list(Kind.NODE):
             node = project(Kind.NODE, obj)
             assert isinstance(node, Node)
-            if has_seat_taint(node) or RESERVED_TAINT in node.annotations:
-                found.append(f"a seat on {node.name}")
+            if has_reservation_taint(node) or RESERVED_TAINT in node.annotations:
+                found.append(f"a reservation on {node.name}")
         return found
 
     def _uid(self, rig: Rig, name: str) -> str:

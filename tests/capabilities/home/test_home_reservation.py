@@ -1,11 +1,11 @@
-"""Holding a seat: when it is wanted, what is written, and every way it ends."""
+"""Holding a reservation: when it is wanted, what is written, and every way it ends."""
 
 import pytest
 
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.capabilities.home.reservation import seat_on
+from mooring.capabilities.home.reservation import reservation_on
 from mooring.capabilities.home.reserve import KIND, LINGER_S, recover_reservations
 from mooring.core.model.cluster import Taint
 from mooring.core.model.decision import Running
@@ -29,7 +29,7 @@ def queue():
 
 @pytest.fixture
 def demo(scenery):
-    """Three members at home, seats on, and demo-tidb-2 on its way out."""
+    """Three members at home, reservations on, and demo-tidb-2 on its way out."""
     scenery.cluster(HOMES, labels=ON)
     scenery.set()
     scenery.pod("demo-tidb-0", "n0")
@@ -42,24 +42,26 @@ def evaluate(scenery, queue, now=NOW):
     return Home().evaluate(KEY, scenery.world, queue, None, now)
 
 
-def the_seat(scenery, queue):
+def the_reservation(scenery, queue):
     (operator,) = evaluate(scenery, queue).proposals
     return Running(operator=operator, promoted_at=NOW)
 
 
 def next_step(scenery, running, queue, now=NOW):
-    return Home().next_step(running, scenery.world, queue, now)
+    course = Home().next_step(running, scenery.world, queue, now)
+    running.notes = dict(course.notes)
+    return course
 
 
 def held(demo, queue):
-    """The operator with its seat standing on n2."""
-    running = the_seat(demo, queue)
+    """The operator with its reservation standing on n2."""
+    running = the_reservation(demo, queue)
     demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 30 + HOLD)
     assert next_step(demo, running, queue).end is None
     return running
 
 
-def test_a_leaving_member_has_its_seat_held(demo, queue):
+def test_a_leaving_member_has_its_reservation_held(demo, queue):
     """H8: proposed as soon as it leaves, at no cost, bounded by its grace and the policy's time."""
     (operator,) = evaluate(demo, queue).proposals
     assert (operator.kind, operator.source, dict(operator.cost)) == (KIND, "home", {})
@@ -67,8 +69,8 @@ def test_a_leaving_member_has_its_seat_held(demo, queue):
 
 
 def test_taint_and_mark_are_one_write(demo, queue):
-    """H8: the taint that others do not tolerate, and a mark that says whose seat it is and until when."""
-    course = next_step(demo, the_seat(demo, queue), queue)
+    """H8: the taint that others do not tolerate, and a mark that says whose reservation it is and until when."""
+    course = next_step(demo, the_reservation(demo, queue), queue)
     (write,) = course.instructions
     assert isinstance(write, EditTaints)
     assert write.add == (Taint(RESERVED_TAINT, "NoSchedule", "demo-tidb-2"),)
@@ -92,7 +94,7 @@ def test_off_by_default(demo, queue):
     ],
     ids=["cordoned", "not Ready", "about to be taken"],
 )
-def test_no_seat_where_nobody_would_come_back(demo, queue, how):
+def test_no_reservation_where_nobody_would_come_back(demo, queue, how):
     """H8: a node that takes no pods is not held, and a held one is given back."""
     running = held(demo, queue)
     demo.node("n2", **how)
@@ -100,8 +102,8 @@ def test_no_seat_where_nobody_would_come_back(demo, queue, how):
     assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
 
 
-def test_a_pod_that_does_not_tolerate_the_seat_is_told(demo, queue):
-    """H8: the seat would keep the member itself out, so it is not held; an Event says what to add."""
+def test_a_pod_that_does_not_tolerate_the_reservation_is_told(demo, queue):
+    """H8: the reservation would keep the member itself out, so it is not held; an Event says what to add."""
     demo.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30, tolerations=())
     answer = evaluate(demo, queue)
     assert answer.proposals == ()
@@ -111,8 +113,8 @@ def test_a_pod_that_does_not_tolerate_the_seat_is_told(demo, queue):
     assert "operator: Exists" in told.message
 
 
-def test_a_pending_member_gets_its_seat_too(demo, queue):
-    """H8: a pod deleted by force leaves no warning; its successor's seat is held as soon as it is seen."""
+def test_a_pending_member_gets_its_reservation_too(demo, queue):
+    """H8: a pod deleted by force leaves no warning; its successor's reservation is held as soon as it is seen."""
     demo.pod("demo-tidb-2", "", uid="new", created_at=NOW - 1)
     (operator,) = evaluate(demo, queue).proposals
     assert operator.args["node"] == "n2"
@@ -161,7 +163,7 @@ def test_taken_it_lingers_for_a_second(demo, queue):
 
 
 def test_time_is_up(demo, queue):
-    """H8: a member that does not come back in time loses its seat, with a Warning."""
+    """H8: a member that does not come back in time loses its reservation, with a Warning."""
     running = held(demo, queue)
     demo.gone(Kind.POD, "demo-tidb-2")
     until = NOW + 30 + HOLD
@@ -175,7 +177,7 @@ def test_time_is_up(demo, queue):
     assert next_step(demo, running, queue, now=until).end.reason == Reason.EXPIRED
 
 
-def test_our_own_move_gives_the_seat_back(demo, queue):
+def test_our_own_move_gives_the_reservation_back(demo, queue):
     """One queue: a member that one of our operators moves off is not waited for."""
     running = held(demo, queue)
     mark = Mark(operator="3", source="spot", reason="notice", step="DeletePod", since=0.0)
@@ -185,7 +187,7 @@ def test_our_own_move_gives_the_seat_back(demo, queue):
 
 
 def test_node_gone_ends_it(demo, queue):
-    """The seat goes with its node."""
+    """The reservation goes with its node."""
     running = held(demo, queue)
     demo.gone(Kind.NODE, "n2", "")
     assert next_step(demo, running, queue).end.reason == Reason.NODE_GONE
@@ -193,33 +195,36 @@ def test_node_gone_ends_it(demo, queue):
 
 def test_somebody_elses_taint_stays(demo, queue):
     """A taint under our key without our mark is not ours: it is neither replaced nor removed."""
-    running = the_seat(demo, queue)
+    running = the_reservation(demo, queue)
     demo.node("n2", taints=(Taint(RESERVED_TAINT, "NoSchedule"),))
     assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
     assert evaluate(demo, queue).proposals == (), "and it is not tried again and again"
 
 
-def test_a_seat_that_a_person_removed_is_not_set_again(demo, queue):
+def test_a_reservation_that_a_person_removed_is_not_set_again(demo, queue):
     """A mark that a person removed ends it, and for this pod it is not set again; for the next one it is."""
-    home, running = Home(), the_seat(demo, queue)
-    assert home.next_step(running, demo.world, queue, NOW).instructions
+    first = evaluate(demo, queue)
+    running = Running(operator=first.proposals[0], promoted_at=NOW)
+    assert next_step(demo, running, queue).instructions
     running.acted_at = NOW
-    assert home.next_step(running, demo.world, queue, NOW).end.reason == Reason.WITHDRAWN
-    assert home.evaluate(KEY, demo.world, queue, None, NOW).proposals == ()
+    assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
+    second = Home().evaluate(KEY, demo.world, queue, first.notes, NOW)
+    assert second.proposals == ()
+    assert Home().evaluate(KEY, demo.world, queue, second.notes, NOW).proposals == ()
     demo.pod("demo-tidb-2", "n2", uid="next", deletion_at=NOW + 30)
-    assert home.evaluate(KEY, demo.world, queue, None, NOW).proposals
+    assert Home().evaluate(KEY, demo.world, queue, second.notes, NOW).proposals
 
 
 def test_a_refused_write_is_tried_again(demo, queue):
     """The write conflicted and nothing stands there: it is asked for once more, not taken for removed."""
-    running = the_seat(demo, queue)
+    running = the_reservation(demo, queue)
     assert next_step(demo, running, queue).instructions
     assert next_step(demo, running, queue).instructions
 
 
 def test_two_members_of_one_node_take_turns(demo, queue):
-    """One seat a node: the second waits for the first."""
-    first = the_seat(demo, queue).operator
+    """One reservation a node: the second waits for the first."""
+    first = the_reservation(demo, queue).operator
     queue.submit(first.__class__(**{**{f: getattr(first, f) for f in first.__struct_fields__}, "id": "1"}))
     demo.pod("demo-tidb-1", "n2", uid="other", deletion_at=NOW + 30)
     answer = evaluate(demo, queue)
@@ -228,9 +233,9 @@ def test_two_members_of_one_node_take_turns(demo, queue):
 
 
 def test_marks_are_read_back(demo, queue):
-    """E5's rule for seats: whoever leads next finds the seat, keeps its time, and ends it."""
+    """E5's rule for reservations: whoever leads next finds the reservation, keeps its time, and ends it."""
     node = demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
-    assert seat_on(node).pod == "tidb/demo-tidb-2"
+    assert reservation_on(node).pod == "tidb/demo-tidb-2"
     (resumed,) = recover_reservations(demo.world, NOW)
     running = Running(operator=resumed.operator, promoted_at=NOW)
     assert resumed.operator.id == "41"

@@ -1,0 +1,149 @@
+"""How an eviction ends: the reasons to end it, and the way out, which leaves nothing behind in PD or on the cluster."""
+
+import msgspec
+
+from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
+from mooring.capabilities.handoff.operators import END
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, without_requests
+from mooring.capabilities.handoff.situation import (
+    Situation,
+    is_back,
+    others_take_leaders,
+    others_up,
+    pd_wait,
+)
+from mooring.core.model.cluster import Pod
+from mooring.core.model.decision import End, NextStep, PdRefresh
+from mooring.core.model.instructions import EmitEvent, Instruction, Patch, RemoveEvictLeader
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import GAVE_UP
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import TidbCluster
+
+LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
+#: An operator of these was read from a mark: it had begun.
+FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
+#: Reasons that only a person ends. The evaluation that finds them tells them, for as long as they hold.
+TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
+
+
+def reason_to_end(here: Situation) -> End | None:
+    """Why this eviction should end now; None while it should go on."""
+    if here.tc is None:
+        return End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is gone")
+    pod = here.pod
+    ours = pod is not None and pod.uid == here.asked_uid
+    if not ours or here.begun:
+        if not here.wanted and pod is None:
+            return End(Reason.SUBJECT_GONE, f"{here.name} was scaled in")
+        if not ours and pod is not None and is_back(here):
+            return End(Reason.DONE, f"{here.name} is back and Ready, its store is Up")
+        return None
+    assert pod is not None
+    if here.restarting:
+        return None
+    if here.running.off:
+        return End(Reason.FEATURE_OFF, "handoff was switched off")
+    if here.request is None and "expired" in here.notes:
+        return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")  # it was us who removed the annotation
+    if here.request is None:
+        return End(Reason.WITHDRAWN, "the annotation was removed")
+    if here.request.expired(here.now):
+        return End(Reason.EXPIRED, f"annotation {EXPIRATION} has passed")
+    if here.request.value != here.running.operator.args["value"]:
+        return End(Reason.WITHDRAWN, f"the request changed to {here.request.value}")
+    if here.stuck is not None and here.request.may_wait:
+        return End(Reason.LOCAL_VOLUME, f"the leaders may stay: {here.stuck.detail}")
+    if here.view is not None and not here.lost:
+        store = here.store
+        if store is not None and store.id != here.store_id:
+            return End(Reason.STORE_CHANGED, f"{here.name} is store {store.id} now, was {here.store_id}")
+        if not others_up(here.view, here.store_id):
+            return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {here.name}")
+        if here.mark is None and not others_take_leaders(here.view, here.store_id):
+            return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: all other stores are being evicted")
+    if here.request.value == DELETE_POD and here.now - here.running.promoted_at > here.policy.timeout_s:
+        return End(Reason.TIMEOUT, f"leaders did not leave within {here.policy.timeout_s:.0f} s", failed=True)
+    return None
+
+
+def leave(here: Situation, end: End) -> NextStep:
+    """Scheduler out of PD first, then mark and status: a crash in between resumes here."""
+    view = here.view
+    added = "added" in here.notes
+    if here.tc is not None and here.mark is None and not added:
+        # Nothing was begun, or everything is undone and seen to be so.
+        return NextStep(step=END, end=end)
+    if here.tc is None:
+        return _leave_ruins(here, end)
+    if here.lost or view is None or view.evicting is None:
+        return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD cannot say which stores it evicts")
+    if not here.not_ours:
+        if here.seen_at <= max(here.running.acted_at, here.running.promoted_at):
+            return NextStep(step=END, refreshes=(PdRefresh(here.cluster, here.now),))
+        if here.store_id in view.evicting:
+            remove = RemoveEvictLeader(
+                cluster=here.cluster,
+                store_id=here.store_id,
+                why=f"lets leaders return to store {here.store_id}",
+            )
+            return NextStep(step=END, instructions=(remove,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
+    here.notes.pop("added", None)
+    if here.mark is None:
+        return NextStep(step=END, end=end)
+    assert here.marks is not None
+    instructions: list[Instruction] = []
+    if end.reason == Reason.EXPIRED and here.pod is not None and here.request is not None:
+        here.notes["expired"] = 1.0
+        instructions.append(drop_requests(here.pod, here.policy))
+    if "born_asking" in here.notes and asks_again(here):
+        detail = f"the new {here.name} came with the request again, from its template: {LOOP}"
+        end = End(Reason.MISCONFIGURED, detail, failed=True)
+    if end.failed:
+        uid = here.pod.uid if here.pod is not None else here.mark.pod_uid
+        memory = msgspec.structs.replace(here.mark, step=GAVE_UP, reason=end.reason, detail=end.detail, pod_uid=uid)
+        instructions.append(replace_with_memory(here.tc, here.marks, here.name, memory, "remembers what was given up"))
+        if here.pod is not None:
+            instructions.append(_warn(here.pod, end))
+        return NextStep(step=END, instructions=tuple(instructions))
+    instructions.append(clear_mark(here.tc, here.marks, here.name, "clears the mark of the hand-over"))
+    if end.reason not in TOLD:
+        instructions.append(_tell_end(here, here.tc, end))
+    return NextStep(step=END, instructions=tuple(instructions))
+
+
+def _leave_ruins(here: Situation, end: End) -> NextStep:
+    """The cluster is gone, and the mark with it. Its PD may outlive it for a while: ask it three times, then let go."""
+    tries = here.notes.get("tries", 0.0)
+    if "ours" not in here.notes and ("not_ours" in here.notes or here.running.operator.reason not in FROM_MARKS):
+        return NextStep(step=END, end=end)  # nothing of it is ours to end
+    if here.running.acted_at > 0.0 and tries > 0.0 and here.running.acted_at >= here.notes["tried_at"]:
+        return NextStep(step=END, end=end)
+    if tries >= 3:
+        return NextStep(step=END, end=msgspec.structs.replace(end, detail=f"{end.detail}, and its PD with it"))
+    here.notes["tries"], here.notes["tried_at"] = tries + 1, here.now
+    remove = RemoveEvictLeader(cluster=here.cluster, store_id=here.store_id, why="the cluster is gone")
+    return NextStep(step=END, instructions=(remove,))
+
+
+def drop_requests(pod: Pod, policy: HandoffPolicy) -> Patch:
+    gone = without_requests(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator)
+    patch = {"metadata": {"annotations": gone}}
+    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="the request has expired")
+
+
+def _tell_end(here: Situation, tc: TidbCluster, end: End) -> EmitEvent:
+    """On the pod that is there now, else on its cluster: whoever looks at either reads how it ended."""
+    text = f"{end.detail}; leaders may return to store {here.store_id}"
+    if here.pod is not None:
+        return EmitEvent(kind=Kind.POD, key=here.pod.key, uid=here.pod.uid, reason=end.reason, message=text)
+    return EmitEvent(kind=Kind.TIDB_CLUSTER, key=tc.key, uid=tc.uid, reason=end.reason, message=text)
+
+
+def _warn(pod: Pod, end: End) -> EmitEvent:
+    return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=end.reason, message=end.detail, warning=True)
+
+
+def asks_again(here: Situation) -> bool:
+    return here.request is not None and here.request.value == DELETE_POD and here.request.may_wait
