@@ -1,6 +1,5 @@
 """Asking is free: evaluate every key and every running operator twice, and compare everything within reach by value."""
 
-import copy
 import io
 import pickle
 from types import MappingProxyType
@@ -26,10 +25,10 @@ class Asker:
             self.notes += first.notes is not None
         for running in engine.running.values():
             if running.operator.source in capability.sources:
-                was = copy.deepcopy(running)
+                was = repr(running)
                 steps = [capability.next_step(running, engine.world, engine.queue, engine.now) for _ in range(2)]
                 assert steps[0] == steps[1]
-                assert running == was
+                assert repr(running) == was
                 self.steps += 1
         assert self._all(engine) == before, "something was changed by asking"
 

@@ -24,9 +24,9 @@ def test_asking_twice_over_a_day(keeps_status):
     """Rule 1: members come and go with their nodes reserved, beside a tidb-operator and without one."""
     rig, asker = Rig(seed=3, config=Config(features={"home": True})), Asker("home")
 
-    async def pass_by(seconds):
-        for _ in range(int(seconds / 3)):
-            await rig.sleep(3.0)
+    async def pass_by(seconds, every_s=3.0):
+        for _ in range(int(seconds / every_s)):
+            await rig.sleep(every_s)
             asker.ask(rig.leader().engine)
 
     async def day(rig):
@@ -51,7 +51,7 @@ def test_asking_twice_over_a_day(keeps_status):
         await pass_by(90)
         for name in ("demo-tidb-0", "web-1", "demo-tidb-2"):
             cluster.store.delete(Kind.POD, NS, name)
-            await pass_by(20)
+            await pass_by(10, 0.1)
         await pass_by(150)
 
     rig.play(day)
