@@ -23,7 +23,7 @@ from mooring.capabilities.fleet.planner.plan import ClusterPlan, FleetView
 from mooring.capabilities.fleet.planner.template import Template, parse_template
 from mooring.clients.sabakan.parse import parse_machines
 from mooring.core.model.cluster import ConfigMap, Node
-from mooring.core.model.events import Listed, Seen
+from mooring.core.model.events import Listed, MachinesSeen, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
@@ -150,21 +150,32 @@ def live(count: int) -> None:
         settings.URL: "http://registry.example:10080",
     }
     world, queue, fleet = World(), Queue(live_settings()), Fleet(namespace="own")
+    for index in fleet.indexes():
+        world.register(index)
+    notes: Any = None
+
+    def plan() -> Any:
+        nonlocal notes
+        answer = fleet.evaluate("plan", world, queue, notes, NOW)
+        notes = answer.notes
+        return answer
+
     world.apply(Seen(Kind.CONFIG_MAP, ConfigMap("own", settings.NAME, "u1", "1", data=data)))
     world.apply(Listed(Kind.NODE, tuple(Node(m.address, m.serial, "1", ready="True") for m in machines)))
     world.note_machines(machines, NOW)
-    first, look = timed(lambda: fleet.look("plan", world, queue, NOW), 1)
+    world.show(MachinesSeen(machines, NOW))
+    first, look = timed(plan, 1)
     (write,) = look.instructions
     stored = ConfigMap("own", ledger.NAME, "u2", "2", data=write.object["data"])
     world.apply(Seen(Kind.CONFIG_MAP, stored))
-    idle, look = timed(lambda: fleet.look("plan", world, queue, NOW), 5)
+    idle, look = timed(plan, 5)
     (settled,) = look.instructions
     stored = ConfigMap("own", ledger.NAME, "u2", "3", data={**stored.data, **settled.patch["data"]})
     world.apply(Seen(Kind.CONFIG_MAP, stored))
-    fleet.look("plan", world, queue, NOW)
-    quiet, _ = timed(lambda: fleet.look("plan", world, queue, NOW), 5)
+    plan()
+    quiet, _ = timed(plan, 5)
     names = [m.address for m in machines[:1000]]
-    nodes, looks = timed(lambda: [fleet.look(f"node/{n}", world, queue, NOW) for n in names], 3)
+    nodes, looks = timed(lambda: [fleet.evaluate(f"node/{n}", world, queue, None, NOW) for n in names], 3)
     writes = sum(len(one.instructions) for one in looks)
     print(
         f"{count:>7}  live: first pass {first:.1f} ms, a pass with news {idle:.1f} ms, "

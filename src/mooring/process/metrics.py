@@ -77,7 +77,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Gauges(Protocol):
     """What a capability may have besides: figures of its own."""
 
-    def gauges(self) -> Iterable[tuple[str, dict[str, str], float]]: ...
+    def gauges(self, notes: object) -> Iterable[tuple[str, dict[str, str], float]]: ...
 
 
 class Metrics:
@@ -153,7 +153,7 @@ class Metrics:
                 self._gauges[name].clear()
         fleet = engine.capabilities.get("fleet")
         if isinstance(fleet, Gauges) and engine.leading:
-            for name, named, value in fleet.gauges():
+            for name, named, value in fleet.gauges(engine.notes.get(("fleet", "plan"))):
                 self.gauge(name, named, value)
 
     def render(self) -> bytes:

@@ -21,6 +21,9 @@ class Floor:
 
     def __init__(self):
         self.world, self.queue, self.fleet = World(), Queue(live_settings()), Fleet(namespace="own")
+        self.notes = None
+        for index in self.fleet.indexes():
+            self.world.register(index)
         self.set("1", minimum=3)
         self.machines = tuple(m(n, rack=n) for n in range(1, 6))
         nodes = tuple(Node(x.address, x.serial, "1", ready="True") for x in self.machines)
@@ -44,15 +47,16 @@ class Floor:
         self.take(Seen(Kind.CONFIG_MAP, ConfigMap("own", settings.NAME, "u1", version, data=data)))
 
     def take(self, event):
-        for change in self.world.apply(event):
-            list(self.fleet.affected_keys(change, self.world))
+        self.world.apply(event)
 
     def see(self, machines):
         self.world.note_machines(machines, NOW)
-        list(self.fleet.affected_keys(MachinesSeen(machines, NOW), self.world))
+        self.world.show(MachinesSeen(machines, NOW))
 
     def evaluate(self, at=NOW):
-        return self.fleet.evaluate(PLAN, self.world, self.queue, None, at)
+        answer = self.fleet.evaluate(PLAN, self.world, self.queue, self.notes, at)
+        self.notes = answer.notes
+        return answer
 
 
 def test_without_news_the_answer_is_the_last_one():
@@ -62,7 +66,7 @@ def test_without_news_the_answer_is_the_last_one():
     floor.see(floor.machines)
     again = floor.evaluate(NOW + 60)
     assert again.facts is floor.quiet.facts and again.verdict is floor.quiet.verdict
-    assert floor.fleet.report.at == NOW + 60 and floor.fleet.report.successful
+    assert floor.notes.report.at == NOW + 60 and floor.notes.report.successful
 
 
 def test_after_some_minutes_it_is_made_all_the_same():

@@ -1,0 +1,83 @@
+"""What is set, stored and seen, read once for each version of the object behind it: an index that the world keeps.
+
+The last good settings are kept beside what is wrong with the present ones: they stay in force meanwhile.
+"""
+
+from collections.abc import Mapping
+
+from mooring.capabilities.fleet.live import ledger as ledgers
+from mooring.capabilities.fleet.live import settings as settings_of
+from mooring.capabilities.fleet.live.affected import changed_machines, node_news
+from mooring.capabilities.fleet.live.fleet_pass import Survey
+from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.settings import Settings, parse_settings
+from mooring.capabilities.fleet.live.settling import live_nodes
+from mooring.capabilities.fleet.planner.current import Member
+from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.core.model.cluster import ConfigMap
+from mooring.core.model.events import Change, MachinesSeen, Trigger
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+from mooring.core.world.read import WorldRead
+
+
+class FleetIndex:
+    observes: frozenset[object] = frozenset({Kind.CONFIG_MAP, Kind.NODE, MachinesSeen})
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        #: The settings in force; None: there are none, or none that were ever good.
+        self.settings: Settings | None = None
+        #: What is wrong with those in the ConfigMap; "" when nothing is.
+        self.wrong = f"no ConfigMap {namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
+        #: Whether there are settings at all, good or bad.
+        self.configured = False
+        #: The stored cluster, or why it cannot be read.
+        self.ledger: Ledger | str = ledgers.EMPTY
+        self.members: Mapping[str, Member] = {}
+        self.machines: tuple[Machine, ...] = ()
+        self.by_address: Mapping[str, Machine] = {}
+        self.by_serial: Mapping[str, Machine] = {}
+        #: Addresses whose machine is not as it was in the list before.
+        self.changed: tuple[str, ...] = ()
+        #: Counts the changes of nodes that matter to fleet.
+        self.nodes_version = 0
+
+    def observe(self, trigger: Trigger, world: WorldRead) -> None:
+        match trigger:
+            case Change(kind=Kind.NODE, old=old, new=new):
+                self.nodes_version += node_news(old, new) is not None
+            case Change(kind=Kind.CONFIG_MAP, key=key, new=new) if key.namespace == self.namespace:
+                found = new if isinstance(new, ConfigMap) else None
+                if key.name == settings_of.NAME:
+                    self._set(found)
+                elif key.name == ledgers.NAME:
+                    self.ledger = read_ledger(found)
+                    members = () if isinstance(self.ledger, str) else self.ledger.members
+                    self.members = {m.address: m for m in members}
+            case MachinesSeen(machines=machines) if machines is not self.machines:
+                self.changed = tuple(changed_machines(self.by_address, machines))
+                self.machines = machines
+                self.by_address = {m.address: m for m in machines if m.address}
+                self.by_serial = {m.serial: m for m in machines}
+            case MachinesSeen():
+                self.changed = ()
+
+    def advance(self) -> bool:
+        return False
+
+    def _set(self, found: ConfigMap | None) -> None:
+        self.configured = found is not None
+        if found is None:
+            self.settings = None
+            self.wrong = f"no ConfigMap {self.namespace}/{settings_of.NAME}: begin with mooring fleet set-template"
+            return
+        made = parse_settings(found.data)
+        if isinstance(made, PlanError):
+            self.wrong = made.message
+        else:
+            self.settings, self.wrong = made, ""
+
+    def survey(self, settings: Settings, ledger: Ledger, world: WorldRead, now: float) -> Survey:
+        addresses = {*self.members, *self.by_address, *ledger.pending.removed}
+        return Survey(settings, ledger, self.by_address, live_nodes(world, addresses), now)

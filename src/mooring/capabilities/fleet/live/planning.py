@@ -1,0 +1,216 @@
+"""The key `plan`: settings, machines and the stored cluster → what is stored now, and what waits for its turn.
+
+Most minutes nobody has moved, and a pass over ten thousand machines takes tens of milliseconds. So the answer of a pass
+that found everybody in their place is kept in the notes, with what it was made from: the very settings, ledger and list
+of machines, and the count of changes of nodes. After some queries the pass is made anew in any case: losing an event
+costs time, never truth.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from mooring.capabilities.fleet.live import report as reports
+from mooring.capabilities.fleet.live import retire
+from mooring.capabilities.fleet.live.control_plane import is_asked_for
+from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
+from mooring.capabilities.fleet.live.index import FleetIndex
+from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
+from mooring.capabilities.fleet.live.report import Report
+from mooring.capabilities.fleet.live.settling import control_plane_facts, settles_at
+from mooring.capabilities.fleet.planner.explain import listed
+from mooring.capabilities.fleet.planner.plan import Action
+from mooring.capabilities.fleet.planner.problem import ErrorCode
+from mooring.capabilities.fleet.planner.taints import wanted_state_taint
+from mooring.capabilities.fleet.planner.update import ONLY_ONE
+from mooring.core.model.decision import Evaluation, Verdict, Withdrawal
+from mooring.core.model.marks import RETIRING
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+_REASONS: Final = {
+    ErrorCode.NOT_AVAILABLE: Reason.UNMET,
+    ErrorCode.TOO_MANY_NON_EXISTENT: Reason.QUORUM,
+}
+#: Queries after which the pass is made all the same.
+_PASSES: Final = 10
+
+
+class Quiet(msgspec.Struct, frozen=True):
+    """A pass that found nothing to do."""
+
+    #: What it was made from, compared by identity.
+    of: tuple[Any, ...]
+    nodes_version: int
+    until: float
+    evaluation: Evaluation
+
+
+class PlanNotes(msgspec.Struct, frozen=True):
+    #: The query in force, and since when: an older answer of the registry does not count.
+    query: str = ""
+    query_since: float = 0.0
+    report: Report = Report()
+    quiet: Quiet | None = None
+
+
+def evaluate_plan(
+    world: WorldRead, queue: Queue, notes: object, now: float, policy: FleetPolicy, namespace: str
+) -> Evaluation:
+    index, old = world.index(FleetIndex), notes if isinstance(notes, PlanNotes) else PlanNotes()
+    settings, wrong, ledger = index.settings, index.wrong, index.ledger
+    if settings is None:
+        return Evaluation(verdict=Verdict(State.BLOCKED, Reason.MISCONFIGURED, wrong), notes=old)
+    if not settings.enabled:
+        verdict = Verdict(State.REFUSED, Reason.DISABLED, "fleet is switched off", "mooring fleet enable")
+        return Evaluation(withdrawals=tuple(_all_waiting(queue, "fleet was switched off")), verdict=verdict, notes=old)
+    if old.query != settings.query:
+        old = msgspec.structs.replace(old, query=settings.query, query_since=now, quiet=None)
+    ask_at = _ask_at(old, world, policy, now)
+    if isinstance(ledger, str):
+        remedy = "mend or remove it; mooring fleet set-cluster writes it anew"
+        verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger, remedy)
+        return Evaluation(machines_by=ask_at, verdict=verdict, notes=old)
+    seen_at, lost = world.machines_observed_at(), world.machines_lost()
+    of = (settings, ledger, world.machines(), policy)
+    if not lost and not wrong and not _any_ours(queue):
+        same = _recalled(old.quiet, of, index.nodes_version, now)
+        if same is not None:
+            kept = msgspec.structs.replace(old, report=msgspec.structs.replace(old.report, at=now))
+            return msgspec.structs.replace(same, machines_by=ask_at, notes=kept)
+    survey = index.survey(settings, ledger, world, now)
+    facts = tuple(control_plane_facts(ledger, survey.nodes, world.nodes()))
+    if lost or seen_at is None or seen_at < old.query_since:
+        failed = msgspec.structs.replace(old.report, successful=False, at=now)
+        verdict = Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, lost or "the registry has not answered yet")
+        kept = msgspec.structs.replace(old, report=failed, quiet=None)
+        return Evaluation(facts=facts, machines_by=ask_at, verdict=verdict, notes=kept)
+    made = _pass(survey, policy, queue)
+    answer = Evaluation(
+        **_answer(survey, made, queue, policy, namespace),
+        facts=facts,
+        machines_by=ask_at,
+        verdict=_verdict(made, wrong),
+    )
+    until, quiet = now + _PASSES * policy.query_s, None
+    if not _any_ours(queue) and _is_quiet(answer, made, ledger):
+        quiet = Quiet(of, index.nodes_version, until, answer)
+    report = reports.report_of(survey, made, old.report)
+    return msgspec.structs.replace(answer, notes=msgspec.structs.replace(old, report=report, quiet=quiet))
+
+
+def _ask_at(notes: PlanNotes, world: WorldRead, policy: FleetPolicy, now: float) -> float:
+    """At once when the query is another than the one that was asked last, else a minute after that."""
+    asked_at = world.machines_asked_at()
+    return now if asked_at is None or asked_at < notes.query_since else asked_at + policy.query_s
+
+
+def _recalled(quiet: Quiet | None, of: tuple[Any, ...], nodes_version: int, now: float) -> Evaluation | None:
+    if quiet is None or now >= quiet.until or nodes_version != quiet.nodes_version:
+        return None
+    return quiet.evaluation if all(a is b for a, b in zip(of, quiet.of, strict=True)) else None
+
+
+def _is_quiet(answer: Evaluation, made: Pass, ledger: Ledger) -> bool:
+    """Never while somebody waits for a time to pass: a retired machine leaves after a while."""
+    busy = answer.instructions or answer.proposals or answer.withdrawals or answer.again_at is not None
+    tainted = any(m.state_taint is not None for m in ledger.members)
+    return made.quiet and not (busy or tainted or made.wanted.unmet or made.wanted.notes)
+
+
+def _pass(survey: Survey, policy: FleetPolicy, queue: Queue) -> Pass:
+    running = [o for o in queue.operators() if o.source == SOURCE and queue.is_running(o.id)]
+    return make_pass(
+        survey,
+        policy,
+        retiring=any(o.kind == RETIRE_MACHINE for o in running),
+        changing=any(o.kind == CHANGE_CONTROL_PLANE for o in running),
+    )
+
+
+def _answer(survey: Survey, made: Pass, queue: Queue, policy: FleetPolicy, namespace: str) -> dict[str, Any]:
+    write = store(survey, made, Released(immediate=policy.retire == "immediate"), namespace, policy)
+    given_up = (n for n in survey.nodes.values() if RETIRING in n.annotations)
+    tries = [retire.may_try(n, policy) for n in given_up]
+    if made.settling:
+        tries.append(settles_at(survey.ledger, policy.settle_timeout_s))
+    return {
+        "proposals": tuple(_proposals(survey, made, policy)),
+        "withdrawals": tuple(_withdrawn(survey, made, queue)),
+        "instructions": (write,) if write is not None else (),
+        "again_at": min((t for t in tries if t > survey.now), default=None),
+    }
+
+
+def _proposals(survey: Survey, made: Pass, policy: FleetPolicy) -> Iterator[Operator]:
+    members = {m.address: m for m in survey.ledger.members}
+    if made.quiet or not members:
+        return  # the first cluster is stored whole: there is nothing yet that could be disturbed
+    for operator in proposals(survey.ledger.members, made.plan, survey.machines):
+        if operator.kind == CHANGE_CONTROL_PLANE:
+            address = operator.args["incoming"] or operator.args["outgoing"]
+            node = survey.nodes.get(address)
+            args = {**operator.args, "node": node.name if node is not None else address}
+            yield msgspec.structs.replace(operator, args=args)
+            continue
+        address = operator.args["node"]
+        node, member = survey.nodes.get(address), members[address]
+        if node is None or policy.retire == "immediate" or retire.may_try(node, policy) > survey.now:
+            continue
+        if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
+            yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)
+
+
+def _withdrawn(survey: Survey, made: Pass, queue: Queue) -> Iterator[Withdrawal]:
+    members = {m.address: m for m in survey.ledger.members}
+    for operator in queue.operators():
+        if operator.source != SOURCE or queue.is_running(operator.id):
+            continue
+        if operator.kind == CHANGE_CONTROL_PLANE and not is_asked_for(operator, survey, made.wanted):
+            yield Withdrawal(operator.id, Reason.WITHDRAWN, "the plan no longer asks for it")
+        if operator.kind != RETIRE_MACHINE:
+            continue
+        machine = survey.machines.get(operator.args["address"])
+        if machine is None:
+            yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "its machine is not in the registry any more")
+        elif not retire.still_wanted(members.get(machine.address), machine):
+            yield Withdrawal(operator.id, Reason.WITHDRAWN, f"its machine is {machine.state.value} again")
+
+
+def _any_ours(queue: Queue) -> bool:
+    return any(o.source == SOURCE for o in queue.operators())
+
+
+def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:
+    for operator in queue.operators():
+        if operator.source == SOURCE and not queue.is_running(operator.id):
+            yield Withdrawal(operator.id, Reason.FEATURE_OFF, words)
+
+
+def _verdict(made: Pass, wrong: str) -> Verdict | None:
+    """The one word about the plan that counts."""
+    if wrong:
+        return Verdict(State.BLOCKED, Reason.MISCONFIGURED, f"{wrong}; the last good settings stay in force")
+    error = made.wanted.error
+    if error is not None:
+        reason = _REASONS.get(error.code, Reason.MISCONFIGURED)
+        return Verdict(State.BLOCKED, reason, f"{error.code.value}: {error.message}")
+    if made.settling:
+        return Verdict(State.WAITING, Reason.SETTLING, f"{made.wanted.action.value} waits: {made.settling}")
+    held = next((n for n in made.wanted.notes if n.startswith("removal held")), "")
+    if held:
+        return Verdict(State.BLOCKED, Reason.REMOVAL_BLOCKED, held, "mooring fleet confirm-removal")
+    if made.wanted.unmet:
+        short = [f"{u.constraint} wants {u.wanted}, has {u.have}" for u in made.wanted.unmet]
+        return Verdict(State.BLOCKED, Reason.UNMET, listed(short))
+    only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
+    if only and made.plan.action in {Action.NONE, Action.TAINT}:
+        return Verdict(State.BLOCKED, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
+    if made.plan.action is not Action.NONE:
+        return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")
+    return Verdict(State.STABLE, Reason.DONE, "every machine is where the plan wants it")
