@@ -35,6 +35,8 @@ class Note(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     reason: str = ""
     off_by: int = 0
     wanted: str = ""
+    #: When a successor was found that no webhook of ours had admitted.
+    unadmitted_at: float = 0.0
     #: Until then its on-demand pods only prefer on-demand: it was full.
     relaxed_until: float = 0.0
 

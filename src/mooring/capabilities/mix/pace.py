@@ -23,7 +23,7 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ready_within_s: float = 300.0
     #: After a failure the workload is left alone: this long, twice as long after the next one, and so on.
     pause_s: float = 60.0
-    longest_pause_s: float = 1800.0
+    longest_pause_s: float = 3600.0
     #: Whether replicas are moved off on-demand nodes that they do not need. It saves money and nothing else.
     to_spot: bool = True
     #: A pod that fell back to on-demand returns when spot has had room for this long …

@@ -382,10 +382,10 @@ def test_memory_is_bounded_and_reads_back():
     assert memory.read(after, "bad") == memory.read(held, "endless") == memory.read(None, "u1") == Note()
 
 
-def test_pauses_double_up_to_half_an_hour():
-    """M10: 1, 2, 4 … 30 minutes."""
+def test_pauses_double_up_to_an_hour():
+    """M10: 1, 2, 4 … 60 minutes (one-queue, no circles)."""
     pace = RebalancePolicy()
-    assert [pace.pause(n) for n in (1, 2, 3, 6, 20)] == [60, 120, 240, 1800, 1800]
+    assert [pace.pause(n) for n in (1, 2, 3, 6, 7, 20)] == [60, 120, 240, 1920, 3600, 3600]
 
 
 def test_returns_to_spot_that_fail_become_rare():

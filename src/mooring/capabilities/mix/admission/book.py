@@ -38,6 +38,8 @@ class SlotBook:
         self._reservations = Reservations()
         self._ledgers: dict[str, _Kept] = {}
         self._swept_at = 0.0
+        #: When an API server last asked about a pod of a workload that is switched on.
+        self.asked_at = 0.0
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,6 +62,7 @@ class SlotBook:
 
     def open(self, owner_uid: str, world: WorldRead, now: float) -> Ledger:
         """The ledger of an owner, built from the world where it is not kept yet."""
+        self.asked_at = now
         self._sweep(now)
         kept = self._ledgers.get(owner_uid)
         if kept is None:

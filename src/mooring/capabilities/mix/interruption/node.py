@@ -222,7 +222,7 @@ class Interruption:
             operator="",
             source=SOURCE,
             reason=Reason.NOTICE.value,
-            step="wish",
+            step="request",
             since=self.now,
             detail=f"{notice.signal} on {pod.node}",
             pod_uid=pod.uid,

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mooring.capabilities.drain.detach import mark_on
 from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.mix import memory as remembering
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.labels import Managed, Misconfigured, wish_of
+from mooring.capabilities.mix.labels import RESERVATION, Managed, Misconfigured, wish_of
 from mooring.capabilities.mix.memory import Note
 from mooring.capabilities.mix.policy import OnDisable, OnShortage
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
@@ -101,6 +103,8 @@ class Diagnosis:
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
         self.standing = self._standing(notes.moves)
+        #: Pods that handoff is asked to move.
+        self.requested = [p for p in self.health.marked if _is_request(p)]
         self.room = Room(mix.policy, world)
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
@@ -225,10 +229,19 @@ class Diagnosis:
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
 
     def _paused(self) -> Case | None:
-        if self.note.until <= self.now or self.note.begun:
+        note = self.note
+        until = note.until
+        if note.unadmitted_at and self.world.index(SlotBook).asked_at > note.unadmitted_at:
+            until = min(until, note.unadmitted_at + self.pace.pause(note.attempts))
+        if until <= self.now or note.begun:
             return None
-        words = f"{self.workload.name}: {counted(self.note.attempts, 'attempt')} failed ({self.note.reason})"
-        return self._waits(Reason.BACK_OFF, f"{words}; again in {self.note.until - self.now:.0f} s", self.note.until)
+        words = f"{self.workload.name}: {counted(note.attempts, 'attempt')} failed ({note.reason})"
+        again = f"again in {until - self.now:.0f} s"
+        if not note.unadmitted_at or until < note.until:
+            return self._waits(Reason.BACK_OFF, f"{words}; {again}", until)
+        words = f"{words}; its successor was created without our webhook; {again}, or when an API server reaches us"
+        verdict = Verdict(State.WAITING, Reason.BACK_OFF, words, "see whether the webhook is reachable: mooring doctor")
+        return Case(verdict=verdict, again_at=min(until, self.now + self.pace.pause_s))
 
     def _waits(self, reason: Reason, words: str, again_at: float | None = None) -> Case:
         undecided = reason is Reason.SETTLING
@@ -244,6 +257,20 @@ class Diagnosis:
         if not any(c.pod.uid == pod.uid and c.reason is op.reason for c in case.candidates):
             return "nothing is wrong with it any more"
         return ""
+
+    def note_after(self) -> Note:
+        """A move has ended: better than before, so the attempts are forgotten; or not, and the workload is paused."""
+        note = self.note
+        if not note.begun or self.standing or self.requested or self.health.missing or self.health.changing:
+            return note
+        same = str(self.wish.target) if isinstance(self.wish, Managed) else ""
+        helped = self.measure(note.reason) < note.off_by or same != note.wanted
+        if helped or len(self.health.pods) != self.health.wanted:
+            return Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
+        alone = any(p.created_at >= note.last_move and RESERVATION not in p.annotations for p in self.health.pods)
+        pause = self.pace.longest_pause_s if alone else self.pace.pause(note.attempts)
+        at = self.now if alone else 0.0
+        return msgspec.structs.replace(note, begun=False, until=self.now + pause, unadmitted_at=at)
 
     def note_before(self, reason: Reason) -> Note:
         """What is remembered before a move: as if it had failed."""
@@ -281,3 +308,8 @@ class Diagnosis:
         if lack.by_own_rules:
             verdict = Verdict(State.BLOCKED, Reason.CONFLICT, words, CHANGE_RULES)
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
+
+
+def _is_request(pod: Pod) -> bool:
+    mark = mark_on(pod)
+    return mark is not None and mark.source == SOURCE and not mark.operator

@@ -55,13 +55,19 @@ class Rebalance:
             instructions += self._mended(self.wish.target)
         else:
             instructions += [unmark(p) for p in self.health.pods if AFFINITY in p.labels and not carries_ours(p)]
-        settled = self._settle_note()
-        if settled is not None:
-            instructions.append(settled)
+        note = self.seen.note
+        self.seen.note = self.seen.note_after()
         case = self.seen.case()
         chosen = self._chosen(case)
         handed = [c for c in chosen if is_handed_over(c.pod, self.world)]
-        instructions += [self._wish(c) for c in handed if mark_on(c.pod) is None]
+        if handed and not self.world.is_on("handoff"):
+            case, chosen, handed = _nobody_moves(handed[0].pod, case), (), []
+        if handed and not self.seen.note.begun:
+            self.seen.note = self.seen.note_before(handed[0].reason)
+        instructions += [self._request(c) for c in handed if mark_on(c.pod) is None]
+        if self.seen.note != note:
+            # Before the first step that disturbs: handoff does not act on a request within the same turn.
+            instructions.insert(0, self._remember(self.seen.note))
         if not case.undecided:
             instructions += self._swept(frozenset(c.pod.uid for c in chosen))
         proposals = [self._proposal(c) for c in chosen if c not in handed and self._is_free(c.pod)]
@@ -104,7 +110,9 @@ class Rebalance:
         limit = min(case.off_by, self.mix.limit_of(self.workload, self.world))
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}
         places = max(0, limit - len(running))
-        return tuple(c for c in case.candidates if subject_of(c.pod) not in running)[:places]
+        requested = {p.uid for p in self.seen.requested}
+        waiting = [c for c in case.candidates if subject_of(c.pod) not in running]
+        return tuple(sorted(waiting, key=lambda c: c.pod.uid not in requested)[:places])
 
     def _withdrawn(self, chosen: tuple[Candidate, ...]) -> Iterator[Withdrawal]:
         wanted = {(subject_of(c.pod), c.reason) for c in chosen}
@@ -125,14 +133,14 @@ class Rebalance:
             wanted=candidate.wanted,
         )
 
-    def _wish(self, candidate: Candidate) -> Instruction:
+    def _request(self, candidate: Candidate) -> Instruction:
         """A TiKV or PD pod: handoff takes it away."""
         pod = candidate.pod
         mark = Mark(
             operator="",
             source=SOURCE,
             reason=candidate.reason.value,
-            step="wish",
+            step="request",
             since=self.now,
             detail=candidate.detail,
             pod_uid=pod.uid,
@@ -181,24 +189,9 @@ class Rebalance:
         if adopted:
             yield self._tell(Reason.ADOPTED, f"adopted without a restart: {', '.join(adopted)}")
 
-    def _settle_note(self) -> Instruction | None:
-        """A move has ended: better than before, so the attempts are forgotten; or not, and the workload is paused."""
-        note = self.seen.note
-        if not note.begun or self.seen.standing or self.health.missing or self.health.changing:
-            return None
-        wanted = str(self.wish.target) if isinstance(self.wish, Managed) else ""
-        case = self.seen.measure(note.reason)
-        if case >= note.off_by and wanted == note.wanted and len(self.health.pods) == self.health.wanted:
-            failed = msgspec.structs.replace(note, begun=False, until=self.now + self.pace.pause(note.attempts))
-            words = f"a move did not help ({note.reason}); paused for {self.pace.pause(note.attempts):.0f} s"
-            self.seen.note = failed
-            return self._remember(failed, words)
-        kept = Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
-        self.seen.note = kept
-        return self._remember(kept, "the move helped")
-
-    def _remember(self, note: Note, why: str) -> Instruction:
+    def _remember(self, note: Note) -> Instruction:
         where = self.mix.memory_key
+        why = "notes the move" if note.begun else "the move helped" if not note.attempts else "the move did not help"
         return remembering.write(self.world.config_map(where), where, self.workload.uid, note, self.now, why)
 
     def _tell(self, reason: Reason, message: str, *, warning: bool = False) -> EmitEvent:
@@ -211,3 +204,10 @@ class Rebalance:
             message=message,
             warning=warning,
         )
+
+
+def _nobody_moves(pod: Pod, case: Case) -> Case:
+    """Handoff takes TiKV and PD members away, and it is off."""
+    words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
+    verdict = Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, "mooring run --features handoff=true,mix=true")
+    return msgspec.structs.replace(case, candidates=(), verdict=verdict)

@@ -1,0 +1,124 @@
+"""No circles (one-queue.md): whatever road a move takes, it is remembered and backs off, and the words say so."""
+
+from mooring.capabilities.mix.labels import ENABLED, MODE
+from mooring.capabilities.mix.memory import NAME as MEMORY
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, switched_on
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+HOURS = 3600.0
+
+
+def cut_off(stage: Stage) -> None:
+    """No API server reaches our webhook any more: it fails open."""
+    config = stage.rig.config
+    stage.rig.api.admission.serve(f"https://{config.webhook_service}.{config.namespace}.svc:443/admit/pods", None)
+
+
+async def tikv(stage: Stage, mode: str = "") -> None:
+    stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+    await stage.rig.sleep(1.0)
+    await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+    stage.cluster.pd["tidb", "demo"].load(30)
+    label = {"metadata": {"labels": {ENABLED: "true", MODE: mode or "all-in-on-demand"}}}
+    stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", label)
+
+
+def deleted(stage: Stage, name: str) -> int:
+    return sum(w.startswith(("delete Pod", "evict Pod")) and name in w for w in stage.rig.writes)
+
+
+def test_tikv_is_not_restarted_in_circles_while_the_webhook_is_away():
+    """M10, issue 20: 224 restarts in two hours. Successors come back on spot: nobody is asked for again within the hour,
+    unless an API server has reached us meanwhile; the words name the webhook."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
+        cut_off(stage)
+        await tikv(stage)
+        await stage.rig.sleep(2 * HOURS)
+        assert 1 <= deleted(stage, "demo-tikv") <= 3
+        leader = stage.rig.leader()
+        verdict = leader.engine.verdicts["mix", "workload/StatefulSet/tidb/demo-tikv"]
+        assert (verdict.state, verdict.reason) == (State.WAITING, Reason.BACK_OFF)
+        assert "without our webhook" in verdict.detail
+        assert "mooring doctor" in verdict.remedy
+
+    Stage(on_demand=4, spot=4).play(scene)
+
+
+def test_a_stateful_set_is_not_restarted_in_circles_while_the_webhook_is_away():
+    """M10: the same without TiKV: eight in two hours were still too many."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
+        cut_off(stage)
+        stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on("all-in-on-demand"))
+        await stage.rig.sleep(2 * HOURS)
+        assert physical(stage.rig, "db") == ["spot"] * 3
+        assert 1 <= deleted(stage, "db-") <= 3
+
+    Stage().play(scene)
+
+
+def test_once_the_webhook_is_reached_again_nobody_waits_for_the_hour():
+    """M10: what an API server asks us is the sign that successors will come right: the back-off is the usual one then."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("n0", "n1", "n2", "n3"):
+            stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
+        route = dict(stage.rig.api.admission._served)
+        cut_off(stage)
+        stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on("all-in-on-demand"))
+        await stage.rig.until(lambda: deleted(stage, "db-") == 1, 300.0)
+        await stage.rig.sleep(600.0)
+        assert deleted(stage, "db-") == 1
+        stage.rig.api.admission._served.update(route)
+        stage.cluster.deployment(NAMESPACE, "web", 1, labels=switched_on())
+        await stage.rig.until(lambda: physical(stage.rig, "db") == ["on-demand"] * 3, 300.0)
+
+    Stage().play(scene)
+
+
+def test_a_request_for_a_hand_over_is_remembered_before_anything_is_disturbed():
+    """One-queue, "a crash": the attempt is noted in the ConfigMap before the TiKV pod is deleted, and a hand-over that
+    helped is forgotten."""
+
+    async def scene(stage: Stage) -> None:
+        for node in ("s0", "s1", "s2", "s3"):
+            stage.cluster.cordon(node)
+        await tikv(stage, "all-in-spot")
+        await stage.rig.sleep(30.0)
+        assert deleted(stage, "demo-tikv") == 0
+        for node in ("s0", "s1", "s2", "s3"):
+            stage.cluster.cordon(node, on=False)
+        await stage.rig.until(lambda: deleted(stage, "demo-tikv") == 3, 1200.0)
+        writes = [w for w in stage.rig.writes if MEMORY in w or w.startswith("delete Pod")]
+        assert MEMORY in writes[0]
+        assert sum(MEMORY in w for w in writes) >= 3
+
+    Stage(on_demand=4, spot=4).play(scene)
+
+
+def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
+    """One-queue, "features know each other": nobody would act on the request: it is blocked, with the line to type, and a
+    request that stood when handoff was switched off is taken back."""
+
+    async def scene(stage: Stage) -> None:
+        leader = stage.rig.leader()
+        leader.world.note_features(leader.engine.on)
+        await tikv(stage, "all-in-spot")
+        await stage.rig.sleep(120.0)
+        verdict = leader.engine.verdicts["mix", "workload/StatefulSet/tidb/demo-tikv"]
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.FEATURE_OFF)
+        assert "handoff=true" in verdict.remedy
+        assert deleted(stage, "demo-tikv") == 0
+        assert left_behind(stage.rig) == []
+
+    Stage(features={"mix": True}).play(scene)
+
+
+SOFT = {"key": "x", "effect": "PreferNoSchedule"}
