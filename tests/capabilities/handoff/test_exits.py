@@ -417,23 +417,6 @@ def test_a_persons_own_scheduler_stays():
     assert stage.pd.interruptions == []
 
 
-def test_anothers_scheduler_on_another_store_makes_us_wait():
-    """E7: somebody evicts another store by hand: that is a fact on `evicting`, and ours begins when it ends."""
-    stage = Stage()
-
-    async def scene(s):
-        requests.add_evict_leader(s.pd.server, 2)
-        await s.rig.sleep(30)
-        s.annotate(0, restart="")
-        await s.rig.sleep(60)
-        assert not s.marks()
-        assert s.rig.leader().engine.waiting
-        requests.remove_evict_leader(s.pd.server, 2)
-        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
-
-    stage.play(scene)
-
-
 def test_tidb_operators_writes_in_between_cost_time_only():
     """E3: it rewrites the status from its own types all the while; the mark is not in there, and nothing is lost."""
     stage = Stage()

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.proof import doubt
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
@@ -20,7 +21,7 @@ EMPTY = PdView(
 
 
 def judged(view, now=NOW):
-    return doubt(view, 1, now, heartbeat_s=60.0, young_s=60.0)
+    return doubt(view, 1, now, HandoffPolicy())
 
 
 def changed(**how):
@@ -45,7 +46,7 @@ def test_an_empty_store_is_seen_to_be_empty():
         (changed(last_heartbeat_at=None), Reason.PD_UNSURE, "never sent a heartbeat"),
         (changed(leader_count=3), Reason.LEADERS_LEFT, "3 leaders left"),
         (msgspec.structs.replace(EMPTY, start_timestamp=int(NOW - 59)), Reason.PD_UNSURE, "started 59 s ago"),
-        (msgspec.structs.replace(EMPTY, region_count=91), Reason.PD_UNSURE, "90 leaders for 91 regions"),
+        (msgspec.structs.replace(EMPTY, region_count=92), Reason.PD_UNSURE, "90 leaders for 92 regions"),
     ],
 )
 def test_each_part_of_the_proof_is_needed(view, reason, words):
@@ -53,6 +54,24 @@ def test_each_part_of_the_proof_is_needed(view, reason, words):
     found = judged(view)
     assert found.reason is reason
     assert words in found.detail
+
+
+@pytest.mark.parametrize(
+    ("leaders", "regions", "up_s", "share", "proven"),
+    [
+        (999, 1000, 86_400, 0.001, True),
+        (999, 1000, 86_400, 0.0, False),
+        (999, 1000, 599, 0.001, False),
+        (998, 1000, 86_400, 0.001, False),
+        (9_990, 10_000, 86_400, 0.001, True),
+        (9_989, 10_000, 86_400, 0.001, False),
+    ],
+)
+def test_regions_without_a_leader_are_tolerated_as_stated(leaders, regions, up_s, share, proven):
+    """E6: one region is lost: that is no doubt about this store, once PD has been up for long; more than stated are."""
+    stores = (store(1, 0, last_heartbeat_at=NOW - 5), store(2, leaders, regions))
+    view = PdView(stores, (1,), regions, start_timestamp=int(NOW - up_s))
+    assert (doubt(view, 1, NOW, HandoffPolicy(leaderless_share=share)) is None) == proven
 
 
 def test_false_zero_of_a_pd_that_lost_its_regions():

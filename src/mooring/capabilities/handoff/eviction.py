@@ -25,7 +25,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.progress import note_leaders, pace_of
 from mooring.capabilities.handoff.proof import doubt, prove
 from mooring.capabilities.handoff.requests import DELETE_POD
-from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, pd_wait
+from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
 from mooring.core.model.decision import NextStep, PdRefresh, Running, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent
 from mooring.core.model.kinds import Kind
@@ -67,6 +67,9 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
             # What is there before us is asked now: the last look may be older than a person's pd-ctl.
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
         return _record(here, here.view.evicting)
+    sooner = _sooner(here)
+    if sooner is not None:
+        return sooner
     if here.store_id not in here.view.evicting:
         if here.seen_at <= here.running.acted_at:
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
@@ -122,6 +125,18 @@ def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
     )
 
 
+def _sooner(here: Situation) -> NextStep | None:
+    """A notice has reached a pod that was asked away already: the earlier deadline counts, and the mark says so."""
+    assert here.tc is not None
+    assert here.mark is not None
+    deadline = here.request.deadline if here.request is not None else None
+    if deadline is None or (here.mark.deadline is not None and here.mark.deadline <= deadline):
+        return None
+    mark = msgspec.structs.replace(here.mark, deadline=deadline, reason=Reason.DEADLINE)
+    write = put_mark(here.tc, here.marks or {}, here.name, mark, "its node is to go: the mark takes that deadline")
+    return NextStep(step=here.running.step, instructions=(write,))
+
+
 def _add(here: Situation, step: int, why: str) -> NextStep:
     """PD does not evict that store (any more). Where somebody's own scheduler is gone, what we add now is ours to end,
     and the mark says so first."""
@@ -138,7 +153,7 @@ def _add(here: Situation, step: int, why: str) -> NextStep:
 
 
 def _watch_leaders(here: Situation, view: PdView) -> NextStep:
-    doubted = doubt(view, here.store_id, here.now, heartbeat_s=here.policy.heartbeat_s, young_s=here.policy.young_pd_s)
+    doubted = doubt(view, here.store_id, here.now, here.policy)
     notes = here.notes
     if doubted is not None:
         notes.pop("zero_at", None)
@@ -150,7 +165,7 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
             step=EVICT,
             progress=pace.words if pace is not None else "",
             figure=float(doubted.leaders),
-            waiting_on=Verdict(State.WAITING, Reason.LEADERS_LEFT, pace.stuck, STUCK) if pace and pace.stuck else None,
+            waiting_on=_stuck(here, view, pace.stuck) if pace and pace.stuck else None,
             refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
         )
     if here.running.step == HOLD:
@@ -165,14 +180,42 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
     return _hold(here)
 
 
+def _stuck(here: Situation, view: PdView, detail: str) -> Verdict:
+    """Leaders do not move. Where leaders are taken off other stores, too, their regions may have nowhere to go."""
+    assert here.tc is not None
+    others = other_evictions(here.tc, view, here.store_id)
+    if not others:
+        return Verdict(State.WAITING, Reason.LEADERS_LEFT, detail, STUCK)
+    also = ", ".join(one.words for one in others)
+    return Verdict(State.WAITING, Reason.LEADERS_LEFT, f"{detail}; leaders are taken off {also}, too", STUCK)
+
+
 def _hold(here: Situation) -> NextStep:
     waits_for_restart = here.request is not None and here.request.value == DELETE_POD
+    if here.stuck is not None and waits_for_restart and not here.restarting:
+        return _hold_for_volume(here)
     every = here.policy.recheck_s if waits_for_restart else here.policy.idle_s
     return NextStep(
         step=HOLD,
         phase=1,
         progress="empty, leaders kept off",
         refreshes=(PdRefresh(here.cluster, here.now + every),),
+    )
+
+
+def _hold_for_volume(here: Situation) -> NextStep:
+    """Empty, and its pod could come back nowhere, which may last for days: `evicting` is given back, marked first."""
+    assert here.tc is not None
+    assert here.mark is not None
+    given_back = here.mark.step == StepKind.HOLD_EMPTY
+    mark = msgspec.structs.replace(here.mark, step=StepKind.HOLD_EMPTY)
+    write = put_mark(here.tc, here.marks or {}, here.name, mark, "empty, waits for its volume")
+    return NextStep(
+        step=HOLD,
+        phase=len(here.running.operator.phases) - 1 if given_back else 1,
+        instructions=() if given_back else (write,),
+        progress="empty, leaders kept off; waits for its volume",
+        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
     )
 
 
@@ -212,7 +255,7 @@ def _ended_by_others(here: Situation) -> bool:
 
 
 def _holds_eviction(mark: Mark) -> bool:
-    return mark.step != GAVE_UP and mark.value == DELETE_POD
+    return mark.step not in {GAVE_UP, StepKind.HOLD_EMPTY} and mark.value == DELETE_POD
 
 
 def _unreadable(here: Situation) -> NextStep:

@@ -9,6 +9,7 @@ from mooring.capabilities.handoff.requests import DELETE_POD, EXPIRATION, withou
 from mooring.capabilities.handoff.situation import (
     Situation,
     is_back,
+    other_evictions,
     others_take_leaders,
     others_up,
     pd_wait,
@@ -19,7 +20,7 @@ from mooring.core.model.instructions import EmitEvent, Instruction, Patch, Remov
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP
 from mooring.core.model.reasons import Reason
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import PdView, TidbCluster
 
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
 #: An operator of these was read from a mark: it had begun.
@@ -61,11 +62,31 @@ def reason_to_end(here: Situation) -> End | None:
             return End(Reason.STORE_CHANGED, f"{here.name} is store {store.id} now, was {here.store_id}")
         if not others_up(here.view, here.store_id):
             return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {here.name}")
-        if here.mark is None and not others_take_leaders(here.view, here.store_id):
-            return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: all other stores are being evicted")
+        nowhere = _nowhere_to_go(here, here.view)
+        if nowhere:
+            return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {nowhere}")
     if here.request.value == DELETE_POD and here.now - here.running.promoted_at > here.policy.timeout_s:
         return End(Reason.TIMEOUT, f"leaders did not leave within {here.policy.timeout_s:.0f} s", failed=True)
     return None
+
+
+def _nowhere_to_go(here: Situation, view: PdView) -> str:
+    """Every other store is being evicted, so PD moves nothing: whose evictions they are; "" while leaders can go.
+
+    Ours stands back for those of others. Among our own (several nodes to be emptied at once) the last store does.
+    """
+    assert here.tc is not None
+    store = here.store
+    if others_take_leaders(view, here.store_id) or (here.mark is not None and store is not None and not store.leads):
+        return ""
+    others = other_evictions(here.tc, view, here.store_id)
+    theirs = any(one.remedy for one in others)
+    if here.mark is not None:
+        empty = store is None or store.leader_count == 0
+        last = here.store_id == max(view.evicting or (here.store_id,))
+        if empty or not (theirs or last):
+            return ""
+    return f"leaders are being taken off {', '.join(one.words for one in others)}"
 
 
 def leave(here: Situation, end: End) -> NextStep:

@@ -97,13 +97,19 @@ def _heard_from(store: Store, now: float, heartbeat_s: float) -> bool:
     return store.last_heartbeat_at is not None and now - store.last_heartbeat_at <= heartbeat_s
 
 
-def foreign_evictions(cluster: Key, view: PdView | None, ours: Iterable[int]) -> Iterator[Fact]:
-    """Evict-leader schedulers in PD that are not ours: somebody else takes leaders off a store."""
+def foreign_evictions(
+    cluster: Key, view: PdView | None, ours: Iterable[int], now: float, young_s: float
+) -> Iterator[Fact]:
+    """Evict-leader schedulers in PD that are not ours: somebody else takes leaders off a store.
+
+    An empty store that is kept evicted disturbs nobody. A PD that has just started may show any store empty.
+    """
     if view is None or not view.evicting:
         return
-    mine = set(ours)
+    mine, known = set(ours), now - view.start_timestamp >= young_s
+    leaders = {store.id: store.leader_count for store in view.stores}
     for store_id in view.evicting:
-        if store_id not in mine:
+        if store_id not in mine and (leaders.get(store_id, 0) or not known):
             yield Fact(
                 evicting_target(cluster),
                 store_target(cluster, store_id),

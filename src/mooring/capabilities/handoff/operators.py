@@ -1,6 +1,7 @@
 """The two operators of a hand-over as values: what they cost, what they claim, and how a mark becomes them again.
 
-- evict-leaders: the store 10 until it is empty; `evicting/…` 1, for a restart until the end
+- evict-leaders: the store 10 until it is empty; `evicting/…` 1, for a restart until the end, or until it is empty and
+  waits for its volume
 - restart-tikv: `tikv/…` 1 and the node 4 while the member is away
 """
 
@@ -63,7 +64,8 @@ def eviction_operator(
     store, evicting = store_target(cluster, store_id), evicting_target(cluster)
     # On a doomed node nobody waits for his turn: every store there loses its leaders one way or the other.
     exclusive = {evicting: 1} if deadline is None else {}
-    held = exclusive if value == DELETE_POD else {}
+    # The last phase of a restart is for a member that waits for its volume: it is empty and keeps nobody waiting.
+    held = (exclusive, {}) if value == DELETE_POD and exclusive else ({},)
     return Operator(
         id=id_,
         source="handoff",
@@ -71,7 +73,7 @@ def eviction_operator(
         subject=store,
         claims=(store,),
         steps=EVICTION_STEPS,
-        phases=({store: STORE_COST, **exclusive}, held),
+        phases=({store: STORE_COST, **exclusive}, *held),
         deadline=deadline,
         reason=reason if deadline is None else Reason.DEADLINE,
         detail=detail,
@@ -130,7 +132,10 @@ def read_back(cluster: Key, name: str, mark: Mark) -> Iterator[Recovered]:
         reason=Reason.RESUMED,
     )
     begun = mark.step == DELETING
-    yield Recovered(evicts, HOLD if begun else 0, 1 if begun else 0, mark.since)
+    waits = mark.step == StepKind.HOLD_EMPTY
+    yield Recovered(
+        evicts, HOLD if begun or waits else 0, len(evicts.phases) - 1 if waits else 1 if begun else 0, mark.since
+    )
     if begun:
         restarts = _restart_operator(
             cluster,

@@ -22,6 +22,9 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     heartbeat_s: Every = 60.0
     #: A PD that started less than this ago is not believed to know its leaders.
     young_pd_s: Span = 60.0
+    #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
+    #: may, unless this is 0. Only once PD has been up for ten times `young_pd_s`: it has heard of every leader by then.
+    leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0
     #: Leave the annotations that tidb-operator itself acts on to it, and count what it does as a fact.

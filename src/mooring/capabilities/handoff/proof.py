@@ -5,8 +5,9 @@ region heartbeats arrive. So all of this must hold, twice, some seconds apart, s
 between:
 
 - PD's list of evict-leader schedulers could be read and names the store (it cannot be read in that window);
-- the stores' leader counts add up to the number of regions (in that window they add up to nothing), and there are
-  regions at all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
+- the stores' leader counts add up to the number of regions (in that window they add up to nothing), but for a stated
+  share that a PD which has been up for long may miss (a lost region has no leader anywhere), and there are regions at
+  all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
 - PD itself did not start just now: what it knows of regions is still coming in;
 - the store is Up and its heartbeat is fresh.
 """
@@ -16,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView
 
@@ -23,6 +25,11 @@ from mooring.core.model.tidb import PdView
 AGAIN_S: Final = 0.1
 #: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
 SETTLED: Final = 10
+
+
+def tolerated_leaderless(regions: int, policy: HandoffPolicy) -> int:
+    """How many regions may be without a leader (`leaderless_share`)."""
+    return max(1, int(regions * policy.leaderless_share)) if policy.leaderless_share else 0
 
 
 class Doubt(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +40,7 @@ class Doubt(msgspec.Struct, frozen=True, gc=False):
     leaders: int | None = None
 
 
-def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_s: float) -> Doubt | None:
+def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Doubt | None:
     """None: this one look shows the store empty, its eviction on, and a PD that knows its regions."""
     store = next((s for s in view.stores if s.id == store_id), None)
     if store is None:
@@ -46,22 +53,23 @@ def doubt(view: PdView, store_id: int, now: float, *, heartbeat_s: float, young_
         return Doubt(Reason.STORE_NOT_UP, f"store {store_id} is {store.state}")
     if store.last_heartbeat_at is None:
         return Doubt(Reason.PD_UNSURE, f"store {store_id} has never sent a heartbeat that PD knows of")
-    if now - store.last_heartbeat_at > heartbeat_s:
-        return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {heartbeat_s:.0f} s")
+    if now - store.last_heartbeat_at > policy.heartbeat_s:
+        return Doubt(Reason.PD_UNSURE, f"store {store_id} has not sent a heartbeat for {policy.heartbeat_s:.0f} s")
     # Leaders that PD does count are there, however little else it knows: the figure is worth showing.
     if store.leader_count:
         return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
-    if now - view.start_timestamp < young_s:
-        age = max(0.0, now - view.start_timestamp)
+    age = max(0.0, now - view.start_timestamp)
+    if age < policy.young_pd_s:
         return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
     # A store that has had no region for long may well have none (new, or emptied): it must not wait for ever.
-    if view.region_count == 0 or (store.region_count == 0 and now - view.start_timestamp < SETTLED * young_s):
+    settled = age >= SETTLED * policy.young_pd_s
+    if view.region_count == 0 or (store.region_count == 0 and not settled):
         return Doubt(Reason.PD_UNSURE, "PD knows no regions there: it has not heard from the stores yet")
     leaders = sum(s.leader_count for s in view.stores)
-    if leaders < view.region_count:
-        return Doubt(
-            Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: it has not heard from all"
-        )
+    missing, tolerated = view.region_count - leaders, tolerated_leaderless(view.region_count, policy)
+    if missing > (tolerated if settled else 0):
+        what = "it has not heard from all" if not settled else f"{tolerated} without a leader are tolerated"
+        return Doubt(Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: {what}")
     return None
 
 

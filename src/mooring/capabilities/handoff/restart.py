@@ -50,9 +50,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return _wait(here, here.lost or "PD has not been looked at yet")
     if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
         return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
-    doubted = doubt(
-        here.view, here.store_id, here.now, heartbeat_s=here.policy.heartbeat_s, young_s=here.policy.young_pd_s
-    )
+    doubted = doubt(here.view, here.store_id, here.now, here.policy)
     if doubted is not None:
         return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
     proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy.prove_s)

@@ -175,6 +175,30 @@ def others_take_leaders(view: PdView, store_id: int) -> bool:
     return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)
 
 
+class Eviction(msgspec.Struct, frozen=True, gc=False):
+    """Whose eviction keeps leaders off a store, in words, and what ends it ("" for one of ours)."""
+
+    words: str
+    remedy: str
+
+
+def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Eviction]:
+    """Of the other stores, those of others first: theirs need somebody to act."""
+    found, marks = [], marks_of(tc) or {}
+    for store in sorted(view.stores, key=lambda s: s.id):
+        if store.id == store_id or store.id not in (view.evicting or ()) or store.state == "Tombstone":
+            continue
+        name, mark = f"store {store.id} ({store.pod_name})", marks.get(store.pod_name)
+        if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
+            found.append((0, Eviction(f"{name} by tidb-operator", "wait for tidb-operator")))
+        elif mark is not None and mark.step != GAVE_UP and mark.before.get("evicting") != "true":
+            found.append((1, Eviction(f"{name} by Mooring", "")))
+        else:
+            remedy = f"pd-ctl scheduler remove evict-leader-scheduler-{store.id}"
+            found.append((0, Eviction(f"{name}, not by Mooring", remedy)))
+    return [eviction for _, eviction in sorted(found, key=lambda one: one[0])]
+
+
 def pd_wait(here: Situation, reason: Reason, detail: str) -> NextStep:
     """Nothing to do but to look at PD again."""
     return NextStep(

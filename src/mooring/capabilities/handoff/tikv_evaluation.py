@@ -21,7 +21,7 @@ from mooring.capabilities.handoff.requests import (
     request_of,
 )
 from mooring.capabilities.handoff.restart import rolling
-from mooring.capabilities.handoff.situation import others_take_leaders, others_up
+from mooring.capabilities.handoff.situation import other_evictions, others_take_leaders, others_up
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact, Verdict, Withdrawal
 from mooring.core.model.instructions import EmitEvent, Instruction
@@ -51,7 +51,7 @@ class TikvEvaluation:
         ours = {m.store_id for m in self._marks.values() if _evicts(m)}
         self.facts: list[Fact] = [
             *members_away(tc, self._pods, self._view, now, policy.heartbeat_s),
-            *foreign_evictions(tc.key, self._view, ours),
+            *foreign_evictions(tc.key, self._view, ours, now, policy.young_pd_s),
         ]
         self.withdrawals: list[Withdrawal] = list(self._withdrawn())
         requests = self._requests()
@@ -132,8 +132,10 @@ class TikvEvaluation:
             detail = f"{pod.name} has the only store that is Up: its leaders have nowhere to go"
             return Verdict(State.BLOCKED, Reason.ONE_STORE, detail)
         if not others_take_leaders(view, store.id):
-            detail = f"every other store that is Up is being evicted: the leaders of {pod.name} have nowhere to go"
-            return Verdict(State.BLOCKED, Reason.ONE_STORE, detail, "let leaders return to one of them")
+            others = other_evictions(self._tc, view, store.id)
+            off = ", ".join(one.words for one in others)
+            detail = f"the leaders of {pod.name} have nowhere to go: leaders are being taken off {off}"
+            return Verdict(State.BLOCKED, Reason.ONE_STORE, detail, others[0].remedy)
         if rolling(self._tc) and request.value == DELETE_POD and request.may_wait:
             return Verdict(State.WAITING, Reason.SETTLING, rolling(self._tc))
         if store.state != "Up":
@@ -144,11 +146,11 @@ class TikvEvaluation:
         self, live: Operator, pod: Pod, request: Request, stuck: Stuck | None, store: Store
     ) -> Operator | Verdict | None:
         """The restart, once the store is proven empty, as PD shows it now; else it would only be turned back."""
-        view, policy = self._view, self._policy
+        view = self._view
         assert view is not None
         if request.value != DELETE_POD or not _proven(self._queue, live):
             return None
-        if doubt(view, store.id, self._now, heartbeat_s=policy.heartbeat_s, young_s=policy.young_pd_s) is not None:
+        if doubt(view, store.id, self._now, self._policy) is not None:
             return None
         if rolling(self._tc):
             return Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} is empty; {rolling(self._tc)}")

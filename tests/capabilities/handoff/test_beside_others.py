@@ -1,0 +1,141 @@
+"""Handoff in somebody else's TiDB cluster: their schedulers, their volumes, their lost regions, their notices."""
+
+import pytest
+
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, Mark, write_mark
+from mooring.core.model.reasons import Reason, State
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.pd import requests
+from mooring.sandbox.pd.settings import PdSettings
+from tests.capabilities.handoff.handoff_stage import NS, Stage
+
+
+def ask_away(s, member, source="fleet", deadline=None):
+    """What fleet, mix and a notice do to a TiKV pod."""
+    mark = Mark(
+        operator="9", source=source, reason="retiring", step="leaving", since=0.0, pod_uid=s.uid(member),
+        deadline=deadline,
+    )  # fmt: skip
+    s.cluster.annotate(Kind.POD, NS, s.member(member), {LEAVING: write_mark(mark)})
+
+
+def test_an_empty_store_that_somebody_keeps_evicted_keeps_nobody_waiting():
+    """E7: a person's (or tidb-operator's) scheduler stays for days; its store is empty: the others' restarts go on."""
+    stage = Stage(tikv=4, nodes=6)
+
+    async def scene(s):
+        requests.add_evict_leader(s.pd.server, 2)
+        await s.rig.until(lambda: s.leaders(2) == 0)
+        await s.rig.sleep(30)
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
+        assert s.evicting() == (2,)
+
+    stage.play(scene)
+    assert stage.pd.interruptions == []
+
+
+def test_a_store_that_somebody_evicts_is_waited_for_while_it_has_leaders():
+    """E7: two stores are not emptied at once, whoever began."""
+    stage = Stage(tikv=4, nodes=6, settings=PdSettings(transfer_s=(30.0, 40.0)))
+
+    async def scene(s):
+        requests.add_evict_leader(s.pd.server, 2)
+        await s.rig.sleep(25)
+        assert s.leaders(2) > 0
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.leaders(2) == 0 or bool(s.marks()), limit_s=600)
+        assert s.leaders(2) == 0
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=900)
+
+    stage.play(scene)
+
+
+def test_members_that_wait_for_their_volumes_keep_nobody_waiting():
+    """E7, O2: two retiring machines with local volumes: both are emptied of leaders, and a third member restarts."""
+    stage = Stage(tikv=6, nodes=8, storage="local-ssd")
+
+    async def scene(s):
+        for member in (0, 1):
+            s.cluster.cordon(podstate.node_of(s.pod(member)))
+            ask_away(s, member)
+        s.annotate(3, restart="")
+        await s.rig.until(lambda: s.leaders(1) == s.leaders(2) == 0, limit_s=300)
+        await s.rig.until(lambda: s.renewed(3) and s.ready() and set(s.marks()) == {s.member(0), s.member(1)}, 300)
+        s.rig.kill()  # the next leader gives nothing back that is given back already
+        s.rig.start()
+        await s.rig.until(s.rig.leads)
+        s.annotate(4, restart="")
+        await s.rig.until(lambda: s.renewed(4) and s.ready() and set(s.marks()) == {s.member(0), s.member(1)}, 300)
+        assert set(s.evicting()) == {1, 2}
+        assert s.untouched(0) and s.untouched(1)
+        for member in (0, 1):
+            s.cluster.cordon(podstate.node_of(s.pod(member)), on=False)
+        await s.rig.until(lambda: s.renewed(0) and s.renewed(1) and s.ready() and s.clean(), limit_s=600)
+
+    stage.play(scene)
+    assert stage.most_away == 1
+    assert stage.pd.interruptions == []
+
+
+def test_a_region_without_a_leader_is_no_doubt_about_this_store():
+    """E6: one region is lost, of sixty; the restart is proven by the others, and the sentence before says how many."""
+    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0))
+
+    async def scene(s):
+        tikv, server = s.pd.server.tikv, s.pd.server
+        lost = tikv.groups[next(iter(tikv.led[2]))]
+        tikv._lead(lost, 0)
+        tikv.stuck = {lost.id}
+        server._learn(lost.region())
+        await s.rig.sleep(120)  # a PD this old has heard of every region that has a leader
+        assert sum(s.leaders(i) for i in (1, 2, 3)) == s.regions - 1
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
+
+    stage.play(scene)
+
+
+@pytest.mark.parametrize("phase", ["recorded", "evicting", "held"])
+def test_the_earlier_deadline_wins(phase):
+    """O1: a notice reaches a pod that mix has asked away already: mark and restart carry the deadline."""
+    stage = Stage(settings=PdSettings(transfer_s=(1.0, 2.0)))
+    seen = []
+
+    async def scene(s):
+        ask_away(s, 0, "mix")
+        await s.reach(phase)
+        at = s.cluster.timeline.now() + 300.0
+        ask_away(s, 0, "spot", at)
+        await s.rig.until(lambda: s.marks()[s.member(0)].deadline == at or s.renewed(0), limit_s=30, every_s=0.1)
+        seen.append(s.marks()[s.member(0)].deadline == at)
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+
+    stage.play(scene)
+    assert seen == [True] or phase == "held"
+    assert stage.pd.interruptions == []
+
+
+def test_leaders_that_have_nowhere_to_go_stay_until_the_other_evictions_end():
+    """E7: everybody else's stores are being evicted: ours says by whom, lets its leaders stay, and goes on afterwards."""
+    stage = Stage(settings=PdSettings(transfer_s=(1.0, 2.0)))
+
+    async def scene(s):
+        s.annotate(0, restart="")
+        await s.reach("evicting")
+        for store in (2, 3):
+            requests.add_evict_leader(s.pd.server, store)
+        await s.rig.until(lambda: not s.marks() and 1 not in s.evicting(), limit_s=60)
+        await s.rig.sleep(30)
+        verdict = s.verdict()
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.ONE_STORE)
+        assert "store 2 (demo-tikv-1)" in verdict.detail
+        assert "pd-ctl scheduler remove evict-leader-scheduler-2" in verdict.remedy
+        requests.remove_evict_leader(s.pd.server, 2)
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
+        assert s.evicting() == (3,)
+
+    stage.play(scene)
+    assert stage.pd.interruptions == []
