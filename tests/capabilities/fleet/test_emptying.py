@@ -45,7 +45,7 @@ def state(world, queue):
 
 def evict(world, queue, number):
     (found,) = [p for p in world.pods_on("n1") if p.name == f"db-{number}"]
-    queue.submit(evict_operator(found, world, FleetPolicy(), "M1", "x", f"op-{number}"))
+    queue.submit(evict_operator(found, world, FleetPolicy(), "M1", "x", NOW, f"op-{number}"))
     assert queue.is_running(f"op-{number}")
     return found
 

@@ -222,7 +222,7 @@ def test_what_a_drain_would_ask_about_is_held(what: str):
                 )
                 await rig.until(lambda: rig.cluster.ready(SHOP, "keep") == 1)
 
-    scene = Kept(web=0)
+    scene = Kept(web=0, gentle_empty_dir="hold")
 
     async def then(rig: Rig) -> None:
         await rig.until(lambda: names_on(rig, scene.n7) == {"agent", "keep"})

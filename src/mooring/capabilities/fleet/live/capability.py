@@ -22,12 +22,13 @@ from mooring.capabilities.fleet.live.emptying import (
     evict_operator,
     leaving_mark,
     next_evict_step,
+    retiring_mark,
     to_leave,
     way_of,
     workload_facts,
 )
 from mooring.capabilities.fleet.live.explain import machine_words
-from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store
+from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
 from mooring.capabilities.fleet.live.planning import PlanNotes, evaluate_plan
@@ -78,13 +79,13 @@ class Fleet:
                     yield f"node/{node.name}"
                     if news.standing and _counts_on(node, world.index(FleetIndex)):
                         yield PLAN
-                    mark = retire.retiring_mark(node)
+                    mark = retiring_mark(node)
                     if mark is not None:
                         yield f"machine/{mark.machine}"
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if isinstance(new, Pod) else old
                 node_ = world.node(pod.node) if isinstance(pod, Pod) and pod.node else None
-                mark = retire.retiring_mark(node_) if node_ is not None else None
+                mark = retiring_mark(node_) if node_ is not None else None
                 if mark is not None:
                     yield f"machine/{mark.machine}"
             case MachinesSeen(machines=machines):
@@ -105,7 +106,7 @@ class Fleet:
         yield PLAN
         for node in sorted(world.nodes(), key=lambda n: n.name):
             yield f"node/{node.name}"
-            mark = retire.retiring_mark(node)
+            mark = retiring_mark(node)
             if mark is not None:
                 yield f"machine/{mark.machine}"
 
@@ -138,7 +139,7 @@ class Fleet:
         machine = index.by_address.get(member.address) if member is not None else None
         if member is None or machine is None:
             return Evaluation()
-        mark = retire.retiring_mark(node)
+        mark = retiring_mark(node)
         if mark is not None and mark.step == retire.EMPTIED:
             return Evaluation()  # its operator is writing the taint
         template = settings.template
@@ -157,7 +158,7 @@ class Fleet:
         holder = queue.holder(f"machine/{serial}")
         running = holder is not None and holder.kind == RETIRE_MACHINE and queue.is_running(holder.id)
         node = world.node(holder.args["node"]) if holder is not None and running else None
-        mark = retire.retiring_mark(node) if node is not None else None
+        mark = retiring_mark(node) if node is not None else None
         if node is None or mark is None or mark.step != retire.EMPTYING:
             gone = [o for o in queue.operators() if o.kind == EVICT_POD and o.args.get("serial") == serial]
             words = "its node is no longer being emptied"
@@ -167,7 +168,7 @@ class Fleet:
         evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and not world.is_leaving(p)]
         detail = f"{node.name} is being emptied: {mark.detail}"
         return Evaluation(
-            proposals=tuple(evict_operator(p, world, self.policy, serial, detail) for p in evicted),
+            proposals=tuple(evict_operator(p, world, self.policy, serial, detail, now) for p in evicted),
             facts=tuple(workload_facts(pods, world, queue, now)),
             again_at=now + self.policy.recheck_s,
         )
@@ -194,10 +195,10 @@ class Fleet:
                 return NextStep(step=0, end=End(Reason.FEATURE_OFF, off))
             unseen = world.machines_lost() or ("" if world.machines_observed_at() is not None else "not asked yet")
             return next_change_step(running, survey, self.policy, self.namespace, unseen)
-        return self._next_retire_step(running, world, survey, off, now)
+        return self._next_retire_step(running, world, queue, survey, off, now)
 
     def _next_retire_step(
-        self, running: Running, world: WorldRead, survey: Survey | None, off: str, now: float
+        self, running: Running, world: WorldRead, queue: Queue, survey: Survey | None, off: str, now: float
     ) -> NextStep:
         args = running.operator.args
         node, index = world.node(args["node"]), world.index(FleetIndex)
@@ -207,14 +208,14 @@ class Fleet:
         seen = world.machines_observed_at() is not None
         member = index.members.get(args["address"]) if survey is not None else None
         write: Instruction | None = None
-        mark = retire.retiring_mark(node) if node is not None else None
+        mark = retiring_mark(node) if node is not None else None
         if survey is not None and seen and mark is not None and mark.step == retire.EMPTIED:
-            from_here = make_pass(survey, self.policy, retiring=True, changing=True)
+            from_here = as_stored(survey)
             if member is not None and member.state_taint is None:
                 why = f"{args['address']} is empty"
                 released = Released(emptied=frozenset({args["address"]}), immediate=self.policy.retire == "immediate")
                 write = store(survey, from_here, released, self.namespace, self.policy, why)
-        scene = retire.Scene(running, node, machine, member, seen, off, write, now)
+        scene = retire.Scene(running, node, machine, member, seen, off, write, queue, now)
         return retire.next_retire_step(scene, world, self.policy)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
@@ -229,14 +230,14 @@ class Fleet:
         fact.
         """
         for node in sorted(world.nodes(), key=lambda n: n.name):
-            mark = retire.retiring_mark(node)
+            mark = retiring_mark(node)
             if mark is None or mark.step == retire.HELD or not mark.machine:
                 continue
             yield retire.resumed(node, mark)
             for pod in to_leave(node.name, world):
                 begun = leaving_mark(pod)
                 if begun is not None and way_of(pod, world) is Way.EVICTED:
-                    operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, begun.operator)
+                    operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, now, begun.operator)
                     yield Recovered(operator, 0, 0, begun.since)
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
@@ -284,7 +285,7 @@ def _off(settings: Settings | None, wrong: str, running: Running) -> str:
 
 def _lifted(node: Node, member: Member, machine: Machine, queue: Queue) -> Instruction | None:
     """Healthy again, and nothing of ours is under way: our cordon goes."""
-    mark = retire.retiring_mark(node)
+    mark = retiring_mark(node)
     if (mark is not None and mark.step != retire.HELD) or (mark is None and cordon_mark(node, SOURCE) is None):
         return None
     if member.state_taint is not None or retire.still_wanted(member, machine):

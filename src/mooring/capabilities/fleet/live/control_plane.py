@@ -31,7 +31,7 @@ def next_change_step(running: Running, survey: Survey, policy: FleetPolicy, name
         )
     if unseen:
         return NextStep(step=0, waiting_on=Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, unseen), again_at=again)
-    made = make_pass(survey, policy, retiring=False, changing=False)
+    made = make_pass(survey, policy)
     if not is_asked_for(running.operator, survey, made.plan):
         return NextStep(step=0, end=End(Reason.WITHDRAWN, "the plan no longer asks for it"))
     released = Released(control_plane=change, immediate=policy.retire == "immediate")

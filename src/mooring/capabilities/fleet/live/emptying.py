@@ -1,11 +1,11 @@
 """Emptying a node: which pods must leave it, how each of them goes, and what keeps one.
 
     stays         DaemonSet pods, mirror pods, what has ended: no taint and no drain moves them elsewhere
-    handed over   TiKV and PD members: asked for by the mark `mooring.dev/leaving`, done by handoff
+    handed over   TiKV and PD members: asked for by the mark `mooring.dev/leaving`, done by handoff, while that is on
     evicted       everything else, one `evict-pod` operator each: workload 1 until the replacement is Ready
-    held          a budget that allows none, emptyDir data, a bare pod: a person must act, and is told
+    blocked       a budget that allows none, a bare pod, emptyDir data where policy says `hold`: a person must act
 
-The node itself is no target: it is cordoned by us and is to be emptied.
+When the time is over, only budgets and members keep a pod. The node is no target: it is cordoned and is to be emptied.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,8 +16,10 @@ import msgspec
 
 from mooring.capabilities.drain import readiness
 from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.cordon import cordon_mark
 from mooring.capabilities.drain.evict import blocked_by_budget
 from mooring.capabilities.drain.readiness import active_pods, missing_facts, ready_pods, subject_of
+from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.core.model.cluster import Key, Node, Pod, Workload
@@ -54,24 +56,54 @@ def to_leave(node: str, world: WorldRead) -> list[Pod]:
     )
 
 
-def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy) -> Verdict | None:
-    """What keeps a pod that is to be evicted; None: nothing does."""
-    if pod.owner is None and not policy.evict_bare_pods:
+def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = False) -> Verdict | None:
+    """What keeps a pod on the node; None: nothing does. `late`: the time is over, only budgets and members count."""
+    if is_handed_over(pod, world):
+        return _kept_member(pod, world)
+    if pod.owner is None and not policy.evict_bare_pods and not late:
         return Verdict(
             State.BLOCKED,
             Reason.BARE_POD,
             f"{pod.name} has no controller: nobody would recreate it",
             f"kubectl -n {pod.namespace} delete pod {pod.name}, once it is no longer needed",
         )
-    if pod.shape.has_empty_dir and not policy.evict_empty_dir:
+    if pod.shape.has_empty_dir and policy.gentle_empty_dir == "hold" and not late:
         return Verdict(
             State.BLOCKED,
             Reason.EMPTY_DIR,
             f"{pod.name} has emptyDir data that would be lost",
-            f"kubectl -n {pod.namespace} delete pod {pod.name}, or fleet: {{evict-empty-dir: true}}",
+            f"kubectl -n {pod.namespace} delete pod {pod.name}, or fleet: {{gentle-empty-dir: evict}}",
         )
     budget = blocked_by_budget(pod, world)
     return None if budget is None else msgspec.structs.replace(budget, detail=f"{pod.name}: {budget.detail}")
+
+
+def _kept_member(pod: Pod, world: WorldRead) -> Verdict | None:
+    if not world.is_on("handoff"):
+        words = f"{pod.name} is a TiKV or PD member and the feature handoff is off: nobody takes its leaders off"
+        return Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, "--features handoff=true")
+    stuck = stuck_volume(pod, world)
+    return None if stuck is None else Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+
+
+def retiring_mark(node: Node) -> Mark | None:
+    mark = read_mark(node.annotations[RETIRING]) if RETIRING in node.annotations else None
+    return mark if mark is not None and mark.source == SOURCE else None
+
+
+def is_late(node: Node | None, policy: FleetPolicy, now: float) -> bool:
+    """`gentle`: whether `retire-timeout` is over. It counts from the first cordon, not from the last try."""
+    return node is not None and policy.retire == "gentle" and now >= late_at(node, policy)
+
+
+def late_at(node: Node, policy: FleetPolicy) -> float:
+    mark = cordon_mark(node, SOURCE) or retiring_mark(node)
+    return mark.since + policy.retire_timeout_s if mark is not None else float("inf")
+
+
+def taken_back(node: Node) -> bool:
+    """Our mark says that we cordoned it, and it is not: a person wants pods on it again."""
+    return not node.unschedulable and cordon_mark(node, SOURCE) is not None
 
 
 def leaving_mark(pod: Pod) -> Mark | None:
@@ -114,11 +146,11 @@ def target_of(pod: Pod, workload: Workload | None) -> str:
 
 
 def evict_operator(
-    pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, detail: str, id_: str = ""
+    pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, detail: str, now: float, id_: str = ""
 ) -> Operator:
     workload, subject = world.workload_of(pod), subject_of(pod)
     target = target_of(pod, workload)
-    held = held_by(pod, world, policy)
+    held = held_by(pod, world, policy, late=is_late(world.node(pod.node), policy, now))
     # What only a person may delete is never evicted by us, so it takes nobody's room while it is shown.
     free = not target or (held is not None and held.reason in {Reason.BARE_POD, Reason.EMPTY_DIR})
     args = {"pod": str(pod.key), "uid": pod.uid, "node": pod.node, "serial": serial}
@@ -152,7 +184,7 @@ def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now
         if mark is not None:
             return NextStep(step=DELETE, instructions=(clear_leaving(pod),))
         return NextStep(step=DELETE, end=End(Reason.WITHDRAWN, f"{pod.node} is no longer being emptied"))
-    held = held_by(pod, world, policy)
+    held = held_by(pod, world, policy, late=is_late(world.node(pod.node), policy, now))
     if held is not None:
         return NextStep(step=DELETE, waiting_on=held, progress=held.detail, again_at=again)
     if not operator.cost and target_of(pod, world.workload_of(pod)):
@@ -180,8 +212,8 @@ def _await(running: Running, world: WorldRead, again: float, now: float) -> Next
 
 
 def is_being_emptied(node: Node | None) -> bool:
-    mark = read_mark(node.annotations[RETIRING]) if node is not None and RETIRING in node.annotations else None
-    return mark is not None and mark.source == SOURCE and mark.step != "held"
+    mark = retiring_mark(node) if node is not None else None
+    return node is not None and mark is not None and mark.step != "held" and not taken_back(node)
 
 
 # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +240,7 @@ class Emptiness(msgspec.Struct, frozen=True):
         return f"{len(self.left)} {pods} still to leave: {names}{more}" if self.left else "empty"
 
 
-def emptiness(node: str, world: WorldRead, policy: FleetPolicy) -> Emptiness:
-    left = tuple(to_leave(node, world))
-    held = (held_by(p, world, policy) for p in left if way_of(p, world) is Way.EVICTED and not world.is_leaving(p))
+def emptiness(node: Node, world: WorldRead, policy: FleetPolicy, now: float) -> Emptiness:
+    left, late = tuple(to_leave(node.name, world)), is_late(node, policy, now)
+    held = (held_by(p, world, policy, late=late) for p in left if not world.is_leaving(p))
     return Emptiness(left, tuple(h for h in held if h is not None))

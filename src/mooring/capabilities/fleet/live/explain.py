@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mooring.capabilities.fleet.live import retire
+from mooring.capabilities.fleet.live.emptying import retiring_mark
 from mooring.capabilities.fleet.live.ledger import Ledger
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
@@ -27,7 +28,7 @@ def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger
         yield Line("now", "not in the registry any more" + ("; its removal is held" if held else ""))
         if held:
             yield Line("to change", f"confirm with mooring fleet confirm-removal {member.address}")
-    mark = retire.retiring_mark(node) if node is not None else None
+    mark = retiring_mark(node) if node is not None else None
     if mark is not None and mark.step == retire.HELD:
         yield Line("now", f"given up for now: {mark.detail}; tried again later")
 

@@ -7,6 +7,7 @@ nodes   ──┘
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -26,8 +27,15 @@ from mooring.core.model.cluster import Node
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.machine import Machine
 
-#: These go on while machines are being emptied: room for what has to move, and what their release itself asks for.
-_BESIDE_RETIREMENTS = frozenset({Action.INCREASE_WORKERS, Action.TAINT, Action.GENERATE})
+#: These wait for a change of the control plane that is under way.
+_OF_CONTROL_PLANE: Final = frozenset(
+    {
+        Action.INCREASE_CONTROL_PLANE,
+        Action.DECREASE_CONTROL_PLANE,
+        Action.REPLACE_CONTROL_PLANE,
+        Action.REGENERATE,
+    }
+)
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -53,19 +61,26 @@ class Pass(msgspec.Struct, frozen=True):
     quiet: bool = False
 
 
-def make_pass(survey: Survey, policy: FleetPolicy, *, retiring: bool, changing: bool) -> Pass:
-    """`retiring`, `changing`: machines are being emptied; a change of the control plane is under way."""
+def make_pass(survey: Survey, policy: FleetPolicy, *, changing: bool = False) -> Pass:
+    """`changing`: a change of the control plane is under way, so that nothing else of it may change.
+
+    Machines that are being emptied hold nothing up: their seats do not change until they are empty.
+    """
     wanted = _decide(survey, policy)
     waiting_on = unsettled(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s)
-    if changing:
-        waiting_on = waiting_on or "the control plane is being changed"
-    elif retiring and not waiting_on and wanted.action not in _BESIDE_RETIREMENTS:
-        waiting_on = "machines are being emptied"
+    if changing and not waiting_on and wanted.action in _OF_CONTROL_PLANE:
+        waiting_on = "the control plane is being changed"
     if wanted.action is Action.NONE and wanted.error is None:
         return Pass(wanted, wanted, quiet=not any(m.leaving for m in survey.ledger.members))
     if wanted.action is Action.NONE or (wanted.error is None and not waiting_on):
         return Pass(wanted if wanted.error is None else stays(survey), wanted)
     return Pass(stays(survey), wanted, waiting_on if wanted.error is None else "")
+
+
+def as_stored(survey: Survey) -> Pass:
+    """Nobody comes and nobody goes: for a write of what was released alone."""
+    plan = stays(survey)
+    return Pass(plan, plan)
 
 
 def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:

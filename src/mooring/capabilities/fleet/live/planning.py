@@ -14,6 +14,7 @@ import msgspec
 from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live.control_plane import is_asked_for
+from mooring.capabilities.fleet.live.emptying import taken_back
 from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.ledger import Ledger
@@ -125,12 +126,7 @@ def _is_quiet(answer: Evaluation, made: Pass, ledger: Ledger) -> bool:
 
 def _pass(survey: Survey, policy: FleetPolicy, queue: Queue) -> Pass:
     running = [o for o in queue.operators() if o.source == SOURCE and queue.is_running(o.id)]
-    return make_pass(
-        survey,
-        policy,
-        retiring=any(o.kind == RETIRE_MACHINE for o in running),
-        changing=any(o.kind == CHANGE_CONTROL_PLANE for o in running),
-    )
+    return make_pass(survey, policy, changing=any(o.kind == CHANGE_CONTROL_PLANE for o in running))
 
 
 def _answer(survey: Survey, made: Pass, queue: Queue, policy: FleetPolicy, namespace: str) -> dict[str, Any]:
@@ -161,6 +157,8 @@ def _proposals(survey: Survey, made: Pass, policy: FleetPolicy) -> Iterator[Oper
         address = operator.args["node"]
         node, member = survey.nodes.get(address), members[address]
         if node is None or policy.retire == "immediate" or retire.may_try(node, policy) > survey.now:
+            continue
+        if taken_back(node):
             continue
         if member.leaving or wanted_state_taint(survey.machines[address].state) is not None:
             yield retire.retire_operator(operator.args["serial"], address, node.name, operator.detail)

@@ -21,18 +21,22 @@ class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: How long a worker stays RETIRED before it leaves the cluster.
     wait_retired_s: _Wait = 300.0
     when_short: WhenShort = WhenShort.FAIL
-    #: `gentle`: empty the node, then NoExecute; when `retire-timeout-s` is over, NoExecute all the same.
-    #: `hold`: when it is over, give the place up, keep the cordon, try again later. `immediate`: NoExecute first.
+    #: `gentle`: empty the node, then NoExecute; when `retire-timeout-s` is over, what is left is evicted as far as
+    #: PodDisruptionBudgets allow, then NoExecute. `hold`: when it is over, give the place up, keep the cordon, try
+    #: again later. `immediate`: NoExecute first.
     retire: Literal["gentle", "hold", "immediate"] = "gentle"
     retire_timeout_s: _Wait = 3600.0
-    #: `hold`: how long until the next try; doubled each time, at most a day.
+    #: A retirement from which no pod has left for so long gives its place up, keeps the cordon and tries again later.
+    retire_patience_s: _Wait = 600.0
+    #: How long until the next try; doubled each time, at most a day.
     retire_hold_s: _Pause = 600.0
     #: How often a node that is being emptied is looked at when nothing else happens.
     recheck_s: _Pause = 5.0
     #: A change that has not settled by then no longer holds up the next one.
     settle_timeout_s: _Wait = 1800.0
-    #: Evict what a drain would ask for by name: pods whose emptyDir data is lost, pods that nobody recreates.
-    evict_empty_dir: bool = False
+    #: Pods with emptyDir data that a controller recreates: `evict` one by one like the others, or `hold` for a person.
+    gentle_empty_dir: Literal["evict", "hold"] = "evict"
+    #: Evict pods that nobody recreates.
     evict_bare_pods: bool = False
     #: Revisions remembered.
     history: Annotated[int, Meta(ge=1, le=500)] = 50

@@ -17,8 +17,18 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.cordon import cordon, lift_cordon
+from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.fleet.live import emptying
-from mooring.capabilities.fleet.live.emptying import Way, clear_leaving, leaving_mark, mark_leaving, way_of
+from mooring.capabilities.fleet.live.emptying import (
+    Way,
+    clear_leaving,
+    late_at,
+    leaving_mark,
+    mark_leaving,
+    retiring_mark,
+    taken_back,
+    way_of,
+)
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import FLEET_TARGET, RETIRE_MACHINE, SOURCE
 from mooring.capabilities.fleet.planner import keys
@@ -29,9 +39,10 @@ from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdi
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
-from mooring.core.model.marks import CORDONED_BY, RETIRING, Mark, read_mark, write_mark
+from mooring.core.model.marks import CORDONED_BY, RETIRING, Mark, write_mark
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
 STEPS: Final = (Step(StepKind.CORDON), Step(StepKind.EMPTY_NODE), Step(StepKind.TAINT))
@@ -59,6 +70,7 @@ class Scene(msgspec.Struct, frozen=True):
     off: str
     #: The write that stores the cluster with this node released; None: nothing is to be stored.
     store: Instruction | None
+    queue: Queue
     now: float
 
 
@@ -78,11 +90,6 @@ def retire_operator(serial: str, address: str, node: str, detail: str, id_: str 
     )
 
 
-def retiring_mark(node: Node) -> Mark | None:
-    mark = read_mark(node.annotations[RETIRING]) if RETIRING in node.annotations else None
-    return mark if mark is not None and mark.source == SOURCE else None
-
-
 def resumed(node: Node, mark: Mark) -> Recovered:
     operator = retire_operator(mark.machine, mark.node, node.name, mark.detail, mark.operator)
     return Recovered(operator, TAINT if mark.step == EMPTIED else EMPTY, 0, mark.since)
@@ -94,7 +101,9 @@ def may_try(node: Node, policy: FleetPolicy) -> float:
     if mark is None or mark.step != HELD:
         return 0.0
     doubled: int = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
-    return mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
+    again = mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
+    over = late_at(node, policy)
+    return min(again, over) if policy.retire == "gentle" and mark.since < over else again
 
 
 def _tries(mark: Mark) -> int:
@@ -159,44 +168,76 @@ def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
 
 
 def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
-    running = scene.running
-    state = emptying.emptiness(node.name, world, policy)
+    running, now = scene.running, scene.now
+    state = emptying.emptiness(node, world, policy, now)
     if not state.left or policy.retire == "immediate":
         return NextStep(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
-    again = min(scene.now + policy.recheck_s, mark.since + policy.retire_timeout_s)
-    if scene.now - mark.since >= policy.retire_timeout_s:
-        return _time_is_over(scene, node, world, policy, mark, state)
-    detail = running.operator.detail
+    if taken_back(node):
+        return _give_up(scene, node, world, mark, f"{node.name} was uncordoned by hand")
+    if not node.unschedulable:
+        return NextStep(step=CORDON, instructions=(_cordon(scene, node, mark),))
+    late = emptying.is_late(node, policy, now)
+    if late and _is_last_round_over(scene, world, state):
+        return _break_off(node, mark, policy, state)
+    if policy.retire == "hold" and now - mark.since >= policy.retire_timeout_s:
+        return _give_up(scene, node, world, mark, state.words)
+    progress = {"left": float(len(state.left)), "late": float(late)}
+    same = all(running.notes.get(k) == v for k, v in progress.items())
+    since = running.notes.get("since", now) if same else now
+    if now - since >= policy.retire_patience_s and not _is_handing_over(scene, state):
+        return _give_up(scene, node, world, mark, state.words)
     asked = tuple(
-        mark_leaving(p, running.operator.id, detail, scene.now)
+        mark_leaving(p, running.operator.id, running.operator.detail, now)
         for p in state.left
-        if way_of(p, world) is Way.HANDED_OVER and not p.terminating and leaving_mark(p) is None
+        if way_of(p, world) is Way.HANDED_OVER
+        and not p.terminating
+        and leaving_mark(p) is None
+        and emptying.held_by(p, world, policy) is None
     )
     waiting_on = None
     if state.held:
         waiting_on = msgspec.structs.replace(state.held[0], detail="; ".join(h.detail for h in state.held[:3]))
+    again = min(now + policy.recheck_s, now + policy.recheck_s if late else emptying.late_at(node, policy))
     return NextStep(
         step=EMPTY,
         instructions=asked,
-        progress=state.words,
+        progress=f"time is over, evicted as budgets allow: {state.words}" if late else state.words,
         waiting_on=waiting_on,
-        again_at=max(again, scene.now + 0.5),
+        again_at=max(again, now + 0.5),
+        notes={**progress, "since": since},
     )
 
 
-def _time_is_over(
-    scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark, state: emptying.Emptiness
-) -> NextStep:
-    minutes = int(policy.retire_timeout_s // 60)
-    if policy.retire == "hold":
-        taken_back = _take_back_wishes(node, world)
-        if taken_back:
-            return NextStep(step=EMPTY, instructions=taken_back, progress="gives its place up")
-        held = msgspec.structs.replace(
-            mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=state.words
-        )
-        return NextStep(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
+def _is_handing_over(scene: Scene, state: emptying.Emptiness) -> bool:
+    """A hand-over of leaders may take long, and goes on."""
+    holders = (scene.queue.holder(subject_of(p)) for p in state.left)
+    return any(o is not None and o.source == "handoff" and scene.queue.is_running(o.id) for o in holders)
+
+
+def _is_last_round_over(scene: Scene, world: WorldRead, state: emptying.Emptiness) -> bool:
+    """Whether what is left is kept by budgets, and by nothing that ends by itself. TiKV and PD members are never cut
+    off: their leaders would be."""
+    if any(way_of(p, world) is Way.HANDED_OVER for p in state.left):
+        return False
+    if len(state.held) < len(state.left):
+        return False
+    serial, here = scene.running.operator.args["serial"], {p.uid for p in state.left}
+    begun = (o for o in scene.queue.operators() if o.kind == emptying.EVICT_POD and o.args["serial"] == serial)
+    return not any(o.args["uid"] not in here and scene.queue.is_running(o.id) for o in begun)
+
+
+def _give_up(scene: Scene, node: Node, world: WorldRead, mark: Mark, detail: str) -> NextStep:
+    """For now: the place is free for others, the cordon stays, and it is tried again later."""
+    wishes = _take_back_wishes(node, world)
+    if wishes:
+        return NextStep(step=EMPTY, instructions=wishes, progress="gives its place up")
+    held = msgspec.structs.replace(mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=detail)
+    return NextStep(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
+
+
+def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Emptiness) -> NextStep:
     names = ", ".join(str(p.key) for p in state.left[:10])
+    minutes = int(policy.retire_timeout_s // 60)
     told = EmitEvent(
         kind=Kind.NODE,
         key=node.key,
