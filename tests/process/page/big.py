@@ -28,14 +28,24 @@ def _node(number: int, version: int = 1, *, cordoned: bool = False) -> Node:
         "node.kubernetes.io/capacity": "spot" if number % 5 < 2 else "on-demand",
     }
     name = node_name(number)
-    return Node(name=name, uid=name, resource_version=str(version), ready="True", labels=labels, unschedulable=cordoned)
+    return Node(
+        name=name,
+        uid=name,
+        resource_version=str(version),
+        ready="Unknown" if number % 997 == 5 else "True",
+        labels=labels,
+        annotations={"vacant.io/interrupt-at": "2099-01-01T00:00:00Z"} if number % 211 == 3 else {},
+        unschedulable=cordoned,
+        cpu_milli=16_000,
+    )
 
 
 def fill(world: Any, nodes: int = NODES, pods: int = PODS) -> None:
     """On top of what is there: so many nodes and pods in all."""
     for number in range(nodes - len(list(world.nodes()))):
         world.apply(Seen(Kind.NODE, _node(number, cordoned=number % 500 == 0)))
-    shapes = [PodShape() for _ in range(WORKLOADS)]
+    kinds = ({"vacant.io/affinity": "on-demand"}, {"vacant.io/affinity": "spot"}, {})
+    shapes = [PodShape(labels=kinds[k % 3], cpu_milli=300 + k) for k in range(WORKLOADS)]
     owners = [Owner("ReplicaSet", f"checkout-service-{k:03d}-6f7b9c{k % 97:02d}d4", f"rs{k}") for k in range(WORKLOADS)]
     missing = pods - len(list(world.pods()))
     for number in range(missing):

@@ -19,6 +19,8 @@ KEYS = {
     " ": ("Space", 32, " "),
     "ArrowDown": ("ArrowDown", 40, ""),
     "ArrowUp": ("ArrowUp", 38, ""),
+    "ArrowLeft": ("ArrowLeft", 37, ""),
+    "ArrowRight": ("ArrowRight", 39, ""),
     "End": ("End", 35, ""),
     "Home": ("Home", 36, ""),
     "PageDown": ("PageDown", 34, ""),

@@ -30,6 +30,48 @@ def table(rows: list[dict[str, Any]], total: int = 0, **sums: Any) -> Table:
     return Table({row["id"]: row for row in rows}, total or len(rows), sums)
 
 
+def line(op: str, at: float, state: str, source: str, words: str, about: str) -> dict[str, Any]:
+    steps = [[at - 2, "queued", ""], [at, "promoted", ""]]
+    return {
+        "id": op,
+        "at": at,
+        "op": op,
+        "state": state,
+        "source": source,
+        "words": words,
+        "about": about,
+        "steps": steps,
+    }
+
+
+def tile(rack: str, cls: str, state: str, cells: str, **more: Any) -> list[Any]:
+    """A row of the map; `cells`: class and state of each pod, as in "tr sm": tikv ready, spot moving."""
+    classes = {"o": 0, "d": 1, "s": 2, "k": 3, "t": 4, "p": 5, "x": 6}
+    letters = "".join(chr(48 + 4 * classes[c[0]] + "rsme".index(c[1])) for c in cells.split())
+    names = [f"shop/web-6f7b9c{k:02d}d4-x{k:04d}" for k in range(len(letters))]
+    return [rack, cls, state, more.get("words", ""), more.get("until"), more.get("full", 40), letters, names,
+            more.get("stores", [])]  # fmt: skip
+
+
+def tiles() -> dict[str, Any]:
+    """Twenty-four nodes in three racks: one of every state, pods of every class and state, three stores."""
+    found: dict[str, Any] = {}
+    for k in range(24):
+        spot = k % 8 >= 4
+        name = f"{'s' if spot else 'n'}{k // 8 * 4 + k % 4 + 1}"
+        found[name] = tile(str(k // 8 + 11), "spot" if spot else "on-demand", "ok", "sr sr or" if spot else "dr dr xr")
+    found["n2"] = tile("11", "on-demand", "ok", "km dr", stores=[["tidb/demo/4", "demo-tikv-0", 37, "evicting"]])
+    found["n3"] = tile("11", "on-demand", "ok", "kr tr", stores=[["tidb/demo/5", "demo-tikv-1", 209, "Up"]])
+    found["n9"] = tile("13", "on-demand", "ok", "kr pr", stores=[["tidb/demo/6", "demo-tikv-2", 0, "Disconnected"]])
+    found["n7"] = tile("12", "on-demand", "cordoned", "dm xr", words="cordoned, by Mooring (op 57)")
+    found["n11"] = tile("13", "on-demand", "silent", "or or", words="not Ready: NodeStatusUnknown")
+    found["n12"] = tile("13", "on-demand", "leaving", "dr de", words="retiring, by Mooring")
+    found["n4"] = tile("11", "on-demand", "reserved", "ts", words="reserved for a member that comes back")
+    found["s6"] = tile("12", "spot", "interrupted", "sm sm se or", words="interruption notice", until=NOW + 72)
+    found["n10"] = tile("13", "on-demand", "ok", "ss dr dr")
+    return found
+
+
 def waiting(number: int) -> dict[str, Any]:
     return {
         "id": f"{number}",
@@ -77,39 +119,40 @@ def busy() -> Frame:
          "node": "ip-10-3-14-7.ap-northeast-1.compute.internal", "rack": "12", "limit": 20, "leaders": 1834},
     ]  # fmt: skip
     nodes = [
-        {"id": "n11", "cls": "on-demand", "state": "trouble", "rack": "12", "pods": [["ds", 2]],
-         "news": "not ready: NodeStatusUnknown", "since": NOW - 250},
-        {"id": "n7", "cls": "leaving", "state": "moving", "rack": "12", "pods": [["pay", 1], ["ds", 1]],
-         "news": "cordoned, by mooring (op 57)", "since": NOW - 2470},
-        {"id": "ip-10-3-14-8.ap-northeast-1.compute.internal", "cls": "leaving", "state": "moving", "rack": "13",
+        {"id": "n11", "cls": "on-demand", "state": "silent", "rack": "12", "pods": [["ds", 2]],
+         "news": "not Ready: NodeStatusUnknown", "since": NOW - 250},
+        {"id": "n7", "cls": "leaving", "state": "cordoned", "rack": "12", "pods": [["pay", 1], ["ds", 1]],
+         "news": "cordoned, by Mooring (op 57)", "since": NOW - 2470},
+        {"id": "ip-10-3-14-8.ap-northeast-1.compute.internal", "cls": "leaving", "state": "interrupted", "rack": "13",
          "pods": [["web", 3], ["api", 1], ["checkout-service", 1], ["payment-gateway", 2]], "more": 7,
-         "news": "notice from the cloud", "until": NOW + 72},
+         "news": "interruption notice", "until": NOW + 72},
     ]  # fmt: skip
     racks = [
-        {"id": "12", "total": 40, "ok": 38, "moving": 1, "trouble": 1, "glyphs": "······~···▲" + "·" * 29},
-        {"id": "13", "total": 40, "ok": 39, "moving": 1, "glyphs": "···~" + "·" * 36},
+        {"id": "12", "total": 40, "ok": 38, "leaving": 1, "silent": 1, "glyphs": "······=···!" + "·" * 29},
+        {"id": "13", "total": 40, "ok": 39, "leaving": 1, "glyphs": "···▲" + "·" * 36},
         *({"id": f"{k}", "total": 40, "ok": 40} for k in range(14, 22)),
     ]
     timeline = [
-        {"id": "10", "at": NOW - 21, "op": "39", "verb": "promoted", "source": "balance-region",
-         "subject": "operator/39", "about": "region/tidb/demo/9",
-         "text": "peer from store 2 to 4: 27168 MiB there, 4896 here", "reason": "balance"},
-        {"id": "9", "at": NOW - 48, "op": "41", "verb": "promoted", "source": "handoff", "subject": "operator/41",
-         "about": "store/tidb/demo/4", "text": "started handing over 214 leaders", "reason": "asked"},
-        {"id": "8", "at": NOW - 72, "op": "40", "verb": "finished", "source": "mix", "subject": "operator/40",
-         "about": "pod/shop/web-7d9f8b6c5d-x2x7p", "text": "went spot → on-demand, away 8 s"},
-        {"id": "7", "at": NOW - 80, "op": "40", "verb": "promoted", "source": "mix", "subject": "operator/40",
-         "about": "pod/shop/web-7d9f8b6c5d-x2x7p", "text": "majority-in-on-demand wants 3, had 2",
-         "reason": "asked"},
-        {"id": "6", "at": NOW - 2470, "op": "57", "verb": "blocked", "source": "fleet", "subject": "operator/57",
-         "about": "pod/pay/pay-0", "text": "pdb/pay allows 0 disruptions", "reason": "pdb"},
+        line("39", NOW - 21, "promoted", "balance-region", "region 9 goes store 2 → 4: 27168 MiB there, 4896 here", "operator/39"),
+        line("41", NOW - 48, "promoted", "handoff", "tidb/demo-tikv-0 hands over its leaders: annotation restart", "store/tidb/demo/4"),
+        line("40", NOW - 72, "finished", "mix", "shop/web-7d9f8b6c5d-x2x7p went spot s6 → on-demand n10, away 8 s: "
+             "majority-in-on-demand wants 3, has 2", "pod/shop/web-7d9f8b6c5d-x2x7p"),
+        line("57", NOW - 2470, "promoted", "fleet", "pay/pay-0 goes on-demand n7 → …: its machine is RETIRING", "pod/pay/pay-0"),
     ]  # fmt: skip
     bars = {"handoff": [0] * 9 + [1, 1, 4], "mix": [1, 0, 3, 1] + [0] * 8, "spot": [0] * 10 + [1, 7]}
-    words = head(needs=1, waiting_on=2, runs=2, moved=212, needs_words="op 57 held: pdb/pay allows 0",
-                 needs_since=NOW - 2470, needs_until=NOW + 1140)  # fmt: skip
+    words = head(cluster="prod-tokyo", needs=1, waiting=2, running=2, moved=212,
+                 needs_words="pay/pay-0 blocked: pdb/pay allows 0", needs_about="operator/57",
+                 needs_do="kubectl -n pay get pdb pay", needs_since=NOW - 2470, needs_until=NOW + 1140)  # fmt: skip
+    moves = {
+        "40": ["pod", "shop/web-x2x7p", "s6", "n10", "moving", ""],
+        "41": ["leaders", "tidb/demo-tikv-0", "n2", "", "moving", "177 of 214 leaders gone"],
+        "57": ["pod", "pay/pay-0", "n7", "", "blocked", ""],
+    }
     sums = {"on-demand": 2961, "spot": 2029, "leaving": 9, "unknown": 1, "unplaced": 0, "quiet": 4997}
     return Frame(NOW, words, {
-        "queue": table(queue, held=1, runs=2, waiting_on=2),
+        "map": Table(tiles(), 24, {"ok": 18, "silent": 1, "interrupted": 1, "cordoned": 1, "leaving": 1, "reserved": 1}),
+        "moves": Table(moves, len(moves)),
+        "queue": table(queue, blocked=1, moving=2, waiting=2),
         "stores": table(stores),
         "nodes": table(nodes, 5000, **sums),
         "racks": table(racks, 125, quiet=123),
@@ -121,7 +164,7 @@ def long_queue() -> Frame:
     """A zone gets notice: nearly ten thousand pods have two minutes."""
     frame = busy()
     rows = [waiting(1000 + k) for k in range(200)]
-    frame.tables["queue"] = table(rows, 9_900, waiting_on=9_900)
+    frame.tables["queue"] = table(rows, 9_900, waiting=9_900)
     frame.head |= {
         "waiting": 9_900,
         "running": 0,
@@ -137,4 +180,6 @@ def nothing() -> Frame:
     """A cluster on its first day, its replica not ready yet."""
     late = ["waits for the first list of pods", "PD of tidb/demo does not answer"]
     empty = head(identity="mooring-1", leader="", leading=False, deciding=False, not_ready=late, features=["handoff"])
-    return Frame(NOW, empty, {name: Table() for name in ("queue", "stores", "nodes", "racks", "timeline")})
+    return Frame(
+        NOW, empty, {name: Table() for name in ("map", "moves", "queue", "stores", "nodes", "racks", "timeline")}
+    )

@@ -18,7 +18,7 @@ from tests.process.page.chromium import Tab
 
 pytestmark = pytest.mark.e2e
 OUTPUT = Path(__file__).parents[3] / "test-output"
-VIEWS = ("queue", "stores", "nodes", "racks", "timeline")
+VIEWS = ("map", "queue", "stores", "nodes", "racks", "timeline")
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
@@ -35,16 +35,16 @@ async def recording(tab: Tab, text: bytes, speed: str = "Infinity") -> None:
 async def test_every_view_shows_what_runs_and_pictures_are_kept(site, browser, tab):
     """Queue, stores, nodes, racks and timeline show a restart and the one behind it, without one script error."""
     site.do(lambda: ask_for_two_restarts(site))
-    await tab.until("mooring.page.shown.head.waits === 1")
+    await tab.until("mooring.page.shown.head.waiting === 1")
     await tab.until("document.querySelector('#queue .body').innerText.includes('evicting/tidb/demo 1/1')")
     queue = await tab.ask("document.querySelector('#queue .body').innerText")
-    assert "● runs" in queue and "○ waits" in queue and "op 1" in queue
+    assert "● moving" in queue and "○ waiting" in queue
     assert "10/20" in await tab.ask("document.querySelector('#stores .body').innerText")
     assert await tab.ask("document.querySelectorAll('#stores .seg.op0').length") >= 1
     assert "on-demand 12 │ spot 12" in await tab.ask("document.getElementById('nodes-sum').innerText")
-    assert "24 with no news" in await tab.ask("document.querySelector('#nodes .body').innerText")
-    assert "nothing to see" in await tab.ask("document.querySelector('#racks .body').innerText")
-    assert "promoted" in await tab.ask("document.querySelector('#timeline .body').innerText")
+    assert await tab.ask("document.querySelector('#timeline .body').innerText.includes('hands over its leaders')")
+    assert await tab.ask("mooring.map.nodes.size") == 24
+    assert "24 nodes" in await tab.ask("document.getElementById('map-sum').innerText")
     await tab.until("document.getElementById('pulse').innerText.startsWith('LIVE ')")
     await tab.picture(OUTPUT / "page-light.png")
     await tab.picture(OUTPUT / "page-dark.png", dark=True)
@@ -52,13 +52,15 @@ async def test_every_view_shows_what_runs_and_pictures_are_kept(site, browser, t
         await tab.press(str(number))
         await tab.until(f"document.body.dataset.view === '{view}'")
         await tab.picture(OUTPUT / f"page-{number}-{view}.png")
+        if view == "racks":
+            assert "8 ready" in await tab.ask("document.querySelector('#racks .body').innerText")
     assert browser.complaints == []
     fetched = await tab.ask("performance.getEntriesByType('resource').map((r) => new URL(r.name).origin)")
     assert set(fetched) == {site.url} and len(fetched) > 8, "something came from elsewhere"
 
 
 # As the help names them → as the browser does.
-NAMES = {"Esc": "Escape", "↑": "ArrowUp", "↓": "ArrowDown", "Space": " "}
+NAMES = {"Esc": "Escape", "↑": "ArrowUp", "↓": "ArrowDown", "←": "ArrowLeft", "→": "ArrowRight", "Space": " "}
 
 
 async def test_every_key_does_what_the_help_says(site, browser, tab):
@@ -70,7 +72,7 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
         await tab.until(f"document.activeElement.closest('section')?.id === '{view}'")
     await tab.press("Escape")
     await tab.until("document.body.dataset.view === 'all'")
-    await tab.press("4")
+    await tab.press("5")
     await tab.press("0")
     await tab.until("document.body.dataset.view === 'all'")
     await tab.press("?")
@@ -87,8 +89,10 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     assert await tab.ask("document.getElementById('pause').getAttribute('aria-pressed')") == "true"
     await tab.press(" ")
     await tab.until(f"mooring.page.shown.seq > {stood}")
+    await map_keys(tab)
+    await scrubber_keys(tab)
     # All nodes, fetched by the page: up and down, far and near.
-    await tab.press("3")
+    await tab.press("4")
     await tab.until("document.querySelector('#nodes .body').innerText.includes('on-demand')")
     await tab.until("document.activeElement.closest('#nodes .row')")
     for key, where in (
@@ -130,11 +134,52 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     assert {NAMES.get(key, key) for key in named} <= pressed, "the help names a key that nobody has tried"
 
 
+async def map_keys(tab: Tab) -> None:
+    """On the map: to the neighbours and back, closer, why, and the focus is where it was."""
+    await tab.press("1")
+    await tab.until("document.activeElement.classList.contains('stage') && mooring.map.selected === 'n1'")
+    for key, where in (
+        ("ArrowRight", "n2"),
+        ("ArrowLeft", "n1"),
+        ("ArrowDown", "n5"),
+        ("ArrowUp", "n1"),
+        ("End", "s12"),
+    ):
+        await tab.press(key)
+        await tab.until(f"mooring.map.selected === '{where}'")
+    assert (await tab.ask("document.getElementById('map-now').textContent")).startswith("s12, rack 3, spot, ready, ")
+    await tab.press("Home")
+    await tab.press("+")
+    await tab.until("mooring.map.view.k > 1.5")
+    await tab.press("-")
+    await tab.until("mooring.map.view.k === 1")
+    await tab.press("Enter")
+    await tab.until("document.getElementById('why-h').innerText === 'node/n1'")
+    await tab.press("Escape")
+    await tab.until("document.activeElement.classList.contains('stage')")
+
+
+async def scrubber_keys(tab: Tab) -> None:
+    """Back and forth through what was, played, and live again; never LIVE while it is not."""
+    await tab.press("[")
+    await tab.until("document.getElementById('pulse').innerText.startsWith('AS OF ')")
+    then = await tab.ask("mooring.page.shown.seq")
+    await tab.press("[")
+    await tab.until(f"mooring.page.shown.seq === {then} - 1")
+    await tab.press("]")
+    await tab.until(f"mooring.page.shown.seq === {then}")
+    assert "LIVE" not in await tab.ask("document.getElementById('pulse').innerText")
+    await tab.press("p")
+    await tab.until(f"mooring.page.shown.seq > {then} + 1")
+    await tab.press(".")
+    await tab.until("document.getElementById('pulse').innerText.startsWith('LIVE ')")
+
+
 async def test_why_has_the_words_of_the_command_line(site, tab):
     """Enter on a row of any view shows what `mooring why` prints, line for line; a rack lists its machines."""
     site.do(lambda: ask_for_two_restarts(site))
-    await tab.until("mooring.page.shown.head.waits === 1")
-    for key, steps in (("1", 1), ("2", 0), ("3", 3), ("5", 0)):
+    await tab.until("mooring.page.shown.head.waiting === 1")
+    for key, steps in (("2", 1), ("3", 0), ("4", 3), ("6", 0)):
         await tab.press(key)
         await tab.until(f"document.activeElement.closest('section')?.id === '{VIEWS[int(key) - 1]}'")
         await tab.until("document.activeElement.closest('.row')?.innerText.length > 5")
@@ -145,17 +190,17 @@ async def test_why_has_the_words_of_the_command_line(site, tab):
         command = (await tab.ask("document.getElementById('why-cmd').innerText")).split()
         assert command[:3] == ["$", "mooring", "why"]
         shown = await same_words(site, tab, command[2:])
-        if key == "1":
+        if key == "2":
             assert command[3] == "operator/2" and "op 1" in shown[0]
             await tab.picture(OUTPUT / "page-why.png")
             # What it names can be asked in turn.
             await tab.ask("document.querySelector('#why-more button').click(), 0")
             await tab.until("document.getElementById('why-h').innerText === 'operator/1'")
         await tab.press("Escape")
-    await tab.press("4")
+    await tab.press("5")
     await tab.until("document.activeElement.closest('section')?.id === 'racks'")
     await tab.press("Enter")
-    await tab.until("document.getElementById('why-text').innerText.startsWith('rack 1: 8 machines, 8 fine.')")
+    await tab.until("document.getElementById('why-text').innerText.startsWith('rack 1: 8 nodes: 8 ready.')")
     await tab.ask("document.querySelector('#why-more button').click(), 0")
     await tab.until("document.getElementById('why-text').innerText.includes('as of')")
     assert (await tab.ask("document.getElementById('why-h').innerText")).startswith("node/")
@@ -246,7 +291,8 @@ def frame(number: int, rows: int = 12) -> Frame:
         for name in ("queue", "stores", "nodes", "racks")
     }
     entries = {
-        f"{k}": {"id": f"{k}", "at": number, "verb": "wrote", "text": f"{k}"} for k in range(number + 60, number, -1)
+        f"{k}": {"id": f"{k}", "at": number, "op": f"{k}", "state": "finished", "words": f"{k}", "steps": []}
+        for k in range(number + 60, number, -1)
     }
     return Frame(float(number), {"needs": 0, "identity": "recorded"}, {**tables, "timeline": Table(entries, number)})
 
@@ -298,10 +344,18 @@ async def test_what_objects_are_called_is_never_markup(tab, browser):
         "features": [HOSTILE],
         "not_ready": [HOSTILE],
     }
+    map_row = [HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1.0, 50, "0", [HOSTILE], [[HOSTILE, HOSTILE, 1, HOSTILE]]]
+    act = {"number": 1, "of": 2, "title": HOSTILE, "command": HOSTILE, "said": HOSTILE}
+    head |= {"cluster": HOSTILE, "needs_do": HOSTILE, "act": act}
+    row |= {"words": HOSTILE, "steps": [[1.0, HOSTILE, HOSTILE]]}
     tables = {name: Table({HOSTILE: row}, 1, {"lost": {HOSTILE: HOSTILE}, "bars": {HOSTILE: [1, 2]}}) for name in VIEWS}
+    tables |= {
+        "map": Table({HOSTILE: map_row}, 1, {HOSTILE: 1}),
+        "moves": Table({HOSTILE: [HOSTILE] * 6, "2": ["pod", HOSTILE, HOSTILE, HOSTILE, "moving", HOSTILE]}, 2),
+    }
     await recording(tab, event("snapshot", 1, picture(Frame(1.0, head, tables))))
     await tab.until("mooring.page.ended && document.querySelector('#queue .body').innerText.includes('onerror')")
-    await tab.press("1")
+    await tab.press("2")
     await tab.until("document.activeElement.closest('section')?.id === 'queue'")
     await tab.press("Enter")
     await tab.until("!document.getElementById('why').hidden")
@@ -317,7 +371,7 @@ async def test_what_objects_are_called_is_never_markup(tab, browser):
 async def test_a_recording_is_the_stream_itself(site, tab, browser, tmp_path):
     """What `curl` saves, opened as a file while no server answers, shows the same queue, stores and timeline."""
     site.do(lambda: ask_for_two_restarts(site))
-    await tab.until("mooring.page.shown.head.waits === 1")
+    await tab.until("mooring.page.shown.head.waiting === 1")
     saved = b""
     async with aiohttp.ClientSession() as session, session.get(f"{site.url}/api/v1/stream") as stream:
         async for chunk in stream.content.iter_any():
@@ -338,13 +392,19 @@ async def test_a_recording_is_the_stream_itself(site, tab, browser, tmp_path):
     await tab.call("DOM.setFileInputFiles", files=[str(file)], backendNodeId=node)
     await tab.until("mooring.page.ended && mooring.page.recording.frames >= 4")
     assert (await tab.ask("document.getElementById('pulse').innerText")).startswith("RECORDING day.sse, ")
-    assert "○ waits" in await tab.ask("document.querySelector('#queue .body').innerText")
+    assert "○ waiting" in await tab.ask("document.querySelector('#queue .body').innerText")
     assert "10/20" in await tab.ask("document.querySelector('#stores .body').innerText")
-    assert "promoted" in await tab.ask("document.querySelector('#timeline .body').innerText")
-    await tab.press("1")
+    assert "hands over" in await tab.ask("document.querySelector('#timeline .body').innerText")
+    assert await tab.ask("mooring.map.nodes.size") == 24
+    # Any frame of it, by the scrubber.
+    await tab.ask("mooring.scrubber.seek(0), 0")
+    await tab.until("!mooring.page.ended")
+    await tab.ask("mooring.scrubber.seek(99), 0")
+    await tab.until("mooring.page.ended")
+    await tab.press("2")
     await tab.until("document.activeElement.closest('#queue .row')")
     await tab.press("Enter")
-    await tab.until("document.getElementById('why-text').innerText.includes('what was shown')")
+    await tab.until("document.getElementById('why-text').innerText.includes('what was shown then')")
     await tab.press("Escape")
     site.do(site.come_up)
     await tab.press("o")
@@ -385,7 +445,7 @@ async def test_what_one_stands_on_stays_under_the_finger(tab, browser):
         return event("snapshot", number, picture(Frame(float(number), {"needs": 0}, tables)))
 
     await recording(tab, moment(1, "123456"), "1")
-    await tab.press("1")
+    await tab.press("2")
     await tab.until("document.activeElement.index === 0 && document.activeElement.innerText.includes('work 1')")
     await tab.press("j")
     for order, index in (("213456", 0), ("345612", 5), ("56", 1)):

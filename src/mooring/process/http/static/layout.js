@@ -60,9 +60,9 @@ function stretched(found, width, height) {
   const wide = Math.min(...all.map((line) => (width - line.fixed) / line.cols));
   const fixed = all.reduce((sum, line) => sum + (line.rows - 1) * gap + 2 * pad + head, (all.length - 1) * between);
   const high = (height - fixed) / all.reduce((sum, line) => sum + line.rows, 0);
-  const limit = tile.w > 60 ? 1.7 : 1.35;
+  const limit = tile.w > 60 ? 1.8 : 1.6;
   const w = Math.max(tile.w, Math.min(wide, tile.w * limit));
-  const h = Math.max(tile.h, Math.min(high, tile.h * limit, w * 1.05));
+  const h = Math.max(tile.h, Math.min(high, tile.h * limit, w * 1.2));
   let y = 0, x = 0, shelf = 0, at = found.boxes[0].y;
   for (const box of found.boxes) {
     if (box.y !== at) { at = box.y; y += shelf + between; x = 0; shelf = 0; }

@@ -4,7 +4,7 @@
 import { arrange, chipAt, inside, place } from "./layout.js";
 import { drawArrows } from "./arrows.js";
 import { make } from "./table.js";
-import { described, drawTile, node, palette } from "./tile.js";
+import { described, drawTile, node, palette, WORDS } from "./tile.js";
 
 const EASE_MS = 700;
 const MOST_ZOOM = 40;
@@ -103,7 +103,7 @@ export class MapView {
         const old = this.rows.get(id);
         if (old === row) continue;
         if (!old || old[0] !== row[0]) structure = true;
-        this.nodes.set(id, node(id, row));
+        this.nodes.set(id, { ...node(id, row), label: this.nodes.get(id)?.label });
         changed.push(id);
       }
       if (this.nodes.size !== rows.size) for (const id of this.nodes.keys()) if (!rows.has(id)) { this.nodes.delete(id); structure = true; }
@@ -161,10 +161,24 @@ export class MapView {
     }
     for (const group of groups.values()) group.ids.sort((a, b) => this._rank(a, b));
     const order = [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    this._labels();
     this.layout = arrange(order, this.width - 2, this.height - 2);
     this.at = new Map();
     for (const box of this.layout?.boxes ?? []) box.ids.forEach((id, k) => this.at.set(id, place(this.layout, box, k)));
     this._all();
+  }
+
+  // What all names have in common ("….compute.internal") tells nothing: it is left out, at a joint.
+  _labels() {
+    const ids = [...this.nodes.keys()];
+    let [before, after] = [ids[0] ?? "", ids[0] ?? ""];
+    for (const id of ids) {
+      while (!id.startsWith(before)) before = before.slice(0, -1);
+      while (!id.endsWith(after)) after = after.slice(1);
+    }
+    const head = ids.length > 1 ? before.search(/[-.][^-.]*$/) + 1 : 0;
+    const tail = ids.length > 1 ? Math.max(0, after.length - Math.max(0, after.search(/[.]/))) * (after.includes(".") ? 1 : 0) : 0;
+    for (const [id, n] of this.nodes) n.label = id.slice(head, id.length - tail) || id;
   }
 
   _rank(a, b) {
@@ -220,8 +234,8 @@ export class MapView {
     g.beginPath();
     g.roundRect(left, top, w, h, Math.min(8, this.layout.pad * k));
     g.fill();
-    const head = this.layout.head * Math.min(k, 1.6);
-    const size = Math.min(15, Math.max(9.5, head * 0.58));
+    const head = this.layout.head * k;
+    const size = Math.min(28, Math.max(9.5, head * 0.56));
     const ids = box.ids.map((id) => this.nodes.get(id));
     const count = (state) => ids.filter((n) => n?.state === state).length;
     const fine = count("ok") + count("reserved");
@@ -233,10 +247,10 @@ export class MapView {
     g.fillStyle = c.ink;
     let at = left + this.layout.pad * k + 1;
     const room = left + w - 3;
-    if (at + g.measureText(name).width > room) { const number = name.replace("rack ", ""); g.fillText(number, at, base); at += g.measureText(number).width + 4; }
+    if (at + g.measureText(name).width > room || (signs.length && w < 130)) { const number = name.replace("rack ", ""); g.fillText(number, at, base); at += g.measureText(number).width + 4; }
     else { g.fillText(name, at, base); at += g.measureText(name).width + 8; }
     g.font = `400 ${size - 1}px ${c.font}`;
-    const parts = w > 170 ? [[`${box.ids.length} nodes`, ""], [`${fine} ready`, ""], ...signs.map(([n, glyph, state]) => [`${glyph} ${n} ${state}`, state])] : signs.map(([n, glyph, state]) => [`${glyph}${n}`, state]);
+    const parts = w > 170 ? [[`${box.ids.length} nodes`, ""], ...signs.map(([n, glyph, state]) => [w > 300 ? `${glyph} ${n} ${WORDS[state] ?? state}` : `${glyph} ${n}`, state]), [`${fine} ready`, ""]] : signs.map(([n, glyph, state]) => [`${glyph}${n}`, state]);
     for (const [words, state] of parts) {
       const wide = g.measureText(words).width;
       if (at + wide > room) break;

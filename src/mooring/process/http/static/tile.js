@@ -2,6 +2,7 @@
 
 import { chipAt, inside } from "./layout.js";
 
+export const WORDS = { silent: "not ready" };
 export const SIGN = { ok: "", reserved: "□", cordoned: "=", leaving: "~", interrupted: "▲", silent: "!" };
 const CLASSES = ["other", "on-demand", "spot", "tikv", "tidb", "pd", "daemon"];
 const STARTING = 1, MOVING = 2, ENDING = 3;
@@ -107,19 +108,20 @@ function title(g, n, x, y, w, plan, c, now) {
     g.roundRect(x + 1, y + 1, w - 2, plan.name - 2, [2, 2, 0, 0]);
     g.fill();
   }
-  const right = loud && n.until ? left(n.until, now) : plan.full ? (n.state === "ok" ? (n.cls === "spot" ? "spot" : "") : n.state) : mark;
+  const right = loud && n.until ? left(n.until, now) : plan.full ? (n.state === "ok" ? (n.cls === "spot" ? "spot" : "") : WORDS[n.state] ?? n.state) : mark;
   if (right) {
     g.font = `${loud ? 700 : 500} ${plan.full ? 11 : 9}px ${c.font}`;
     g.textAlign = "right";
     g.fillStyle = loud ? c["on-need"] : n.state === "ok" ? c.quiet : c.ink;
-    const words = loud && plan.full ? `▲ ${right}` : plan.full && mark ? `${mark} ${right}` : right;
+    let words = loud && plan.full ? `▲ ${right}` : plan.full && mark ? `${mark} ${right}` : right;
+    if (!loud && g.measureText(words).width > room - Math.min(room * 0.6, 7 * (n.label ?? n.id).length + 6)) words = mark;
     const wide = g.measureText(words).width;
-    if (wide < room - 14) { g.fillText(words, x + w - inset, base); room -= wide + 6; }
+    if (words && wide < room - 14) { g.fillText(words, x + w - inset, base); room -= wide + 6; }
   }
   g.font = `600 ${size}px ${c.font}`;
   g.textAlign = "left";
   g.fillStyle = loud ? c["on-need"] : c.ink;
-  g.fillText(fit(g, n.id, room), x + inset, base);
+  g.fillText(fit(g, n.label ?? n.id, room), x + inset, base);
 }
 
 // A name that is too long loses its middle.
@@ -232,19 +234,14 @@ function fullness(g, n, x, y, w, h, plan, c) {
   g.fillRect(x + 7, y + h - 5, ((w - 14) * n.full) / 100, 2);
 }
 
+// Too small for pods: as high as the node is full, in the colour of its class, quiet enough for news to stand out.
 function tiny(g, n, x, y, w, h, c) {
   if (n.state !== "silent") {
-    const counts = new Map();
-    for (const letter of n.cells) { const { cls } = cell(letter); counts.set(cls, (counts.get(cls) ?? 0) + 1); }
-    // A column per class, as wide as its share; as high as the node is full.
-    const share = n.full >= 0 ? Math.max(0.15, n.full / 100) : Math.min(1, n.cells.length / 30);
-    let at = x + 1;
-    for (const [cls, count] of counts) {
-      const wide = ((w - 2) * count) / n.cells.length;
-      g.fillStyle = c[`c-${cls}`];
-      g.fillRect(at, y + 1 + (h - 2) * (1 - share), wide, (h - 2) * share);
-      at += wide;
-    }
+    const share = n.full >= 0 ? n.full / 100 : Math.min(1, n.cells.length / 30);
+    g.globalAlpha = 0.5;
+    g.fillStyle = c[n.cls === "spot" ? "c-spot" : n.cls === "on-demand" ? "c-on-demand" : "c-other"];
+    g.fillRect(x + 1.5, y + 1.5 + (h - 3) * (1 - share), w - 3, (h - 3) * share);
+    g.globalAlpha = 1;
   }
   sign(g, n, x, y, w, h, c);
 }

@@ -99,7 +99,7 @@ export const COLUMNS = {
   stores: [
     { name: "store", cls: "c-main", fill: named("id") },
     { name: "pod", cls: "c-wide c-pod", fill: named("pod") },
-    { name: "node", cls: "c-wide", fill: plain("node") },
+    { name: "node", cls: "c-wide c-node", fill: plain("node") },
     { name: "rack", cls: "c-wide c-rack2", fill: plain("rack") },
     { name: "", label: "use as a bar", cls: "bar", fill: bar },
     { name: "used/limit", cls: "num c-last", fill: (cell, row) => text(cell, `${row.used ?? 0}${row.reserved ? `+${row.reserved}` : ""}/${row.limit ?? "∞"}`) },
