@@ -180,7 +180,7 @@ def test_time_is_up(demo, queue):
 def test_our_own_move_gives_the_reservation_back(demo, queue):
     """One queue: a member that one of our operators moves off is not waited for."""
     running = held(demo, queue)
-    mark = Mark(operator="3", source="spot", reason="notice", step="DeletePod", since=0.0)
+    mark = Mark(operator="3", source="spot", reason="notice", step="DeletePod", since=0.0, pod_uid="old")
     demo.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30, annotations={LEAVING: write_mark(mark)})
     assert next_step(demo, running, queue).instructions
     assert evaluate(demo, queue).proposals == ()

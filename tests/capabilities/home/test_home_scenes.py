@@ -104,7 +104,14 @@ def test_what_we_move_off_a_node_is_not_sent_back():
         await scene.build(rig)
         rig.start()
         await rig.until(rig.leads)
-        mark = Mark(operator="9", source="mix", reason="wrong-class", step="DeletePod", since=rig.clock.now())
+        mark = Mark(
+            operator="9",
+            source="mix",
+            reason="wrong-class",
+            step="DeletePod",
+            since=rig.clock.now(),
+            pod_uid=rig.pod(NAMESPACE, name)["metadata"]["uid"],
+        )
         rig.cluster.annotate(Kind.POD, NAMESPACE, name, {LEAVING: write_mark(mark)})
         now = await recreated(rig)
         assert now != scene.homes[name]

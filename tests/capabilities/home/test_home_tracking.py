@@ -27,8 +27,9 @@ def members(answer):
     return patch.patch["status"]["tidb"]["members"]
 
 
-def leaving(source: str) -> dict[str, str]:
-    return {LEAVING: write_mark(Mark(operator="7", source=source, reason="wrong-class", step="DeletePod", since=0.0))}
+def leaving(source: str, pod: str = "demo-tidb-0") -> dict[str, str]:
+    mark = Mark(operator="7", source=source, reason="wrong-class", step="DeletePod", since=0.0, pod_uid=f"{pod}-uid")
+    return {LEAVING: write_mark(mark)}
 
 
 def test_without_tidb_operator_the_node_is_written_at_once(scenery):
@@ -156,7 +157,7 @@ def test_our_own_move_is_remembered_until_it_has_settled(scenery):
 def test_a_hand_over_is_no_move(scenery):
     """A restart by annotation happens in place: the member goes home."""
     scenery.set("web", 1, labels={HOME: "true"})
-    scenery.pod("web-0", "n0", of="web", annotations=leaving("handoff"))
+    scenery.pod("web-0", "n0", of="web", annotations=leaving("handoff", "web-0"))
     (patch,) = patches(evaluate(scenery, SET))
     assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
+from mooring.core.model.marks import LEAVING, Mark, leaving, write_mark
 
 HASH: Final = "pod-template-hash"
 DETACH: Final = "detach"
@@ -28,13 +28,15 @@ _AWAY: Final = "-leaving"
 
 
 def mark_on(pod: Pod) -> Mark | None:
-    """The mark on a pod that is leaving. Also for one we cannot read: then it is not ours."""
-    text = pod.annotations.get(LEAVING)
-    return read_mark(text) if text else None
+    """The mark on a pod that is leaving; None for one that cannot be read, or is not about this pod: not ours."""
+    return leaving(pod)
 
 
 def is_detached(pod: Pod) -> bool:
-    return pod.labels.get(HASH, "").endswith(_AWAY) and LEAVING in pod.annotations
+    """By us: its label says so, and its mark says what it was before."""
+    label = pod.labels.get(HASH, "")
+    mark = leaving(pod) if label.endswith(_AWAY) else None
+    return mark is not None and mark.before.get(HASH) == label.removesuffix(_AWAY) and "workload" in mark.before
 
 
 def can_detach(pod: Pod, workload: Workload) -> bool:

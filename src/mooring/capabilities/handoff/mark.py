@@ -16,8 +16,22 @@ from mooring.core.model.tidb import TidbCluster
 
 
 def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
-    """Marks by pod name; None when the annotation cannot be read (then nothing is touched)."""
-    return read_marks(tc.annotations.get(HANDOFF, ""))
+    """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Whoever may edit the
+    cluster may have written it, so only members of this very cluster count; the next write takes the others off."""
+    marks = read_marks(tc.annotations.get(HANDOFF, ""))
+    if not marks:
+        return marks
+    return {name: mark for name, mark in marks.items() if _is_member(name, tc) and mark.store_id > 0 and mark.pod_uid}
+
+
+def strangers(tc: TidbCluster, marks: Mapping[str, Mark]) -> list[str]:
+    """Names in the annotation that do not count."""
+    return sorted((read_marks(tc.annotations.get(HANDOFF, "")) or {}).keys() - marks.keys())
+
+
+def _is_member(name: str, tc: TidbCluster) -> bool:
+    ordinal = name.removeprefix(f"{tc.name}-tikv-")
+    return ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
 
 
 def put_mark(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, mark: Mark, why: str) -> Patch:

@@ -30,7 +30,7 @@ from mooring.capabilities.handoff.requests import (
 )
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact, Recovered
-from mooring.core.model.marks import LEAVING, Mark, read_mark
+from mooring.core.model.marks import LEAVING, Mark, leaving
 from mooring.core.model.operator import NO_COST, Operator, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdMember, PdView, TidbCluster
@@ -137,7 +137,7 @@ def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: 
 
 
 def own_mark(pod: Pod) -> Mark | None:
-    mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
+    mark = leaving(pod)
     return mark if mark is not None and mark.source == SOURCE else None
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.cluster import Pod
-from mooring.core.model.marks import LEAVING, read_mark
+from mooring.core.model.marks import LEAVING, leaving
 
 RESTART: Final = "tidb.pingcap.com/restart"
 EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
@@ -77,7 +77,7 @@ def request_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Request | N
 
 def leaving_request(pod: Pod) -> Request | None:
     """Another capability wants this pod gone."""
-    mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
+    mark = leaving(pod)
     if mark is None:
         return None
     return Request(

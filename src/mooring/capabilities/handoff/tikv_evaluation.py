@@ -8,7 +8,7 @@ from mooring.capabilities.drain.volumes import Stuck, stuck_volume
 from mooring.capabilities.handoff import members
 from mooring.capabilities.handoff.eviction_exits import TOLD, drop_requests
 from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
-from mooring.capabilities.handoff.mark import clear_mark, marks_of
+from mooring.capabilities.handoff.mark import clear_mark, marks_of, strangers
 from mooring.capabilities.handoff.operators import EVICT_LEADERS, eviction_for, eviction_operator, restart_for
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.proof import doubt
@@ -193,8 +193,12 @@ class TikvEvaluation:
             )
 
     def _forgotten(self, requests: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
-        """A memory of something given up is dropped once its pod or its request is another."""
+        """A memory of something given up is dropped once its pod or its request is another; what is about no member of
+        this cluster is dropped at once."""
         marks = self._marks
+        for name in strangers(self._tc, marks)[:1]:
+            yield clear_mark(self._tc, marks, name, "it is about no member of this cluster")
+            return
         kept = {pod.name for pod, asked in requests if pod.name in marks and _remembers(marks[pod.name], pod, asked)}
         for name in sorted(marks):
             if marks[name].step == GAVE_UP and name not in kept:

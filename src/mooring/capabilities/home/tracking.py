@@ -17,7 +17,7 @@ from mooring.capabilities.home.memory import Place, Places, read_places, recorde
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Pod
 from mooring.core.model.instructions import Patch
-from mooring.core.model.marks import HOME, LEAVING, read_mark
+from mooring.core.model.marks import HOME, leaving
 from mooring.core.model.tidb import TidbCluster
 
 
@@ -34,8 +34,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def moved_off(pod: Pod) -> bool:
     """One of our operators sends this pod away (a hand-over restarts it in place and is none of these)."""
-    text = pod.annotations.get(LEAVING)
-    mark = read_mark(text) if text is not None else None
+    mark = leaving(pod)
     return mark is not None and mark.source != "handoff"
 
 

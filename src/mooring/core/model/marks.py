@@ -3,6 +3,9 @@
 A mark names operator, source, reason, step, since when, and what was there before: we undo only what a mark says we
 did. It is a small JSON value in an annotation of ours, readable by a person with kubectl. A mark that cannot be read
 is never guessed at: it is reported and left alone.
+
+Marks stand where others may write, too: whoever may edit a pod or a TidbCluster may forge one. So a mark counts only on
+the object it was written for, and only for things of that object's own namespace; docs/security.md lists each of them.
 """
 
 from collections.abc import Mapping
@@ -10,6 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+
+from mooring.core.model.cluster import Pod
 
 HANDOFF: Final = "mooring.dev/handoff"
 LEAVING: Final = "mooring.dev/leaving"
@@ -48,6 +53,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     before: Mapping[str, str] = MappingProxyType({})
 
 
+#: Far more than all marks of a large cluster take; an annotation can be 256 KiB.
+LONGEST: Final = 64 << 10
 _marks = msgspec.json.Decoder(dict[str, Mark])
 _mark = msgspec.json.Decoder(Mark)
 
@@ -55,16 +62,35 @@ _mark = msgspec.json.Decoder(Mark)
 def read_marks(text: str) -> dict[str, Mark] | None:
     """A map of marks (one annotation for several pods). None: not readable, so not ours to touch."""
     try:
-        return _marks.decode(text) if text else {}
+        marks = _marks.decode(text[: LONGEST + 1]) if text else {}
     except (msgspec.DecodeError, RecursionError):
         return None
+    return marks if all(name.isprintable() and _printable(mark) for name, mark in marks.items()) else None
 
 
 def read_mark(text: str) -> Mark | None:
     try:
-        return _mark.decode(text)
+        mark = _mark.decode(text[: LONGEST + 1])
     except (msgspec.DecodeError, RecursionError):
         return None
+    return mark if _printable(mark) else None
+
+
+def _printable(mark: Mark) -> bool:
+    """What we write is; what is not could be obeyed by the terminal of whoever asks why."""
+    texts = (mark.operator, mark.source, mark.reason, mark.step, mark.detail, mark.pod, mark.node, mark.value)
+    return all(map(str.isprintable, texts))
+
+
+def leaving(pod: Pod) -> Mark | None:
+    """The mark that this very pod leaves. None also for one that was copied (a template hands its annotations to every
+    pod of it), or that names a workload of another namespace."""
+    text = pod.annotations.get(LEAVING)
+    mark = read_mark(text) if text else None
+    if mark is None or mark.pod_uid != pod.uid:
+        return None
+    workload = mark.before.get("workload", "").split("/")
+    return mark if workload == [""] or workload[1:2] == [pod.namespace] else None
 
 
 def write_marks(marks: Mapping[str, Mark]) -> str | None:

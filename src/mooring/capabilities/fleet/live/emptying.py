@@ -26,7 +26,7 @@ from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.decision import End, Fact, NextStep, Running, Verdict
 from mooring.core.model.instructions import DeletePod, Patch
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, RETIRING, Mark, read_mark, write_mark
+from mooring.core.model.marks import LEAVING, RETIRING, Mark, leaving, read_mark, write_mark
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
@@ -108,7 +108,7 @@ def taken_back(node: Node) -> bool:
 
 def leaving_mark(pod: Pod) -> Mark | None:
     """Our own wish on a pod; somebody else's is not ours to read."""
-    mark = read_mark(pod.annotations[LEAVING]) if LEAVING in pod.annotations else None
+    mark = leaving(pod)
     return mark if mark is not None and mark.source == SOURCE else None
 
 

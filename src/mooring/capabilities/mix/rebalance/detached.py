@@ -1,10 +1,14 @@
 """Which detached pods each workload has. They have no owner any more, so nothing else leads from one to the other."""
 
+from typing import Final
+
 from mooring.capabilities.drain.detach import is_detached, mark_on
-from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.world.read import WorldRead
+
+_WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 
 class DetachedPods:
@@ -36,8 +40,20 @@ class DetachedPods:
         """Those that still serve, whoever has the least time first."""
         if workload not in self._of:
             return ()
+        kind, namespace, name = (*workload.split("/"), "", "")[:3]
+        owner = world.workload(Kind(kind), Key(namespace, name)) if kind in _WORKLOADS else None
+        if owner is None:
+            return ()
         rows = [world.pod(key) for key in self._of[workload]]
-        return tuple(sorted((pod for pod in rows if pod is not None and pod.active), key=_farewell))
+        return tuple(
+            sorted((pod for pod in rows if pod is not None and pod.active and _was_of(pod, owner)), key=_farewell)
+        )
+
+
+def _was_of(pod: Pod, workload: Workload) -> bool:
+    """Of this very workload: another one of its name, or a forged mark, does not make it a replica."""
+    mark = mark_on(pod)
+    return mark is not None and mark.before.get("workloadUID") == workload.uid
 
 
 def _workload_of(row: object) -> str | None:
