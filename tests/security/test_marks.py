@@ -1,0 +1,85 @@
+"""Marks that somebody else wrote: each counts only where we wrote it, and reaches no other namespace."""
+
+import json
+
+import msgspec
+import pytest
+
+from mooring.capabilities.drain.detach import HASH, is_detached, mark_on
+from mooring.capabilities.handoff.mark import marks_of, strangers
+from mooring.capabilities.mix.rebalance.detached import DetachedPods
+from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
+from mooring.core.model.events import Change, Seen
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, LEAVING, Mark, leaving, read_mark, read_marks, write_mark, write_marks
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.world import World
+
+BEFORE = {"workload": "Deployment/shop/web", "workloadUID": "web-uid", HASH: "abc", "replicaSet": "web-abc"}
+
+
+def mark(pod_uid: str, **before: str) -> Mark:
+    return Mark(
+        operator="7", source="spot", reason="notice", step="x", since=0.0, pod_uid=pod_uid, before={**BEFORE, **before}
+    )
+
+
+def pod(namespace: str, uid: str, written: Mark, label: str = "abc-leaving") -> Pod:
+    shape = PodShape(labels={HASH: label})
+    return Pod(
+        namespace, f"web-{uid}", uid, "1", shape, node="n1", phase="Running", annotations={LEAVING: write_mark(written)}
+    )
+
+
+def test_a_decoy_in_another_namespace_replaces_nobody():
+    """mooring.dev/leaving: a Ready pod elsewhere with a forged mark made the victim's only serving pod go."""
+    world, index = World(), DetachedPods()
+    world.apply(Seen(Kind.DEPLOYMENT, Workload(Kind.DEPLOYMENT, "shop", "web", "web-uid", "1")))
+    rows = {
+        "ours": pod("shop", "a", mark("a")),
+        "elsewhere": pod("tenant", "b", mark("b")),
+        "copied": pod("shop", "c", mark("a")),
+        "of another workload": pod("shop", "d", mark("d", workloadUID="old-uid")),
+        "not detached": pod("shop", "e", mark("e"), label="abc"),
+        "another label": pod("shop", "f", mark("f"), label="xyz-leaving"),
+        "owned": msgspec.structs.replace(pod("shop", "g", mark("g")), owner=Owner("ReplicaSet", "r", "r-uid")),
+    }
+    for row in rows.values():
+        world.apply(Seen(Kind.POD, row))
+        index.observe(Change(Kind.POD, row.key, None, row), world)
+    assert index.of("Deployment/shop/web", world) == (rows["ours"],)
+    assert is_detached(rows["ours"]) and not is_detached(rows["elsewhere"])
+    assert mark_on(rows["copied"]) is None, "a template hands its annotations to every pod"
+
+
+@pytest.mark.parametrize("before", [{}, {"workload": ""}, {"workload": "x"}, {"workload": "a/b/c/d"}, {HASH: "abc"}])
+def test_a_mark_that_lacks_what_ours_have_is_not_ours(before):
+    """mooring.dev/leaving: a forged mark without our keys is no reason to fail (KeyError), nor to act."""
+    written = msgspec.structs.replace(mark("a"), before=before)
+    assert not is_detached(pod("shop", "a", written))
+
+
+def test_only_members_of_the_cluster_itself_count():
+    """mooring.dev/handoff: whoever may edit a TidbCluster names other pods and stores; they are swept, not followed."""
+    told = Mark(operator="7", source="handoff", reason="asked", step="x", since=0.0, pod_uid="u", store_id=4)
+    names = ("demo-tikv-0", "bank-tikv-0", "demo-tikv-x", "demo-pd-0", "web-5d9", "demo-tikv-", "")
+    text = write_marks(dict.fromkeys(names, told) | {"demo-tikv-1": msgspec.structs.replace(told, store_id=0)})
+    tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text})
+    marks = marks_of(tc)
+    assert marks == {"demo-tikv-0": told}
+    assert set(strangers(tc, marks)) == {*names, "demo-tikv-1"} - {"demo-tikv-0"}
+
+
+@pytest.mark.parametrize("field", ["operator", "detail", "reason", "node", "source", "pod"])
+def test_what_a_terminal_obeys_is_in_no_mark(field):
+    """`why` prints marks: one with ESC or CR in it is not read."""
+    forged = json.loads(write_mark(mark("a"))) | {field: "x\x1b[2J\rpwned"}
+    assert read_mark(json.dumps(forged)) is None
+    assert read_marks(json.dumps({"demo-tikv-0": forged})) is None
+    assert read_marks(json.dumps({"demo\x1b": json.loads(write_mark(mark("a")))})) is None
+
+
+def test_marks_have_a_limit():
+    """An annotation holds 256 KiB: what is longer than any mark of ours is not read."""
+    assert read_mark(write_mark(mark("a", room="x" * 100_000))) is None
+    assert leaving(pod("shop", "a", mark("a"))) is not None
