@@ -67,7 +67,7 @@ def others_wait(waiting: int, each: bool, measured: int = 30_000) -> tuple[float
     crowd = range(STORES, STORES + max(2, min(STORES, waiting)))
     number = 0
     # Fill the crowd's stores until exactly so many wait.
-    while len(queue.entries) - len(queue._running) < waiting:
+    while len(queue.records.by_id) - len(queue.records.running) < waiting:
         queue.submit(move(number, *rng.sample(crowd, 2)))
         number += 1
     batch = moves(measured, number, range(STORES), rng)
@@ -87,7 +87,7 @@ def all_wait(waiting: int, each: bool, measured: int = 20_000) -> tuple[float, f
     queue = Queue(SETTINGS)
     running: deque[str] = deque()
     number = 0
-    while len(queue.entries) - len(queue._running) < waiting:
+    while len(queue.records.by_id) - len(queue.records.running) < waiting:
         running.extend(e.id for e in queue.submit(move(number, *rng.sample(range(STORES), 2))) if type(e) is Promoted)
         number += 1
     batch = moves(measured, number, range(STORES), rng)
@@ -100,7 +100,7 @@ def all_wait(waiting: int, each: bool, measured: int = 20_000) -> tuple[float, f
         for event in submit(op):
             if type(event) is Promoted:
                 running.append(event.id)
-        while running and len(queue.entries) > waiting + len(running):
+        while running and len(queue.records.by_id) > waiting + len(running):
             for event in finish(running.popleft()):
                 if type(event) is Promoted:
                     running.append(event.id)
@@ -139,7 +139,7 @@ def each_kind_of_event(waiting: int) -> dict[str, float]:
     rng = random.Random(4)
     queue = Queue(SETTINGS)
     number = 0
-    while len(queue.entries) - len(queue._running) < waiting:
+    while len(queue.records.by_id) - len(queue.records.running) < waiting:
         queue.submit(move(number, *rng.sample(range(STORES), 2)))
         number += 1
     settle()

@@ -14,7 +14,6 @@ class SlowQueue:
     def __init__(self, settings=None):
         self.settings = settings or Settings()
         self.now = 0.0
-        self.held = False
         self.limits = {}
         self.facts = {}  # (target, subject) -> amount
         self.waiting = []  # records, by arrival
@@ -64,8 +63,6 @@ class SlowQueue:
 
     # what happens
     def promote(self, events):
-        if self.held:
-            return events
         parked = [r["op"].id for r in self.waiting if self.parked(r)]
         reserved = {}
         for rec in self.line():
@@ -212,16 +209,3 @@ class SlowQueue:
         if amount:
             self.facts[target, subject] = amount
         return self.promote(self.drop_misfits([]))
-
-    def set_facts(self, target, facts):
-        self.facts = {key: amount for key, amount in self.facts.items() if key[0] != target}
-        self.facts |= {(target, fact.subject): fact.amount for fact in facts if fact.amount}
-        return self.promote(self.drop_misfits([]))
-
-    def hold(self):
-        self.held = True
-        return []
-
-    def release(self):
-        self.held = False
-        return self.promote([])

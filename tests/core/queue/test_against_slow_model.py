@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from mooring.core.queue import Fact, Queue, Settings, why, why_all
+from mooring.core.queue import Queue, Settings, why, why_all
 from mooring.core.queue.audit import audit
 from mooring.core.queue.lane import UNLIMITED
 from tests.core.queue.build import op, plain
@@ -32,7 +32,7 @@ class Pair:
         return said
 
     def promotions_stay_within_limits(self, said):
-        for entry in (self.real.entries[event[1]] for event in said if event[0] == "promoted"):
+        for entry in (self.real.records.by_id[event[1]] for event in said if event[0] == "promoted"):
             for target in entry.need:
                 limit = self.real.limit(target)
                 assert limit is None or self.real.used(target) <= limit
@@ -48,7 +48,8 @@ class Pair:
                 self.call("set_fact", target, fact.subject, 0)
         self.call("tick", real.now + 1000.0)
         assert all(real.used(target) == 0 for target in TARGETS)
-        assert not (real.entries or real.waiting_count or real._claims or real._cooling)
+        records = real.records
+        assert not (records.by_id or records.waiting_count or records.by_claim or real._cooling)
         assert all(lane.idle and lane.room == lane.cap for lane in real.lanes.values())
 
     def check(self):
@@ -56,13 +57,13 @@ class Pair:
         assert audit(real) == []
         assert list(real.running) == [r["op"].id for r in slow.running]
         assert list(real.waiting) == [r["op"].id for r in slow.line()]
-        assert [i for i in real.waiting if real.is_parked(i)] == [r["op"].id for r in slow.line() if slow.parked(r)]
+        assert [i for i in real.waiting if real.records.by_id[i].parked] == [r["op"].id for r in slow.line() if slow.parked(r)]
         for target in TARGETS:
             assert real.used(target) == slow.used(target)
         answers = why_all(real)
         for name in real.waiting:
             assert answers[name] == why(real, name)
-            assert real.held or answers[name].missing > 0 or answers[name].parked
+            assert answers[name].missing > 0 or answers[name].parked
 
 
 def random_settings(rng):
@@ -123,14 +124,8 @@ def random_call(rng, pair, number):
             return "reset_limit", rng.choice(TARGETS)
         case "l":
             return "set_limit", rng.choice(TARGETS), rng.choice([None, 0, 1, 2, 5, 20])
-        case "F" if rng.random() < 0.2:
-            target = rng.choice(TARGETS)
-            told = [Fact(target, subject, rng.randint(0, 3)) for subject in rng.sample(SUBJECTS, 2)]
-            return "set_facts", target, told
-        case "F":
-            return "set_fact", rng.choice(TARGETS), rng.choice([*SUBJECTS, ""]), rng.choice([0, 0, 1, 2, 4, 15])
         case _:
-            return ("release",) if pair.real.held or rng.random() < 0.5 else ("hold",)
+            return "set_fact", rng.choice(TARGETS), rng.choice([*SUBJECTS, ""]), rng.choice([0, 0, 1, 2, 4, 15])
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -229,7 +224,7 @@ TestQueueMachine.settings = hypothesis_settings(max_examples=40, stateful_step_c
 @pytest.mark.parametrize("seed", range(6))
 def test_lanes_forgotten_at_any_moment_take_nothing_with_them(seed, monkeypatch):
     """T7, conservation: lanes that nobody uses are swept now and then; here at every new one, and nobody notices."""
-    monkeypatch.setattr("mooring.core.queue.state._SWEEP_AT", 1)
+    monkeypatch.setattr("mooring.core.queue.lanes._SWEEP_AT", 1)
     rng = random.Random(seed)
     pair = Pair(random_settings(rng))
     pair.call("tick", 0.0)

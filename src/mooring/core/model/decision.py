@@ -6,7 +6,9 @@ event costs time and never truth.
 """
 
 from collections.abc import Mapping
+from math import inf
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -116,17 +118,41 @@ class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     notes: Mapping[str, float] | None = None
 
 
-class Running(msgspec.Struct, kw_only=True):
-    """A released operator on its way. Kept by the engine; deciders read it."""
+#: Where an operator stands: in line, released, or over.
+WAITING: Final = 0
+RUNNING: Final = 1
+ENDED: Final = 2
+
+
+class OperatorRecord(msgspec.Struct, eq=False, kw_only=True):
+    """All there is about one operator, from proposal to end. The queue keeps it; capabilities read it.
+
+    It refers to no lane, so that nothing here ever forms a cycle.
+    """
 
     operator: Operator
-    promoted_at: float
+    #: Queue order: those with a deadline first, the earliest first; then by arrival.
+    key: tuple[float, int] = (inf, 0)
+    claims: tuple[str, ...] = ()
+    #: The cost of the phase it is in; no zeros.
+    cost: Mapping[str, int] = MappingProxyType({})
+    #: What it adds (waiting) or added (running): its cost minus what its own subject's facts charge already; no zeros.
+    need: Mapping[str, int] = MappingProxyType({})
+    state: int = WAITING
+    phase: int = 0
+    #: On so many of its lanes it stands behind the room.
+    blocked: int = 0
+    #: Facts of other objects alone keep it out.
+    parked: bool = False
+    submitted_at: float = 0.0
+    promoted_at: float = 0.0
     step: int = 0
     step_since: float = 0.0
-    phase: int = 0
     progress: str = ""
+    #: Why it does not get on just now.
     waiting_on: Verdict | None = None
-    #: Soft notes of the decider (samples, counters); lost in a crash, so nothing may depend on them for truth.
+    #: Soft memory of its capability (samples, counters): what `NextStep.notes` last answered. Nothing may depend on it
+    #: for truth.
     notes: dict[str, float] = msgspec.field(default_factory=dict)
     #: When the last write on its behalf was confirmed.
     acted_at: float = 0.0
@@ -135,6 +161,9 @@ class Running(msgspec.Struct, kw_only=True):
     #: When its step or its figure last changed.
     moved_at: float = 0.0
     figure: float | None = None
+
+
+Running = OperatorRecord
 
 
 class Recovered(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Traffic: moves wait in one queue and pass by cost.
+"""The queue: moves wait in one queue and pass by cost.
 
     from mooring.core.queue import Queue, live_settings
 
@@ -9,14 +9,13 @@
     queue.resume(op, phase)              # a mark says it runs: running at once, without a check of room
     queue.advance(id, phase)             # its cost falls to phases[phase], running or still waiting
     queue.finish(id) / fail(id, reason, detail) / cancel(id, reason, detail)
-    queue.set_fact(target, subject, amount, text) / clear_fact(target, subject) / set_facts(target, facts)
+    queue.set_fact(target, subject, amount, text) / clear_fact(target, subject)
     queue.set_limit(target, n | None) / reset_limit(target)
     queue.configure(settings)
-    queue.hold() / release()             # take in and end, but promote nothing (start-up, shutting down)
 
-Looking: `running`, `waiting` (ids, in order), `get(id)`, `is_running(id)`, `is_parked(id)`, `phase(id)`,
-`holder(claim)`, `used(target)`, `limit(target)`, `facts(target)`, `holders(target)`, `influence()`,
-`waiting_of(source)`, `next_due()`; `why(queue, id)` and `why_all(queue)` say what a waiting operator waits for.
+Looking: `running`, `waiting` (ids, in order), `get(id)`, `is_running(id)`, `phase(id)`,
+`holder(claim)`, `used(target)`, `limit(target)`, `facts(target)`, `holders(target)`,
+`waiting_of(source)`, `next_due()`, and `records` with all there is about each operator; `why(queue, id)` and `why_all(queue)` say what a waiting operator waits for.
 
 Every call answers with a list of events in order (`Accepted`, `Rejected`, `Promoted`, `Advanced`, `Ended`, `Ignored`)
 and never raises for what a proposer did wrong. One thread; the work per call is the number of operators whose standing

@@ -1,4 +1,4 @@
-"""The invariants of the queue, computed anew from what it holds. Slow; for tests, and for a doctor who suspects us.
+"""The invariants of the queue, computed again from what it holds. Slow; for tests, and for a doctor who suspects us.
 
 Taken = released: what is charged on a target is exactly its facts, its running operators beyond their own facts, and
 what cools down. The incremental state (`room`, `front`, `blocked`) is what a full walk would find.
@@ -6,61 +6,62 @@ what cools down. The incremental state (`room`, `front`, `blocked`) is what a fu
 
 from collections.abc import Iterator
 
-from mooring.core.queue.lane import WAITING, Lane
-from mooring.core.queue.state import State
+from mooring.core.model.decision import WAITING
+from mooring.core.queue.lane import Lane
+from mooring.core.queue.queue import Queue
 
 
-def audit(state: State) -> list[str]:
+def audit(queue: Queue) -> list[str]:
     """Everything that is not as it should be, in words; empty when all is well."""
-    return [*_entries(state), *(wrong for lane in state.lanes.values() for wrong in _lane(state, lane))]
+    return [*_records(queue), *(wrong for lane in queue.lanes.values() for wrong in _lane(queue, lane))]
 
 
-def _entries(state: State) -> Iterator[str]:
+def _records(queue: Queue) -> Iterator[str]:
     counts: dict[str, int] = {}
     claims: dict[str, str] = {}
-    for op_id, entry in state.entries.items():
-        for claim in entry.claims:
+    for op_id, record in queue.records.by_id.items():
+        for claim in record.claims:
             if claim in claims:
                 yield f"{claim} is claimed by {claims[claim]} and {op_id}"
             claims[claim] = op_id
-        if entry.state == WAITING and not entry.parked:
-            counts[entry.op.source] = counts.get(entry.op.source, 0) + 1
-            behind = sum(entry in lane.queue[lane.front :] for lane in state.lanes.values())
-            if behind != entry.blocked:
-                yield f"{op_id} is behind on {behind} targets and says {entry.blocked}"
-            if not behind and not state.held:
+        if record.state == WAITING and not record.parked:
+            counts[record.operator.source] = counts.get(record.operator.source, 0) + 1
+            behind = sum(record in lane.queue[lane.front :] for lane in queue.lanes.values())
+            if behind != record.blocked:
+                yield f"{op_id} is behind on {behind} targets and says {record.blocked}"
+            if not behind:
                 yield f"{op_id} fits everywhere and waits"
-    if counts != state.waiting_count:
-        yield f"waiting by source is {counts}, counted {state.waiting_count}"
-    if claims.keys() != state._claims.keys():  # noqa: SLF001
-        yield "claims are held by nobody"
+    if counts != queue.records.waiting_count:
+        yield f"waiting by source is {counts}, counted {queue.records.waiting_count}"
+    if claims.keys() != queue.records.by_claim.keys():
+        yield "claims without an operator"
 
 
-def _lane(state: State, lane: Lane) -> Iterator[str]:
+def _lane(queue: Queue, lane: Lane) -> Iterator[str]:
     name = lane.name
-    charged = sum(entry.need.get(name, 0) for entry in lane.running.values())
+    charged = sum(record.need.get(name, 0) for record in lane.running.values())
     facts = sum(fact.amount for fact in lane.facts.values())
     if lane.used != charged + facts + lane.cooling:
         yield f"{name}: {lane.used} used, {charged} charged + {facts} facts + {lane.cooling} cooling"
-    answered = sum(entry.cost[name] - entry.need.get(name, 0) for entry in lane.running.values())
+    answered = sum(record.cost[name] - record.need.get(name, 0) for record in lane.running.values())
     if lane.loose != facts - answered:
         yield f"{name}: {lane.loose} loose, {facts} − {answered} found"
-    touching = {op_id for op_id, entry in state._running.items() if name in entry.cost}  # noqa: SLF001
+    touching = {op_id for op_id, record in queue.records.running.items() if name in record.cost}
     if lane.running.keys() != touching:
         yield f"{name}: running {set(lane.running)}, found {touching}"
-    if lane.limit != state.limit(name):
-        yield f"{name}: its limit is {lane.limit}, should be {state.limit(name)}"
+    if lane.limit != queue.limit(name):
+        yield f"{name}: its limit is {lane.limit}, should be {queue.limit(name)}"
     room = lane.cap - lane.used
     front = 0
     live = list(lane.waiting())
-    if [entry.key for entry in live] != sorted(entry.key for entry in live):
+    if [record.key for record in live] != sorted(record.key for record in live):
         yield f"{name}: not in queue order"
-    for entry in live:
-        if entry.need[name] > room:
+    for record in live:
+        if record.need[name] > room:
             break
-        room -= entry.need[name]
+        room -= record.need[name]
         front += 1
-    if sum(entry.state == WAITING for entry in lane.queue[: lane.front]) != front or lane.room != room:
+    if sum(record.state == WAITING for record in lane.queue[: lane.front]) != front or lane.room != room:
         yield f"{name}: front or room is off: {lane.room}, should be {room}"
     if lane.dead != len(lane.queue) - len(live):
         yield f"{name}: {lane.dead} dead entries counted, {len(lane.queue) - len(live)} there"

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.reasons import Reason
 
 
@@ -65,7 +66,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     at: float
     how: How
     reason: Reason
-    detail: str = ""
+    detail: str
+    record: OperatorRecord
 
 
 class Ignored(msgspec.Struct, frozen=True, gc=False):

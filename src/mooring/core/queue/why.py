@@ -8,13 +8,17 @@ precedence: a fact, then a full target, then somebody ahead, then "nothing is pr
 
 from collections.abc import Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from mooring.core.model.decision import WAITING, OperatorRecord
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import targets
-from mooring.core.queue.lane import WAITING, Entry, Fact, Lane
-from mooring.core.queue.state import State
+from mooring.core.queue.lane import Fact, Lane
+
+if TYPE_CHECKING:
+    from mooring.core.queue.queue import Queue
 
 #: Naming more than this helps nobody; the rest is a number.
 MOST_NAMED = 20
@@ -57,46 +61,44 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def line(self) -> str:
         """The answer first: what it waits for, and for whom."""
         if not self.target:
-            return f"op {self.id} waits: nothing is promoted yet"
+            return f"op {self.id} is waiting: nothing is promoted yet"
         if self.reason is Reason.FACT:
             first = self.facts[0]
             others = f" and {len(self.facts) - 1} more" if len(self.facts) > 1 else ""
-            return (
-                f"op {self.id} waits for {self.target}: {first.text or first.subject or 'something is broken'}{others}"
-            )
+            return f"op {self.id} is waiting for {self.target}: {first.text or first.subject or 'something is broken'}{others}"
         ahead = ", ".join(f"op {name}" for name in self.blocked_by[:3])
         rest = len(self.blocked_by) + self.more - 3
         others = f" and {rest} more" if rest > 0 else ""
-        return f"op {self.id} waits for {self.target}: behind {ahead}{others}" if ahead else self.sum()
+        return f"op {self.id} is waiting for {self.target}: behind {ahead}{others}" if ahead else self.sum()
 
 
-def why(queue: State, op_id: str) -> Why | None:
+def why(queue: "Queue", op_id: str) -> Why | None:
     """Why one operator waits; None when it does not. The work is the length of its own lines."""
-    entry = queue.entries.get(op_id)
-    if entry is None or entry.state != WAITING:
+    record = queue.records.by_id.get(op_id)
+    if record is None or record.state != WAITING:
         return None
     ahead: dict[str, _Ahead] = {}
-    for target in entry.need:
+    for target in record.need:
         ahead[target] = line = _Ahead(queue.lanes[target])
         for other in line.lane.waiting():
-            if other.key >= entry.key:
+            if other.key >= record.key:
                 break
             line.add(other)
-    return _explain(entry, ahead)
+    return _explain(record, ahead)
 
 
-def why_all(queue: State) -> dict[str, Why]:
+def why_all(queue: "Queue") -> dict[str, Why]:
     """Why each waiting operator waits, in queue order: one walk over the queue."""
     ahead: dict[str, _Ahead] = {}
     answers: dict[str, Why] = {}
-    for entry in queue.waiting_entries():
-        for target in entry.need:
+    for record in queue.records.waiting():
+        for target in record.need:
             if target not in ahead:
                 ahead[target] = _Ahead(queue.lanes[target])
-        answers[entry.op.id] = _explain(entry, ahead)
-        if not entry.parked:
-            for target in entry.need:
-                ahead[target].add(entry)
+        answers[record.operator.id] = _explain(record, ahead)
+        if not record.parked:
+            for target in record.need:
+                ahead[target].add(record)
     return answers
 
 
@@ -109,44 +111,44 @@ class _Ahead:
         self.count = len(lane.running)
         self.named: list[str] = list(islice(lane.running, MOST_NAMED))
 
-    def add(self, entry: Entry) -> None:
-        self.reserved += entry.need[self.lane.name]
+    def add(self, record: OperatorRecord) -> None:
+        self.reserved += record.need[self.lane.name]
         self.count += 1
         if len(self.named) < MOST_NAMED:
-            self.named.append(entry.op.id)
+            self.named.append(record.operator.id)
 
 
-def _explain(entry: Entry, ahead: Mapping[str, _Ahead]) -> Why:
+def _explain(record: OperatorRecord, ahead: Mapping[str, _Ahead]) -> Why:
     first: _Ahead | None = None
-    for target in sorted(entry.need, key=targets.order):
-        line, needs = ahead[target], entry.need[target]
+    for target in sorted(record.need, key=targets.order):
+        line, needs = ahead[target], record.need[target]
         lane = line.lane
-        if entry.parked:
+        if record.parked:
             if lane.loose and lane.loose + needs > lane.cap:
-                return _answer(entry, line, Reason.FACT)
+                return _answer(record, line, Reason.FACT)
         elif lane.used + line.reserved + needs > lane.cap:
             first = line
             break
     if first is None:
-        return Why(id=entry.op.id, reason=Reason.NOT_SYNCED, parked=entry.parked)
-    full = first.lane.used + entry.need[first.lane.name] > first.lane.cap
-    return _answer(entry, first, Reason.TARGET_FULL if full else Reason.BEHIND)
+        return Why(id=record.operator.id, reason=Reason.NOT_SYNCED, parked=record.parked)
+    full = first.lane.used + record.need[first.lane.name] > first.lane.cap
+    return _answer(record, first, Reason.TARGET_FULL if full else Reason.BEHIND)
 
 
-def _answer(entry: Entry, line: _Ahead, reason: Reason) -> Why:
+def _answer(record: OperatorRecord, line: _Ahead, reason: Reason) -> Why:
     lane = line.lane
     named = line.named
     return Why(
-        id=entry.op.id,
+        id=record.operator.id,
         reason=reason,
         target=lane.name,
-        needs=entry.need[lane.name],
+        needs=record.need[lane.name],
         used=lane.used,
         reserved=line.reserved,
         limit=lane.limit,
         blocked_by=tuple(named),
         more=line.count - len(named),
         holders=tuple((name, lane.running[name].need.get(lane.name, 0)) for name in named if name in lane.running),
-        facts=tuple(fact for fact in lane.facts.values() if fact.subject not in entry.claims),
-        parked=entry.parked,
+        facts=tuple(fact for fact in lane.facts.values() if fact.subject not in record.claims),
+        parked=record.parked,
     )

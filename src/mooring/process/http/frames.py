@@ -205,10 +205,10 @@ def all_stores(engine: Engine) -> list[Any]:
     world = engine.world
     waiting: dict[str, list[str]] = {}
     reserved: Counter[str] = Counter()
-    for entry in engine.queue.waiting_entries():
-        for target, cost in entry.op.cost.items():
+    for entry in engine.queue.records.waiting():
+        for target, cost in entry.operator.cost.items():
             if target.startswith("store/"):
-                waiting.setdefault(target, []).append(entry.op.id)
+                waiting.setdefault(target, []).append(entry.operator.id)
                 if not entry.parked:
                     reserved[target] += cost
     found: list[Any] = []

@@ -1,0 +1,66 @@
+"""One record per operator, from proposal to end, found by its id and by what it claims."""
+
+from collections.abc import Mapping
+from math import inf
+from operator import attrgetter
+from typing import Final
+
+from mooring.core.model.decision import WAITING, OperatorRecord
+from mooring.core.model.operator import Operator
+
+BY_KEY: Final = attrgetter("key")
+
+
+class Records:
+    def __init__(self) -> None:
+        self.by_id: dict[str, OperatorRecord] = {}
+        #: Region or object → who claims it, waiting or running.
+        self.by_claim: dict[str, OperatorRecord] = {}
+        #: By promotion.
+        self.running: dict[str, OperatorRecord] = {}
+        #: Source → how many of it count against its cap: those that wait and are not parked.
+        self.waiting_count: dict[str, int] = {}
+        self._arrivals = 0
+
+    def add(
+        self, operator: Operator, claims: tuple[str, ...], cost: Mapping[str, int], phase: int, now: float
+    ) -> OperatorRecord:
+        """Make it known under its id and its claims. It stands in no line yet."""
+        record = OperatorRecord(
+            operator=operator,
+            key=(inf if operator.deadline is None else operator.deadline, self.arrival()),
+            claims=claims,
+            cost=cost,
+            need=cost,
+            phase=phase,
+            submitted_at=now,
+        )
+        self.by_id[operator.id] = record
+        for claim in claims:
+            self.by_claim[claim] = record
+        return record
+
+    def drop(self, record: OperatorRecord) -> None:
+        del self.by_id[record.operator.id]
+        for claim in record.claims:
+            del self.by_claim[claim]
+
+    def waiting(self) -> list[OperatorRecord]:
+        """In queue order, parked ones at their place."""
+        return sorted((record for record in self.by_id.values() if record.state == WAITING), key=BY_KEY)
+
+    def count(self, record: OperatorRecord) -> None:
+        source = record.operator.source
+        self.waiting_count[source] = self.waiting_count.get(source, 0) + 1
+
+    def uncount(self, record: OperatorRecord) -> None:
+        source = record.operator.source
+        left = self.waiting_count[source] - 1
+        if left:
+            self.waiting_count[source] = left
+        else:
+            del self.waiting_count[source]
+
+    def arrival(self) -> int:
+        self._arrivals += 1
+        return self._arrivals
