@@ -370,7 +370,6 @@ async def serve() -> None:
     from mooring.capabilities.mix.policy import MixPolicy
     from mooring.clients.kube.informers import QuietCollector
     from mooring.core.engine.engine import Engine
-    from mooring.core.engine.events import Synced
     from mooring.core.queue import Queue, live_settings
     from mooring.process.admission.certificates import advance
     from mooring.process.admission.reloading_tls import ReloadingTls
@@ -388,7 +387,6 @@ async def serve() -> None:
     # Nothing is written in this bench: deciding is what may get in admission's way.
     shell = Shell(engine, Nobody(), None, clock, recorder)
     shell.switch(frozenset({"mix"}))
-    shell.tell(Synced())
     shell.lead(leading=True)
     reviewer = Reviewer(
         admission,
@@ -428,7 +426,7 @@ async def serve() -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=front.context).start()
     pump, telling = asyncio.ensure_future(shell.run()), asyncio.ensure_future(echo.run())
-    while engine._worklist.pending or not engine.deciding:
+    while engine._decides.worklist.pending or not engine.deciding:
         await asyncio.sleep(0.1)
     with QuietCollector():
         pass

@@ -38,7 +38,7 @@ def measure():
     from mooring.capabilities.handoff import Handoff, HandoffPolicy
     from mooring.clients.wire.kube import project
     from mooring.core.engine.engine import Engine
-    from mooring.core.engine.events import Features, LeaseChanged, Synced
+    from mooring.core.engine.events import Features, LeaseChanged
     from mooring.core.model.cluster import Key
     from mooring.core.model.events import Listed, PdSeen, Seen
     from mooring.core.model.instructions import ReadPd
@@ -74,7 +74,7 @@ def measure():
     for kind in KINDS:
         engine.handle(Listed(kind, listed.get(kind, ())), start)
     asked = []
-    for event in (Synced(), Features(frozenset({"handoff"})), LeaseChanged(leading=True)):
+    for event in (Features(frozenset({"handoff"})), LeaseChanged(leading=True)):
         asked += engine.handle(event, start)
     now = drive(start + 120, start, *asked)
     looks.clear()

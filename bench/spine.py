@@ -137,7 +137,7 @@ def build():
     from bench.world import _PAD, NODES, PER_OWNER, PODS, node_bytes, pages, pod_bytes, replica_set_bytes
     from mooring.clients.wire.kube import decode_list, project
     from mooring.core.engine.engine import Engine
-    from mooring.core.engine.events import Features, Synced
+    from mooring.core.engine.events import Features
     from mooring.core.model.events import Listed
     from mooring.core.model.kinds import Kind
     from mooring.core.queue import Queue, live_settings
@@ -169,7 +169,7 @@ def build():
         if kind is Kind.TIDB_CLUSTER:
             objects.extend(project(kind, tidb_cluster(ns)) for ns in namespaces)
         shell.tell(Listed(kind, tuple(objects)))
-    for event in (Synced(), Features(config.on())):
+    for event in (Features(config.on()),):
         shell.tell(event)
     return shell, acted, namespaces
 

@@ -397,7 +397,7 @@ class Book:
         self.charged_at = {}
         self.most = 0
         self.found = None
-        engine.story.listeners.append(self._hear)
+        engine.history.listeners.append(self._hear)
 
     def _hear(self, entry):
         if entry.verb == "queued":

@@ -249,7 +249,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import msgspec
-from mooring.rehearse import form
+from mooring.rehearse import schema
 from mooring.rehearse.events import Options, acts
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.process import logs

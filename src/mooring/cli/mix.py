@@ -21,10 +21,6 @@ LONGEST_LINE = 110
 LONGEST_SEQUENCE = 40
 
 
-#: The state words, as they read after a name.
-_IS = {"blocked": "is blocked", "moving": "is moving", "refused": "is refused", "waiting": "is waiting"}
-
-
 class WorkloadKind(StrEnum):
     Deployment = "Deployment"
     StatefulSet = "StatefulSet"
@@ -204,7 +200,7 @@ def _story(one: dict[str, Any]) -> list[str]:
     elif not one["managed"]:
         first = f"{name} is not managed{': ' + one['wrong'] if one['wrong'] else ''}"
     elif one["wrong"]:
-        first = f"{name} {_IS.get(one['state'], one['state'])}: {one['wrong']}"
+        first = f"{name} is {one['state']}: {one['wrong']}"
     else:
         first = f"{name} is stable: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
     lines = [_headline(first, one["problems"]), ""]

@@ -20,7 +20,7 @@ class Tally:
     def follow(self, engine: Engine) -> None:
         if engine is not self._engine:
             self._engine = engine
-            engine.story.listeners.append(self._hear)
+            engine.history.listeners.append(self._hear)
 
     def _hear(self, entry: Entry) -> None:
         match entry.verb:

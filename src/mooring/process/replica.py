@@ -21,8 +21,7 @@ from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import QueueSettingsChanged, Synced
-from mooring.core.model.events import KubeEvent, Listed
+from mooring.core.engine.events import QueueSettingsChanged
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue, live_settings
 from mooring.core.queue.config import parse
@@ -87,7 +86,7 @@ class Replica:
         self._lifetimes = Lifetimes(self.metrics)
         self.world = World(config.mix.capacity)
         settings = parse(config.queue, live_settings()) if config.queue else live_settings()
-        self.engine = Engine(self.world, Queue(settings), capabilities)
+        self.engine = Engine(self.world, Queue(settings), capabilities, kinds=KINDS)
         self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd, config.pd_hosts)
         self.elector = Elector(
@@ -126,7 +125,7 @@ class Replica:
             Informer(
                 api,
                 kind,
-                self._sink,
+                self.shell.tell,
                 clock,
                 chance,
                 around_sync=around or contextlib.nullcontext,
@@ -135,7 +134,6 @@ class Replica:
             for kind in KINDS
         ]
         self.informers = InformerSet(informers, clock)
-        self._listed: set[Kind] = set()
         self.shell.switch(config.on())
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,18 +180,11 @@ class Replica:
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""
-        if not self.informers.synced:
-            return [f"not synced: {what}" for what in self.informers.missing]
         if not self.engine.synced:
-            return ["not synced: taking in the first lists"]
+            return [f"not synced: {what}" for what in self.informers.missing] or [
+                "not synced: applying the first lists"
+            ]
         return self.keeper.missing
-
-    def _sink(self, event: KubeEvent) -> None:
-        self.shell.tell(event)
-        if isinstance(event, Listed):
-            self._listed.add(event.kind)
-            if len(self._listed) == len(KINDS):
-                self.shell.tell(Synced())
 
     def _serve_admission(self, chance: Chance) -> None:
         """What the webhook needs; `admission/server.py` puts it on the network, the sandbox calls it directly."""
@@ -233,7 +224,7 @@ class Replica:
     def _account(self) -> None:
         """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""
         self.reviewer.world_moved()
-        for entry in self.engine.story.take_fresh():
+        for entry in self.engine.history.take_fresh():
             self._lifetimes.take(entry)
             self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
             if entry.verb in {"finished", "failed", "canceled", "timeout"}:

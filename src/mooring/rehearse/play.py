@@ -243,8 +243,8 @@ class Play:
     def _audit(self) -> None:
         """The queue's own rules, whenever it has told something new."""
         leader = self.rig.leader()
-        if leader is not None and leader.engine.story.count != self._audited:
-            self._audited = leader.engine.story.count
+        if leader is not None and leader.engine.history.count != self._audited:
+            self._audited = leader.engine.history.count
             self._broken.update(dict.fromkeys(audit(leader.engine.queue)))
 
     def _where(self) -> str:

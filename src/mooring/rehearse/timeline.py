@@ -21,10 +21,10 @@ class Chronicle:
         self.rows.append(Row(at_s=round(self._now_s(), 1), who=who, verb=verb, about=about, text=words))
 
     def follow(self, engine: Engine) -> None:
-        engine.story.listeners.append(self._hear)
+        engine.history.listeners.append(self._hear)
 
     def unfollow(self, engine: Engine) -> None:
-        engine.story.listeners.remove(self._hear)
+        engine.history.listeners.remove(self._hear)
 
     def _hear(self, entry: Entry) -> None:
         if entry.verb in ENDS:

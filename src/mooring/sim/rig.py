@@ -192,7 +192,7 @@ class Rig:
             )
             lines += [
                 f"  {e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}"
-                for e in list(one.replica.engine.story.timeline)[-40:]
+                for e in list(one.replica.engine.history.timeline)[-40:]
             ]
         return "\n".join(lines)
 

@@ -197,7 +197,7 @@ def test_a_machine_that_vanishes_midway_ends_the_retirement_visibly():
         await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=200)
         leader = rig.leader()
         assert leader is not None
-        ended = [e for e in leader.engine.story.of(f"machine/{serial}") if e.verb == "canceled"]
+        ended = [e for e in leader.engine.history.of(f"machine/{serial}") if e.verb == "canceled"]
         assert [e.reason for e in ended] == ["subject-gone"]
         assert any("not in the registry" in m for m in events_on(rig, n7))
         await rig.until(lambda: n7 not in roles_by_address(rig), limit_s=200)

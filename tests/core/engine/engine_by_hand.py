@@ -4,7 +4,7 @@ from math import inf
 
 from mooring.capabilities.handoff import Handoff
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Features, LeaseChanged, Synced
+from mooring.core.engine.events import Features, LeaseChanged
 from mooring.core.model.cluster import Key, Pod, PodShape
 from mooring.core.model.events import Listed, PdSeen, Seen
 from mooring.core.model.instructions import Outcome, Patch
@@ -68,7 +68,7 @@ class Hand:
     """Feeds an engine and keeps what it asks for."""
 
     def __init__(self, *capabilities):
-        self.engine = Engine(World(), Queue(live_settings()), list(capabilities) or [Handoff()])
+        self.engine = Engine(World(), Queue(live_settings()), list(capabilities) or [Handoff()], kinds=KINDS)
         self.now = 100.0
         self.asked = []
 
@@ -83,10 +83,10 @@ class Hand:
         return out
 
     def lead(self, objects=None):
-        """Synced, leading, with three healthy members and a PD that was seen."""
+        """leading, with three healthy members and a PD that was seen."""
         given = {Kind.TIDB_CLUSTER: (tidb_cluster(),), Kind.POD: tuple(pod(i) for i in range(3)), **(objects or {})}
         self.feed(*(Listed(kind, given.get(kind, ())) for kind in KINDS))
-        self.feed(Features(frozenset({"handoff"})), Synced(), LeaseChanged(True))
+        self.feed(Features(frozenset({"handoff"})), LeaseChanged(True))
         return self.feed(PdSeen(CLUSTER, view(), self.now))
 
     def annotate(self, ordinal, annotations=RESTART):

@@ -1,6 +1,6 @@
 """The loop by hand: events in, instructions out."""
 
-from mooring.core.engine.events import Features, LeaseChanged, Synced
+from mooring.core.engine.events import Features, LeaseChanged
 from mooring.core.engine.invariants import broken
 from mooring.core.model.events import Gone, Listed, PdLost, PdSeen, Seen
 from mooring.core.model.instructions import AddEvictLeader, Outcome, Patch, ReadPd
@@ -19,7 +19,7 @@ def test_nothing_is_decided_before_every_kind_is_listed_and_the_lease_is_won(han
     )
     assert not hand.engine.deciding
     assert of(Patch, hand.asked) == []
-    hand.feed(*(Listed(kind, ()) for kind in KINDS if kind not in {Kind.TIDB_CLUSTER, Kind.POD}), Synced())
+    hand.feed(*(Listed(kind, ()) for kind in KINDS if kind not in {Kind.TIDB_CLUSTER, Kind.POD}))
     assert hand.engine.deciding
 
 
@@ -103,7 +103,7 @@ def test_a_leader_with_marks_looks_at_pd_before_it_decides():
     second = Hand()
     marked = {Kind.TIDB_CLUSTER: (tidb_cluster({HANDOFF: text}),), Kind.POD: tuple(pod(i) for i in range(3))}
     second.feed(*(Listed(kind, marked.get(kind, ())) for kind in KINDS))
-    second.feed(Features(frozenset({"handoff"})), Synced())
+    second.feed(Features(frozenset({"handoff"})))
     assert of(ReadPd, second.feed(LeaseChanged(True)))
     assert not second.engine.deciding
     second.feed(PdLost(CLUSTER, "connection refused", second.now))
@@ -119,7 +119,7 @@ def test_switching_a_feature_off_cancels_what_waits_and_lets_what_runs_end(hand)
     hand.feed(Features(frozenset()))
     assert list(hand.engine.running) == ["1"]
     assert hand.engine.waiting == {}
-    assert "feature-off" in {e.reason for e in hand.engine.story.of("pod/tidb/demo-tikv-1")}
+    assert "feature-off" in {e.reason for e in hand.engine.history.of("pod/tidb/demo-tikv-1")}
 
 
 def test_a_large_list_is_taken_in_by_parts_and_nothing_is_decided_meanwhile():
@@ -129,7 +129,7 @@ def test_a_large_list_is_taken_in_by_parts_and_nothing_is_decided_meanwhile():
     hand.feed(*(Listed(kind, ()) for kind in KINDS if kind is not Kind.POD))
     hand.engine.handle(Listed(Kind.POD, many), hand.now)
     hand.engine.handle(Gone(Kind.POD, many[0].key, many[0].uid), hand.now)
-    hand.feed(Synced(), LeaseChanged(True))
+    hand.feed(LeaseChanged(True))
     assert hand.engine.world.pod(many[0].key) is None
     assert hand.engine.world.pod(many[4999].key) is not None
     assert hand.engine.deciding
@@ -141,6 +141,6 @@ def test_the_story_of_an_object_is_bounded_and_in_order(hand):
     hand.annotate(0)
     for turn in range(100):
         hand.annotate(0, {} if turn % 2 == 0 else {"tidb.pingcap.com/restart": ""})
-    entries = list(hand.engine.story.of("pod/tidb/demo-tikv-0"))
+    entries = list(hand.engine.history.of("pod/tidb/demo-tikv-0"))
     assert 0 < len(entries) <= 40
     assert entries == sorted(entries, key=lambda e: e.at)

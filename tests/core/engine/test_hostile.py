@@ -2,8 +2,9 @@
 
 import pytest
 
+from mooring.core.engine.deciding import Effects
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import Features, LeaseChanged, Synced, Tick
+from mooring.core.engine.events import Features, LeaseChanged, Tick
 from mooring.core.engine.invariants import broken
 from mooring.core.model.decision import Evaluation, NextStep, Recovered
 from mooring.core.model.events import Listed, Seen
@@ -61,7 +62,7 @@ class Wants:
 
 def lead(capability):
     engine = Engine(World(), Queue(live_settings()), [capability])
-    for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), Synced(), LeaseChanged(True)):
+    for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), LeaseChanged(True)):
         engine.handle(event, 100.0)
     settle(engine)
     return engine
@@ -76,7 +77,7 @@ def test_two_marks_with_one_operators_name_do_not_mix():
     """One-queue, marks: a copied mark names an operator that runs already; that one goes on as its own mark says."""
     engine = lead(Wants(begun=[(move("a", id_="7"), 1), (move("b", id_="7"), 0)]))
     assert (engine.running["7"].operator.subject, engine.running["7"].step) == ("a", 1)
-    assert [e.verb for e in engine.story.of("b")] == ["not-resumed"]
+    assert [e.verb for e in engine.history.of("b")] == ["not-resumed"]
     assert broken(engine) == []
 
 
@@ -100,7 +101,7 @@ def test_a_key_with_one_wish_is_not_kept_out_by_a_key_with_fifty():
     for _ in range(3):
         (running,) = [r.operator for r in engine.running.values() if r.operator.subject.startswith("pod")]
         wants.wanted["many"] = [m for m in wants.wanted["many"] if m.subject != running.subject]
-        engine._on_queue_events(engine.queue.finish(running.id))
+        engine._apply(Effects(engine.queue.finish(running.id)), [])
         settle(engine)
         if "plane" in {r.operator.subject for r in engine.running.values()}:
             break

@@ -57,7 +57,9 @@ class Pair:
         assert audit(real) == []
         assert list(real.running) == [r["op"].id for r in slow.running]
         assert list(real.waiting) == [r["op"].id for r in slow.line()]
-        assert [i for i in real.waiting if real.records.by_id[i].parked] == [r["op"].id for r in slow.line() if slow.parked(r)]
+        assert [i for i in real.waiting if real.records.by_id[i].parked] == [
+            r["op"].id for r in slow.line() if slow.parked(r)
+        ]
         for target in TARGETS:
             assert real.used(target) == slow.used(target)
         answers = why_all(real)

@@ -73,7 +73,7 @@ def test_a_refused_write_is_blocked_and_says_what_to_type(text, reason, command)
         ground.annotate(0, restart="")
         await ground.until(lambda: ground.running(0))
         operator = next(iter(ground.engine.running.values())).operator
-        ground.engine.story.tell(entry_of(ground.engine.now, "could-not", "i9", operator, Reason.FAILED, text))
+        ground.engine.history.tell(entry_of(ground.engine.now, "could-not", "i9", operator, Reason.FAILED, text))
         for subject in ("pod/tidb/demo-tikv-0", f"operator/{operator.id}"):
             answer = explain(ground.engine, subject)
             assert (answer.state, answer.reason) == (State.BLOCKED, reason)

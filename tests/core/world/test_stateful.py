@@ -162,18 +162,6 @@ class Cluster(RuleBasedStateMachine):
         self.past.extend((kind, row) for row in listed.values())
         self.ended[kind].clear()
 
-    @rule(uid=st.integers(1, 12), placed=st.booleans(), node=st.sampled_from(NAMES), until=st.integers(1, 9))
-    def assume(self, uid, placed, node, until):
-        if placed:
-            self.world.assume_placed(f"Pod-{uid}", node, until)
-        else:
-            self.world.assume_leaving(f"Pod-{uid}", until)
-
-    @rule(now=st.integers(1, 9))
-    def expire(self, now):
-        self.world.expire(now)
-        assert all(a.expires_at > now for a in self.world.assumptions())
-
     @invariant()
     def world_is_true(self):
         assert self.world.check() == []

@@ -37,7 +37,7 @@ def class_of(pod: Pod, world: WorldRead) -> NodeClass:
     given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
     if given is not None and CONFLICT not in pod.annotations:
         return given
-    return world.node_class(world.node_of(pod))
+    return world.node_class(pod.node)
 
 
 def class_changed(before: Node, after: Node, rules: CapacityRules) -> bool:

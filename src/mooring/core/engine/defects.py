@@ -7,7 +7,8 @@ tests and the sandbox shall see it.
 """
 
 from collections.abc import Callable
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from mooring.core.model.decision import Verdict
 from mooring.core.model.reasons import Reason, State
@@ -17,14 +18,32 @@ AGAIN_S: Final = 60.0
 
 class Defects:
     def __init__(self) -> None:
-        #: Told where, and what.
+        #: Told where, and what. Without a listener a defect is raised: tests and the sandbox shall see it.
         self.listener: Callable[[str, Exception], None] | None = None
 
-    def note(self, where: str, error: Exception) -> Verdict:
-        if self.listener is None:
-            raise error
-        self.listener(where, error)
-        words = f"{where}: nothing is decided, {type(error).__name__}: {error}"
-        return Verdict(
-            State.BLOCKED, Reason.DEFECT, words[:300], "report it with the traceback in the log; it is a defect"
-        )
+    def guard(self, where: str) -> "Guard":
+        """Around every call into a capability: `with defects.guard(where) as guard: …`; then `guard.verdict`."""
+        return Guard(self, where)
+
+
+class Guard:
+    __slots__ = ("_defects", "_where", "verdict")
+
+    def __init__(self, defects: Defects, where: str) -> None:
+        self._defects = defects
+        self._where = where
+        self.verdict = Verdict(State.BLOCKED, Reason.DEFECT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or self._defects.listener is None:
+            return False
+        self._defects.listener(self._where, error)
+        words = f"{self._where}: nothing is decided, {type(error).__name__}: {error}"
+        remedy = "report it with the traceback in the log; it is a defect"
+        self.verdict = Verdict(State.BLOCKED, Reason.DEFECT, words[:300], remedy)
+        return True

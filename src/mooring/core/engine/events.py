@@ -7,10 +7,6 @@ from mooring.core.model.instructions import Outcome
 from mooring.core.queue import Settings
 
 
-class Synced(msgspec.Struct, frozen=True, gc=False):
-    """Every kind has been listed once: from now on what is missing in the world is missing in the cluster."""
-
-
 class LeaseChanged(msgspec.Struct, frozen=True, gc=False):
     """This replica has won (or lost) the lease."""
 
@@ -40,7 +36,6 @@ Event = (
     | RegionsSeen
     | MachinesSeen
     | MachinesLost
-    | Synced
     | LeaseChanged
     | Tick
     | Features

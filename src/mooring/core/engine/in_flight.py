@@ -19,8 +19,8 @@ _UNWELL: Final = frozenset({Reason.BACK_OFF, Reason.FAILED, Reason.UNKNOWN})
 
 
 class InFlightWrites:
-    def __init__(self, agenda: WorkList) -> None:
-        self._worklist = agenda
+    def __init__(self, worklist: WorkList) -> None:
+        self._worklist = worklist
         self._waiter_of: dict[str, Slot] = {}
         self._under_way: dict[Slot, int] = {}
         self._back_off: dict[Slot, float] = {}
@@ -45,7 +45,7 @@ class InFlightWrites:
         return False
 
     def end(self, outcome: Outcome, now: float) -> tuple[Slot, float] | None:
-        """Who waited for it, and how long to wait before asking again (0: not at all). None: nobody of this life."""
+        """Who waited for it, and how long to wait before asking again (0: not at all). None: it was asked for before we led."""
         waiter = self._waiter_of.pop(outcome.instruction, None)
         if waiter is None:
             return None

@@ -21,11 +21,13 @@ class Intake:
         self._world = world
         self._parts: dict[Kind, Iterator[list[Change]]] = {}
         self._behind: dict[Kind, deque[KubeEvent]] = {}
+        #: An index has more to take in.
+        self._index_busy = False
 
     @property
     def busy(self) -> bool:
         """A list is being taken in: the world is consistent, but not complete."""
-        return bool(self._parts)
+        return bool(self._parts) or self._index_busy
 
     def take(self, event: KubeEvent) -> list[Change]:
         if event.kind in self._parts:
@@ -51,9 +53,12 @@ class Intake:
             case RegionsSeen():
                 pass  # only indexes keep regions
         self._world.show(seen)
+        self._index_busy = True
 
     def advance(self) -> list[Change]:
-        """One part of one list; then what waited behind it."""
+        """One part of one list; then what waited behind it. And one part of what an index takes in."""
+        if self._index_busy:
+            self._index_busy = self._world.advance()
         kind = next(iter(self._parts), None)
         if kind is None:
             return []

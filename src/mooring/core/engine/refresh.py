@@ -1,7 +1,7 @@
-"""Wishes for a look at PD or at the machine registry, turned into one look at a time, never two at once.
+"""Requests to read PD or the machine registry, turned into one read at a time, never two at once.
 
-However many wish for one, a PD is looked at again only a moment after it has answered: what was written meanwhile is
-then surely in the picture, and nobody can turn in a circle.
+However many ask for one, a PD is read again only a moment after it has answered: what was written meanwhile is then
+surely in the answer, and nobody can turn in a circle.
 """
 
 from collections.abc import Iterable
@@ -9,9 +9,10 @@ from typing import Final
 
 from mooring.core.model.cluster import Key
 from mooring.core.model.decision import PdRefresh
+from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.instructions import Instruction, ReadMachines, ReadPd
 
-#: Between an answer and the next look at the same PD.
+#: Between an answer and the next read of the same PD.
 MOMENT_S: Final = 0.5
 
 
@@ -23,25 +24,31 @@ class RefreshSchedule:
         self._machines_due: float | None = None
         self._machines_asked = False
 
-    def wish(self, refreshes: Iterable[PdRefresh]) -> None:
+    def request(self, refreshes: Iterable[PdRefresh]) -> None:
         for refresh in refreshes:
             at = max(refresh.at, self._not_before.get(refresh.cluster, refresh.at))
             due = self._due.get(refresh.cluster)
             if due is None or at < due:
                 self._due[refresh.cluster] = at
 
-    def wish_machines(self, at: float) -> None:
+    def request_machines(self, at: float) -> None:
         if self._machines_due is None or at < self._machines_due:
             self._machines_due = at
 
-    def answered(self, cluster: Key, now: float) -> None:
+    def answered(self, event: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen, now: float) -> None:
+        match event:
+            case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
+                self._answered(cluster, now)
+            case MachinesSeen() | MachinesLost():
+                self._machines_asked = False
+            case RegionsSeen():
+                pass  # asked for by instruction, not by schedule
+
+    def _answered(self, cluster: Key, now: float) -> None:
         self._asked.discard(cluster)
         not_before = self._not_before[cluster] = now + MOMENT_S
         if cluster in self._due:
             self._due[cluster] = max(self._due[cluster], not_before)
-
-    def answered_machines(self) -> None:
-        self._machines_asked = False
 
     def ask(self, now: float) -> Iterable[Instruction]:
         for cluster in [c for c, at in self._due.items() if at <= now and c not in self._asked]:

@@ -15,7 +15,8 @@
 
 Looking: `running`, `waiting` (ids, in order), `get(id)`, `is_running(id)`, `phase(id)`,
 `holder(claim)`, `used(target)`, `limit(target)`, `facts(target)`, `holders(target)`,
-`waiting_of(source)`, `next_due()`, and `records` with all there is about each operator; `why(queue, id)` and `why_all(queue)` say what a waiting operator waits for.
+`waiting_of(source)`, `next_due()`, and `records` with all there is about each
+operator; `why(queue, id)` and `why_all(queue)` say what a waiting operator waits for.
 
 Every call answers with a list of events in order (`Accepted`, `Rejected`, `Promoted`, `Advanced`, `Ended`, `Ignored`)
 and never raises for what a proposer did wrong. One thread; the work per call is the number of operators whose standing

@@ -199,8 +199,8 @@ class Queue:
             self._lanes.lower(record, cost)
         return self._pass([Advanced(op_id, self.now, phase)])
 
-    def finish(self, op_id: str) -> list[Event]:
-        return self._end_running(op_id, How.FINISHED, Reason.DONE, "")
+    def finish(self, op_id: str, detail: str = "") -> list[Event]:
+        return self._end_running(op_id, How.FINISHED, Reason.DONE, detail)
 
     def fail(self, op_id: str, reason: Reason = Reason.FAILED, detail: str = "") -> list[Event]:
         return self._end_running(op_id, How.FAILED, reason, detail)

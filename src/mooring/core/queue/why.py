@@ -65,7 +65,8 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.reason is Reason.FACT:
             first = self.facts[0]
             others = f" and {len(self.facts) - 1} more" if len(self.facts) > 1 else ""
-            return f"op {self.id} is waiting for {self.target}: {first.text or first.subject or 'something is broken'}{others}"
+            broken = first.text or first.subject or "something is broken"
+            return f"op {self.id} is waiting for {self.target}: {broken}{others}"
         ahead = ", ".join(f"op {name}" for name in self.blocked_by[:3])
         rest = len(self.blocked_by) + self.more - 3
         others = f" and {rest} more" if rest > 0 else ""

@@ -39,10 +39,6 @@ def differences(world: "World") -> list[str]:
     compare("nodes by class", node_indexes.by_class, _groups((classes[n.name], n.uid) for n in nodes))
     compare("nodes by taint", node_indexes.by_taint, _groups((t.key, n.uid) for n in nodes for t in n.taints))
     compare("ReplicaSets by Deployment", by_deployment, _groups((r.owner.uid, r.uid) for r in sets if r.owner))
-    for assumption in world.assumptions():
-        pod = world.pod_by_uid(assumption.pod_uid)
-        if pod is not None and assumption.shown_by(pod):
-            found.append(f"still assumed although observed: {assumption}")
     return found
 
 

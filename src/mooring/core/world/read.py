@@ -15,7 +15,6 @@ from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, Re
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
-from mooring.core.world.assumptions import Assumption
 
 IndexT = TypeVar("IndexT")
 
@@ -81,7 +80,7 @@ class WorldRead(Protocol):
     def nodes_with_taint(self, key: str) -> tuple[Node, ...]: ...
 
     def usage(self, node: str) -> Usage:
-        """Observed requests, plus those of pods that are assumed to be on their way there."""
+        """What its pods request together."""
         ...
 
     # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,15 +154,3 @@ class WorldRead(Protocol):
     def is_on(self, feature: str) -> bool:
         """Whether a feature is switched on: whoever hands work to another asks. True while nobody has said."""
         ...
-
-    # ── what is in flight ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def is_leaving(self, pod: Pod) -> bool:
-        """Terminating, or assumed to be: we have asked for its deletion and the watch has not answered yet."""
-        ...
-
-    def node_of(self, pod: Pod) -> str:
-        """Where it is, or is assumed to be going; "" while nobody knows."""
-        ...
-
-    def assumptions(self) -> tuple[Assumption, ...]: ...

@@ -140,4 +140,3 @@ class Table(Generic[T]):
     def listed(self) -> None:
         """A list overrules what was remembered as gone."""
         self._gone, self._gone_before = set(), set()
-        self.synced = True

@@ -13,7 +13,6 @@ from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, S
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
-from mooring.core.world.assumptions import Assumed, Assumption, Assumptions
 from mooring.core.world.check import differences
 from mooring.core.world.index import Index
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes, member_of
@@ -55,7 +54,6 @@ class World:
         self._pod_indexes = PodIndexes()
         self._node_indexes = NodeIndexes(self.rules)
         self._replica_set_indexes = ReplicaSetIndexes()
-        self._assumed = Assumptions()
         self._registered: dict[type, Index] = {}
         #: Kind, or class of another observation → the registered indexes that want to see it.
         self._observers: dict[object, tuple[Index, ...]] = {}
@@ -136,6 +134,7 @@ class World:
             for obj in event.objects[start : start + step]:
                 self._see(event.kind, obj, changes, truth=True)
             yield changes
+        table.synced = True
 
     def known(self, kind: Kind, obj: Object) -> Object:
         """The stored row, if it is this very version of the object; else the object.
@@ -188,14 +187,13 @@ class World:
         match kind:
             case Kind.POD:
                 self._pod_indexes.change(old, new)
-                if self._assumed:
-                    self._assumed.confirm((new or old).uid, new)
             case Kind.NODE:
                 self._node_indexes.change(old, new)
             case Kind.REPLICA_SET:
                 self._replica_set_indexes.change(old, new)
             case Kind.TIDB_CLUSTER if new is None:
                 self._pd.pop(old.key, None)
+                self._pd_lost.pop(old.key, None)
             case _:
                 pass
 
@@ -223,45 +221,6 @@ class World:
     def note_machines_lost(self, detail: str, at: float) -> None:
         """The registry could not be asked: what was seen last stays, and is old."""
         self._machines_lost, self._machines_asked_at = detail or "no answer", at
-
-    # ── assumptions ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def assume_leaving(self, uid: str, expires_at: float) -> None:
-        """We are about to ask for this pod's deletion."""
-        self._assume(Assumption(Assumed.LEAVING, uid, expires_at))
-
-    def assume_placed(self, uid: str, node: str, expires_at: float) -> None:
-        """We are about to ask for this pod to go to `node`."""
-        self._assume(Assumption(Assumed.PLACED, uid, expires_at, node))
-
-    def _assume(self, assumption: Assumption) -> None:
-        pod = self._pods.by_uid(assumption.pod_uid)
-        # The echo may have come before us; nothing would confirm it a second time.
-        if pod is None or not assumption.shown_by(pod):
-            self._assumed.assume(assumption)
-
-    def forget(self, uid: str, what: Assumed | None = None) -> list[Assumption]:
-        """The request was refused: what was assumed of this pod will not happen."""
-        return self._assumed.forget(uid, what)
-
-    def expire(self, now: float) -> list[Assumption]:
-        """What the watch never showed in time; no longer assumed."""
-        return self._assumed.expire(now)
-
-    def next_expiry(self) -> float | None:
-        return self._assumed.next_expiry()
-
-    def assumptions(self) -> tuple[Assumption, ...]:
-        return tuple(self._assumed)
-
-    def is_leaving(self, pod: Pod) -> bool:
-        return pod.deletion_at is not None or self._assumed.get(pod.uid, Assumed.LEAVING) is not None
-
-    def node_of(self, pod: Pod) -> str:
-        if pod.node:
-            return pod.node
-        assumed = self._assumed.get(pod.uid, Assumed.PLACED)
-        return "" if assumed is None else assumed.node
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -316,10 +275,6 @@ class World:
 
     def usage(self, node: str) -> Usage:
         cpu, memory, count = self._pod_indexes.used.get(node, (0, 0, 0))
-        for uid in self._assumed.placed_on(node):
-            pod = self._pods.by_uid(uid)
-            if pod is not None:
-                cpu, memory, count = cpu + pod.shape.cpu_milli, memory + pod.shape.memory_bytes, count + 1
         return Usage(cpu, memory, count)
 
     # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────

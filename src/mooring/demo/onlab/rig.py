@@ -61,5 +61,5 @@ class LabRig:
 
     def _story(self) -> str:
         replica = self.house.replica
-        entries = list(replica.engine.story.timeline)[-40:] if replica is not None else []
+        entries = list(replica.engine.history.timeline)[-40:] if replica is not None else []
         return "\n".join(f"{e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}" for e in entries)

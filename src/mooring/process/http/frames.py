@@ -81,7 +81,7 @@ class Framer:
         if self._map is None or replica.world is not self._map.world:
             self._told, self._map = 0, MapRows(replica.world)
             self.moves.follow(replica.engine)
-        history = replica.engine.story
+        history = replica.engine.history
         fresh = min(history.count - self._told, len(history.timeline))
         if fresh > 0:
             self._begun.take(list(history.timeline)[-fresh:])

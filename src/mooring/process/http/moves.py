@@ -46,9 +46,9 @@ class Moves:
     def follow(self, engine: Engine) -> None:
         if engine is not self._engine:
             self._engine = engine
-            for entry in list(engine.story.timeline):
+            for entry in list(engine.history.timeline):
                 self._hear(entry)
-            engine.story.listeners.append(self._hear)
+            engine.history.listeners.append(self._hear)
 
     def __len__(self) -> int:
         return len(self._all)

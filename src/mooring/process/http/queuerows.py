@@ -72,7 +72,7 @@ def row(engine: Engine, one: Standing, why: Why | None) -> QueueRow:
         case Running() as running:
             return running_row(running)
         case Operator() as operator:
-            told = engine.story.of(f"operator/{operator.id}")
+            told = engine.history.of(f"operator/{operator.id}")
             return waiting_row(operator, why, next((e.at for e in told if e.verb == "queued"), None))
 
 

@@ -118,19 +118,18 @@ class StatusPages:
             }
             for r in engine.running.values()
         ]
-        why = why_all(engine.queue)
+        why, operators = why_all(engine.queue), engine.waiting
         waiting = [
             {
                 "id": operator_id,
-                "source": engine.waiting[operator_id].source,
-                "kind": engine.waiting[operator_id].kind,
-                "subject": engine.waiting[operator_id].subject,
-                "detail": engine.waiting[operator_id].detail,
+                "source": operator.source,
+                "kind": operator.kind,
+                "subject": operator.subject,
+                "detail": operator.detail,
                 "state": State.WAITING,
                 "why": why.get(operator_id),
             }
-            for operator_id in engine.queue.waiting
-            if operator_id in engine.waiting
+            for operator_id, operator in operators.items()
         ]
         now = self._replica.shell.now()
         return _json({"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now})
@@ -145,7 +144,7 @@ class StatusPages:
     async def story(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "200")
         count = min(2000, int(limit)) if limit.isdecimal() and len(limit) < 6 else 200
-        return _json(list(self._replica.engine.story.timeline)[-count:])
+        return _json(list(self._replica.engine.history.timeline)[-count:])
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -104,7 +104,7 @@ class Watch:
 
     def follow(self, replica: Replica) -> None:
         engine: Any = replica.engine
-        history = engine.history if hasattr(engine, "history") else engine.story
+        history = engine.history if hasattr(engine, "history") else engine.history
         history.listeners.append(self._on_entry)
 
     def _on_entry(self, entry: Any) -> None:

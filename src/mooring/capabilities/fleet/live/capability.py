@@ -165,7 +165,7 @@ class Fleet:
             waiting = (o.id for o in gone if not queue.is_running(o.id))
             return Evaluation(withdrawals=tuple(Withdrawal(i, Reason.WITHDRAWN, words) for i in waiting))
         pods = to_leave(node.name, world)
-        evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and not world.is_leaving(p)]
+        evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and p.deletion_at is None]
         detail = f"{node.name} is being emptied: {mark.detail}"
         return Evaluation(
             proposals=tuple(evict_operator(p, world, self.policy, serial, detail, now) for p in evicted),

@@ -177,7 +177,7 @@ def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now
     again = now + policy.recheck_s
     if pod is None or pod.uid != operator.args["uid"]:
         return _await(running, world, again, now)
-    if world.is_leaving(pod):
+    if pod.deletion_at is not None:
         return NextStep(step=DELETE, progress=f"{name} is on its way out", again_at=again)
     mark = leaving_mark(pod)
     if not is_being_emptied(world.node(pod.node)):

@@ -280,7 +280,7 @@ def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: st
 
 def _take_back_wishes(node: Node, world: WorldRead) -> tuple[Instruction, ...]:
     pods = sorted(world.pods_on(node.name), key=lambda p: (p.namespace, p.name))
-    return tuple(clear_leaving(p) for p in pods if leaving_mark(p) is not None and not world.is_leaving(p))
+    return tuple(clear_leaving(p) for p in pods if leaving_mark(p) is not None and p.deletion_at is None)
 
 
 def _say(node: Node, mark: Mark, step: str, detail: str) -> Patch:

@@ -16,7 +16,6 @@ from mooring.core.model.decision import Fact
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.queue import Queue
-from mooring.core.world.assumptions import Assumed
 from mooring.core.world.read import WorldRead
 
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
@@ -68,9 +67,8 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     owners: set[str] = set()
     ready = on_demand = 0
     plain, node_class = workload.min_ready_s == 0, world.node_classes().get
-    leaving = {assumed.pod_uid for assumed in world.assumptions() if assumed.what is Assumed.LEAVING}
     for pod in sorted(world.pods_of(workload), key=_name):
-        if pod.phase in _ENDED or pod.deletion_at is not None or pod.uid in leaving:
+        if pod.phase in _ENDED or pod.deletion_at is not None:
             continue
         pods.append(pod)
         if pod.ready:

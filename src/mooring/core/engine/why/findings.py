@@ -126,7 +126,7 @@ def of_operators(engine: Engine, subject: Subject, operators: list[Operator], no
 def _refused(engine: Engine, subject: Subject, running: Running) -> Finding | None:
     """The API server refused its last write and would refuse it again: a right, a quota or a webhook is in the way."""
     operator = running.operator
-    last = next(reversed([*engine.story.of(f"operator/{operator.id}")]), None)
+    last = next(reversed([*engine.history.of(f"operator/{operator.id}")]), None)
     if last is None or last.verb != "could-not" or last.reason != Reason.FAILED:
         return None
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"

@@ -65,7 +65,7 @@ def _spoken(engine: Engine, subject: Subject, first: Finding, now: float) -> Ite
 def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: float) -> Iterator[Line]:
     order = engine.queue.waiting
     place = order.index(operator.id) if operator.id in order else 0
-    queued_at = next((e.at for e in engine.story.of(f"operator/{operator.id}") if e.verb == "queued"), None)
+    queued_at = next((e.at for e in engine.history.of(f"operator/{operator.id}") if e.verb == "queued"), None)
     waited = f"; waiting {span(now - queued_at)}" if queued_at is not None else ""
     where = "first in line" if place == 0 else f"{place} ahead of it"
     parked = "; parked: it keeps its place and stops nobody" if waiting_on is not None and waiting_on.parked else ""

@@ -175,11 +175,11 @@ def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
 
 def history_of(engine: Engine, subject: Subject) -> tuple[Entry, ...]:
     """Its own story; of what is made of many, the newest entries about any of them."""
-    own = tuple(engine.story.of(subject.name))
+    own = tuple(engine.history.of(subject.name))
     if own or subject.kind not in {"cluster", "node", "workload", "machine", "rack"}:
         return own
     names = frozenset(names_on(engine.world, subject))
-    return tuple(e for e in engine.story.timeline if any(s in names for s in e.subjects))[-40:]
+    return tuple(e for e in engine.history.timeline if any(s in names for s in e.subjects))[-40:]
 
 
 def pods_on(world: WorldRead, subject: Subject) -> Iterable[Pod]:

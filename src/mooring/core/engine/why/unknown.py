@@ -69,7 +69,7 @@ def nearest(typed: str, names: Iterable[str]) -> list[str]:
 
 def _operator(engine: Engine, number: str) -> str:
     """Numbers only rise: one below the newest has been, and its history is no longer kept."""
-    known = [e.id for e in engine.story.timeline if e.subjects] + [o.id for o in engine.queue.operators()]
+    known = [e.id for e in engine.history.timeline if e.subjects] + [o.id for o in engine.queue.operators()]
     newest = max((int(i) for i in known if i.isdecimal()), default=0)
     if not number.isdecimal():
         return f"operator/{number} not found; an operator is a number, e.g. operator/{newest or 42}"

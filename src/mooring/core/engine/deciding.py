@@ -1,0 +1,307 @@
+"""What a leader decides and remembers while it leads. All of it is soft state and goes with the lease.
+
+`evaluate(slot)` and `advance(operator)` ask a capability and answer with `Effects`; the loop in `engine` applies them:
+queue events by `on_queue_event`, instructions by issuing them. Nothing here calls the loop.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from mooring.core.engine.cap_backlog import CapBacklog
+from mooring.core.engine.capability import Capability
+from mooring.core.engine.defects import AGAIN_S, Defects
+from mooring.core.engine.history import History, cause_of, entry_of, follow
+from mooring.core.engine.in_flight import InFlightWrites
+from mooring.core.engine.operator_index import OperatorIndex
+from mooring.core.engine.refresh import MOMENT_S, RefreshSchedule
+from mooring.core.engine.repetition import Repetitions
+from mooring.core.engine.statements import Statements
+from mooring.core.engine.worklist import OPERATOR, Slot, WorkList
+from mooring.core.model.decision import WAITING, End, Evaluation, NextStep, Recovered, Verdict
+from mooring.core.model.events import OperatorEnded, RegionsSeen, Trigger
+from mooring.core.model.instructions import Instruction, Outcome
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import REFUSED_REASONS, Reason, State
+from mooring.core.queue import Queue
+from mooring.core.queue.events import Ended, Promoted, Rejected
+from mooring.core.queue.events import Event as QueueEvent
+from mooring.core.world.world import World
+
+
+class Effects(NamedTuple):
+    """What a handler wants done."""
+
+    events: list[QueueEvent]
+    #: With the slot that waits for their outcome, and what caused them.
+    instructions: Iterable[Instruction] = ()
+    waiter: Slot | None = None
+    cause: str = ""
+
+
+NOTHING = Effects([])
+
+
+class OperatorNumbers:
+    """Operators are numbered from 1, across terms of leadership; what a mark names is not given out again."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def seen(self, operator_id: str) -> None:
+        if operator_id.isdecimal() and len(operator_id) < 16:  # a mark may say anything
+            self.last = max(self.last, int(operator_id))
+
+
+class Deciding:
+    def __init__(
+        self,
+        world: World,
+        queue: Queue,
+        capabilities: Mapping[str, Capability],
+        defects: Defects,
+        history: History,
+        numbers: OperatorNumbers,
+    ) -> None:
+        self.world = world
+        self.queue = queue
+        self._capabilities = capabilities
+        self._of_source = {source: c for c in capabilities.values() for source in c.sources}
+        self._defects = defects
+        self._history = history
+        self._numbers = numbers
+        #: Soft memory of capabilities, per key.
+        self.notes: dict[Slot, object] = {}
+        #: The last word about each evaluated key.
+        self.verdicts: dict[Slot, Verdict] = {}
+        self.worklist = WorkList()
+        self.in_flight = InFlightWrites(self.worklist)
+        self.refreshes = RefreshSchedule()
+        self.repetitions = Repetitions()
+        self._statements = Statements()
+        self._operators = OperatorIndex()
+        self._cap_backlog = CapBacklog()
+
+    # ── What is affected ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_trigger(self, trigger: Trigger, on: frozenset[str], now: float) -> None:
+        """Mark what this may concern. Regions go to whoever asked, on or off: what has begun must still end."""
+        for name, capability in self._capabilities.items():
+            if name in on or isinstance(trigger, RegionsSeen):
+                self._mark_affected(capability, trigger, now)
+        for operator_id in self._operators.of(trigger):
+            self.worklist.step(operator_id)
+
+    def _mark_affected(self, capability: Capability, trigger: Trigger, now: float, at: float | None = None) -> None:
+        name = capability.name
+        with self._defects.guard(f"{name} {cause_of(trigger)}"):
+            for key in capability.affected_keys(trigger, self.world):
+                self.worklist.affect(name, key, cause_of(trigger), now, at)
+
+    def evaluate_all(self, names: Iterable[str], cause: str) -> None:
+        for name in names:
+            with self._defects.guard(f"{name} {cause}"):
+                for key in self._capabilities[name].keys(self.world):
+                    self.worklist.evaluate((name, key), cause)
+
+    def on_outcome(self, outcome: Outcome, now: float) -> None:
+        ended = self.in_flight.end(outcome, now)
+        if ended is None:
+            return  # asked for before we led
+        (name, key), wait_s = ended
+        record = self.queue.records.running.get(key) if name == OPERATOR else None
+        if record is not None and not outcome.looked:
+            verb = "wrote" if outcome.reason is None else "could-not"
+            self.say(now, verb, outcome.instruction, record.operator, outcome.reason or "", outcome.detail)
+            if outcome.reason is None:
+                record.acted_at = now
+        if wait_s:
+            self.worklist.wake_at(now + wait_s, (name, key))
+        elif name != OPERATOR:
+            self.worklist.evaluate((name, key), outcome.instruction)
+        elif record is not None:
+            self.worklist.step(key)
+
+    def wake(self, now: float) -> None:
+        self.worklist.ripen(now)
+        for slot in self.worklist.due(now):
+            name, key = slot
+            if name != OPERATOR:
+                self.worklist.evaluate(slot, "time")
+            elif key in self.queue.records.running:
+                self.worklist.step(key)
+
+    # ── Evaluating a key ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def evaluate(self, slot: Slot, cause: str, now: float) -> Effects:
+        name, key = slot
+        if self.in_flight.busy(slot, now):
+            return NOTHING  # an outstanding write of its own answers first, and affects it again
+        capability, found = self._capabilities[name], None
+        with self._defects.guard(f"{name} {key}") as guard:
+            found = capability.evaluate(key, self.world, self.queue, self.notes.get(slot), now)
+        if found is None:
+            self.verdicts[slot] = guard.verdict
+            self.worklist.wake_at(now + AGAIN_S, slot)
+            return NOTHING
+        _keep(self.notes, slot, found.notes)
+        _keep(self.verdicts, slot, found.verdict)
+        events = self._statements.replace(f"{name}:{key}", found.facts, found.limits, self.queue)
+        for gone in found.withdrawals:
+            record = self.queue.records.by_id.get(gone.operator)
+            if record is not None and record.state == WAITING:
+                events += self.queue.cancel(gone.operator, gone.reason, gone.detail)
+        for proposal in found.proposals:
+            events += self._propose(proposal, slot, cause, now)
+        self._schedule(found, slot)
+        return Effects(events, found.instructions, slot, cause)
+
+    def _schedule(self, found: Evaluation, slot: Slot) -> None:
+        self.refreshes.request(found.refreshes)
+        if found.machines_by is not None:
+            self.refreshes.request_machines(found.machines_by)
+        if found.again_at is not None:
+            self.worklist.wake_at(found.again_at, slot)
+
+    def _propose(self, proposal: Operator, slot: Slot, cause: str, now: float) -> list[QueueEvent]:
+        holder = self.queue.holder(proposal.subject)
+        if holder is not None and holder.source == proposal.source and holder.kind == proposal.kind:
+            return []  # proposed already: capabilities recompute, they do not remember
+        until = self.repetitions.back_off_until(proposal, now)
+        if until is not None:
+            times = self.repetitions.times(proposal)
+            detail = f"{proposal.kind} of {proposal.subject} ended {times} times with nothing done; backing off"
+            self.verdicts[slot] = Verdict(State.WAITING, Reason.BACK_OFF, detail, f"tried again in {until - now:.0f} s")
+            self.worklist.wake_at(until, slot)
+            return []
+        number = self._numbers.last + 1
+        operator = msgspec.structs.replace(
+            proposal, id=str(number), cause=proposal.cause or cause, claims=proposal.claims or (proposal.subject,)
+        )
+        events = self.queue.submit(operator)
+        rejected = next((e for e in events if isinstance(e, Rejected) and e.id == operator.id), None)
+        if rejected is not None:
+            if rejected.reason == Reason.TOO_MANY_WAITING:
+                self._cap_backlog.defer(operator.source, slot)
+            state = State.REFUSED if rejected.reason in REFUSED_REASONS else State.WAITING
+            self.verdicts[slot] = Verdict(state, rejected.reason, rejected.detail)
+            return []
+        self._numbers.last = number
+        self._cap_backlog.admitted(operator.source, slot, number)
+        self.say(now, "queued", operator.id, operator, operator.reason, operator.detail)
+        return events
+
+    # ── One running operator ──────────────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, operator_id: str, on: frozenset[str], now: float) -> Effects:
+        record = self.queue.records.running.get(operator_id)
+        waiter = (OPERATOR, operator_id)
+        if record is None or self.in_flight.busy(waiter, now):
+            return NOTHING
+        operator = record.operator
+        capability, found = self._of_source[operator.source], None
+        record.off = capability.name not in on
+        with self._defects.guard(f"operator {operator_id}, {operator.subject}") as guard:
+            found = capability.next_step(record, self.world, self.queue, now)
+        if found is None:
+            found = NextStep(step=record.step, waiting_on=guard.verdict, again_at=now + AGAIN_S)
+        if found.notes is not None:
+            record.notes = dict(found.notes)
+        for verb, reason, text in follow(record, found, now):
+            self.say(now, verb, operator_id, operator, reason, text)
+        if found.end is not None:
+            return Effects(self._end(operator_id, found.end))
+        events: list[QueueEvent] = []
+        if found.phase is not None and found.phase > record.phase:
+            events = self.queue.advance(operator_id, found.phase)
+            if capability.name in on:
+                self._mark_affected(capability, OperatorEnded(operator), now)
+        self.refreshes.request(found.refreshes)
+        if found.again_at is not None:
+            self.worklist.wake_at(found.again_at, waiter)
+        return Effects(events, found.instructions, waiter, operator_id)
+
+    def _end(self, operator_id: str, end: End) -> list[QueueEvent]:
+        if end.failed:
+            return self.queue.fail(operator_id, end.reason, end.detail)
+        if end.reason == Reason.DONE:
+            return self.queue.finish(operator_id, end.detail)
+        return self.queue.cancel(operator_id, end.reason, end.detail)
+
+    # ── What the queue says ───────────────────────────────────────────────────────────────────────────────────────
+
+    def on_queue_event(self, event: QueueEvent, on: frozenset[str], now: float) -> None:
+        match event:
+            case Promoted(id=operator_id):
+                operator = self.queue.get(operator_id)
+                if operator is None:
+                    return  # over already
+                self._operators.add(operator)
+                self.say(now, "promoted", operator_id, operator)
+                self.worklist.step(operator_id)
+                self._make_room(operator.source)
+            case Ended():
+                self._ended(event, on, now)
+
+    def _ended(self, event: Ended, on: frozenset[str], now: float) -> None:
+        record, operator = event.record, event.record.operator
+        self._operators.drop(event.id)
+        self.worklist.drop(event.id)
+        self.in_flight.forget((OPERATOR, event.id))
+        self.repetitions.ended(operator, now, acted=bool(record.acted_at))
+        self.say(now, event.how, event.id, operator, event.reason, event.detail)
+        # Whoever proposed it is asked again: the world may already want the next thing. If nothing was done, then a
+        # moment later: the same evaluation would propose the same for ever.
+        idle = not record.acted_at and now - record.promoted_at < MOMENT_S
+        capability = self._of_source[operator.source]
+        if capability.name in on:
+            self._mark_affected(capability, OperatorEnded(operator), now, now + MOMENT_S if idle else None)
+        self._make_room(operator.source)
+
+    def _make_room(self, source: str) -> None:
+        for slot in self._cap_backlog.ready(source):
+            self.worklist.evaluate(slot, "room")
+
+    # ── Switched off, recovered ───────────────────────────────────────────────────────────────────────────────────
+
+    def switch_off(self, name: str) -> list[QueueEvent]:
+        """Nothing more is proposed; what waits is canceled, what runs is asked how to end, what was stated goes."""
+        sources = self._capabilities[name].sources
+        events: list[QueueEvent] = []
+        for operator in [r.operator for r in self.queue.records.waiting() if r.operator.source in sources]:
+            events += self.queue.cancel(operator.id, Reason.FEATURE_OFF, f"{name} was switched off")
+        for record in self.queue.records.running.values():
+            if record.operator.source in sources:
+                self.worklist.step(record.operator.id)
+        self.verdicts = {slot: verdict for slot, verdict in self.verdicts.items() if slot[0] != name}
+        self.notes = {slot: notes for slot, notes in self.notes.items() if slot[0] != name}
+        for key in self._statements.keys_of(name):
+            events += self._statements.replace(key, (), {}, self.queue)
+        return events
+
+    def recover(self, recovered: Recovered, now: float) -> list[QueueEvent]:
+        """A mark says that this runs: it is charged before anything else may be promoted."""
+        operator = recovered.operator
+        self._numbers.seen(operator.id)
+        events = self.queue.resume(operator, recovered.phase)
+        record = self.queue.records.running.get(operator.id)
+        if record is None or record.operator is not operator:
+            self.say(now, "not-resumed", operator.id, operator, Reason.CONFLICT, "another mark claims the same")
+            return []
+        record.step = recovered.step
+        record.step_since = record.promoted_at = recovered.since
+        self.say(now, "resumed", operator.id, operator, "", f"read back from its mark at step {recovered.step + 1}")
+        return events
+
+    def say(
+        self, now: float, verb: str, id_: str, operator: Operator | None = None, reason: str = "", text: str = ""
+    ) -> None:
+        self._history.tell(entry_of(now, verb, id_, operator, str(reason), text))
+
+
+def _keep(memory: dict[Slot, object] | dict[Slot, Verdict], slot: Slot, value: object | None) -> None:
+    if value is None:
+        memory.pop(slot, None)
+    else:
+        memory[slot] = value  # type: ignore[assignment]

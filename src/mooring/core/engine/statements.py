@@ -1,0 +1,73 @@
+"""What keys state about targets: facts that take room, and limits that follow an object.
+
+Each evaluation of a key replaces what the key stated before, so a statement ends when its cause does, without anybody
+having to remember it. Several keys may state a fact about the same object on the same target: the largest counts. Of
+several limits of one target the one stated last counts; without any, the settings do.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mooring.core.model.decision import Fact
+from mooring.core.queue import Queue
+from mooring.core.queue.events import Event
+
+
+class Statements:
+    def __init__(self) -> None:
+        self._facts: dict[str, tuple[Fact, ...]] = {}
+        self._limits: dict[str, Mapping[str, int | None]] = {}
+        #: (target, subject) → key → fact
+        self._stated: dict[tuple[str, str], dict[str, Fact]] = {}
+        #: target → key → limit
+        self._limited: dict[str, dict[str, int | None]] = {}
+
+    def keys_of(self, capability: str) -> Sequence[str]:
+        return [key for key in {**self._facts, **self._limits} if key.startswith(f"{capability}:")]
+
+    def replace(self, key: str, facts: Iterable[Fact], limits: Mapping[str, int | None], queue: Queue) -> list[Event]:
+        return [*self._replace_facts(key, tuple(facts), queue), *self._replace_limits(key, limits, queue)]
+
+    def _replace_facts(self, key: str, new: tuple[Fact, ...], queue: Queue) -> list[Event]:
+        old = self._facts.get(key, ())
+        if new == old:
+            return []
+        if new:
+            self._facts[key] = new
+        else:
+            del self._facts[key]
+        places = dict.fromkeys((f.target, f.subject) for f in (*old, *new))
+        for place in places:
+            self._stated.setdefault(place, {}).pop(key, None)
+        for fact in new:
+            self._stated[(fact.target, fact.subject)][key] = fact
+        events: list[Event] = []
+        for target, subject in places:
+            stated = self._stated[(target, subject)]
+            if stated:
+                worst = max(stated.values(), key=lambda f: f.amount)
+                events.extend(queue.set_fact(target, subject, worst.amount, worst.detail))
+            else:
+                del self._stated[(target, subject)]
+                events.extend(queue.clear_fact(target, subject))
+        return events
+
+    def _replace_limits(self, key: str, new: Mapping[str, int | None], queue: Queue) -> list[Event]:
+        old = self._limits.get(key, {})
+        if new == old:
+            return []
+        if new:
+            self._limits[key] = dict(new)
+        else:
+            del self._limits[key]
+        events: list[Event] = []
+        for target in {**old, **new}:
+            stated = self._limited.setdefault(target, {})
+            stated.pop(key, None)
+            if target in new:
+                stated[key] = new[target]
+            if stated:
+                events.extend(queue.set_limit(target, next(reversed(stated.values()))))
+            else:
+                del self._limited[target]
+                events.extend(queue.reset_limit(target))
+        return events
