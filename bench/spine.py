@@ -230,10 +230,14 @@ class People:
     """They annotate a TiKV pod of each cluster, evenly over the stream; when they ask and when the world shows it is
     noted."""
 
+    from mooring.core.model.kinds import Kind
+
+    observes = frozenset(Kind)
+
     def __init__(self, shell, namespaces, total):
         self._shell, self._namespaces, self._total = shell, namespaces, total
         self.asked, self.shown, self.changes = {}, {}, 0
-        shell.engine.observers.append(self._see)
+        shell.engine.world.register(self)
 
     def ask(self, sent):
         from mooring.clients.wire.kube import project
@@ -246,7 +250,10 @@ class People:
             self.asked[f"{ns}/demo"] = time.perf_counter()
             self._shell.tell(Seen(Kind.POD, annotated))
 
-    def _see(self, change):
+    def advance(self):
+        return False
+
+    def observe(self, change, world):
         self.changes += 1
         if change.new.annotations and change.key.name == "demo-tikv-0":
             self.shown.setdefault(f"{change.key.namespace}/demo", time.perf_counter())

@@ -86,7 +86,7 @@ def test_a_clock_that_went_back_does_not_hold_a_reservation_for_hours(scenery):
         pod_uid="old", node="n2", value=KEY, deadline=NOW + 7200 + 150,
     )  # fmt: skip
     scenery.node("n2", taints=(reservation_taint("demo-tidb-2"),), annotations={RESERVED_TAINT: write_mark(mark)})
-    (resumed,) = Home().recover(scenery.world, NOW)
+    (resumed,) = Home().recover(scenery.world, Queue(live_settings()), NOW)
     assert float(resumed.operator.args["until"]) == NOW + 150
 
 

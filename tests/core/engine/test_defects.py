@@ -54,7 +54,7 @@ class Deleting:
         (found,) = [one for one in world.pods() if one.name == name]
         return NextStep(step=0, instructions=(DeletePod(key=found.key, uid=found.uid, evict=False, why="test"),))
 
-    def recover(self, world, now):
+    def recover(self, world, queue, now):
         return ()
 
     def recovery_needs(self, world):
@@ -120,10 +120,17 @@ def test_an_observer_that_stumbles_takes_nobody_along():
     """Admission counts by what it observes; the world and the deciders go on without it."""
     hand = Listening()
 
-    def observe(change):
-        raise ValueError(change.key.name)
+    class Stumbling:
+        observes = frozenset({Kind.POD})
 
-    hand.engine.observers.append(observe)
+        def observe(self, change, world):
+            if change.old is not None:
+                raise ValueError(change.key.name)
+
+        def advance(self):
+            return False
+
+    hand.engine.world.register(Stumbling())
     assert hand.ask(0) == ["demo-tikv-0"]
     assert [error for _, error in hand.told] == ["ValueError('demo-tikv-0')"]
 

@@ -56,7 +56,7 @@ class Wants:
     def recovery_needs(self, world):
         return ()
 
-    def recover(self, world, now):
+    def recover(self, world, queue, now):
         return [Recovered(operator, step, 0, 7.0) for operator, step in self.begun]
 
 

@@ -53,7 +53,7 @@ class Scripted:
     def next_step(self, running, world, queue, now):
         return self.step
 
-    def recover(self, world, now):
+    def recover(self, world, queue, now):
         self._stumble("recover")
         return ()
 

@@ -216,7 +216,7 @@ class Balance:
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, world: WorldRead, now: float) -> Iterator[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[Recovered]:
         if not self._on:
             return
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):

@@ -106,7 +106,7 @@ class Handoff:
             if marks_of(tc) and world.pd(tc.key) is None and not world.pd_lost(tc.key):
                 yield f"a look at the PD of {tc.key}"
 
-    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
         for tc in world.tidb_clusters():
             for name, mark in sorted((marks_of(tc) or {}).items()):
                 if mark.step == GAVE_UP:

@@ -168,7 +168,7 @@ class Home:
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
         return next_reservation_step(running, world, self.policy, now)
 
-    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
         return recover_reservations(world, now)
 
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:

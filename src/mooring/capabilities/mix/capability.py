@@ -221,7 +221,7 @@ class Mix:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
         marked = [pod for pod in world.pods() if (m := mark_on(pod)) is not None and m.source in self.sources]
         for pod in sorted(marked, key=lambda p: (p.namespace, p.name)):
             mark = mark_on(pod)

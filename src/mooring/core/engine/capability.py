@@ -42,7 +42,7 @@ class Capability(Protocol):
 
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep: ...
 
-    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
         """What the marks say has begun."""
         ...
 

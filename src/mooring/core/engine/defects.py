@@ -21,6 +21,11 @@ class Defects:
         #: Told where, and what. Without a listener a defect is raised: tests and the sandbox shall see it.
         self.listener: Callable[[str, Exception], None] | None = None
 
+    def note(self, where: str, error: Exception) -> None:
+        if self.listener is None:
+            raise error
+        self.listener(where, error)
+
     def guard(self, where: str) -> "Guard":
         """Around every call into a capability: `with defects.guard(where) as guard: …`; then `guard.verdict`."""
         return Guard(self, where)

@@ -21,13 +21,12 @@ from mooring.core.engine.capability import Capability
 from mooring.core.engine.deciding import Deciding, Effects, OperatorNumbers
 from mooring.core.engine.defects import Defects
 from mooring.core.engine.events import Event, Features, LeaseChanged, QueueSettingsChanged, Tick
-from mooring.core.engine.history import History, cause_of
+from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake
 from mooring.core.engine.lifecycle import Signal, Stage, after
 from mooring.core.engine.worklist import Slot
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.events import (
-    Change,
     Gone,
     Listed,
     MachinesLost,
@@ -64,8 +63,6 @@ class Engine:
         self.defects = Defects()
         #: By name, and asked in that order.
         self.capabilities = {c.name: c for c in sorted(capabilities, key=lambda c: c.name)}
-        #: Told of every change of the world right after it happened, leading or not (admission counts by it).
-        self.observers: list[Callable[[Change], None]] = []
         self.stage = Stage.FOLLOWING
         #: The features that are switched on.
         self.on: frozenset[str] = frozenset()
@@ -76,6 +73,7 @@ class Engine:
         self._numbers = OperatorNumbers()
         self._decides = self._new_term(queue)
         self._ids = 0
+        world.index_failed = self.defects.note
         for capability in self.capabilities.values():
             for index in capability.indexes():
                 world.register(index)
@@ -215,10 +213,6 @@ class Engine:
         return ()
 
     def _on_trigger(self, trigger: Trigger) -> None:
-        if self.observers and isinstance(trigger, Change):
-            with self.defects.guard(f"observing {cause_of(trigger)}"):
-                for observe in self.observers:
-                    observe(trigger)
         if self.deciding:  # before that there is no need: then everything is evaluated once
             self._decides.on_trigger(trigger, self.on, self.now)
 
@@ -249,7 +243,7 @@ class Engine:
         # Marks are read back even of a feature that was switched off meanwhile: what has begun must end well.
         for name, capability in self.capabilities.items():
             with self.defects.guard(f"{name} recovery"):
-                for recovered in capability.recover(self.world, self.now):
+                for recovered in capability.recover(self.world, self.queue, self.now):
                     self._apply(Effects(self._decides.recover(recovered, self.now)), [])
         self.stage = after(self.stage, Signal.MARKS_READ)
         self._decides.evaluate_all(self._listening(), "recover")
@@ -268,6 +262,7 @@ class Engine:
         on &= self.capabilities.keys()  # a feature may be served by something that decides nothing
         switched_on, switched_off = on - self.on, self.on - on
         self.on = on
+        self.world.note_features(on)
         for name in sorted(switched_off):
             self._apply(Effects(self._decides.switch_off(name)), [])
         if self.deciding:

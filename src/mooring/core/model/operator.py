@@ -64,6 +64,8 @@ class Operator(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     kind: str
     #: The object it is about: "pod/<ns>/<name>", "region/<cluster>/<id>", "machine/<serial>", "store/<cluster>/<id>", …
     subject: str
+    #: Whose share of its source's cap it counts against: a namespace or a cluster, so that none starves another.
+    quota: str = ""
     #: Everything it claims exclusively (at least its subject; a merge claims two regions).
     claims: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()

@@ -17,7 +17,7 @@ def audit(queue: Queue) -> list[str]:
 
 
 def _records(queue: Queue) -> Iterator[str]:
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, str], int] = {}
     claims: dict[str, str] = {}
     for op_id, record in queue.records.by_id.items():
         for claim in record.claims:
@@ -25,7 +25,8 @@ def _records(queue: Queue) -> Iterator[str]:
                 yield f"{claim} is claimed by {claims[claim]} and {op_id}"
             claims[claim] = op_id
         if record.state == WAITING and not record.parked:
-            counts[record.operator.source] = counts.get(record.operator.source, 0) + 1
+            counted = (record.operator.source, record.operator.quota)
+            counts[counted] = counts.get(counted, 0) + 1
             behind = sum(record in lane.queue[lane.front :] for lane in queue.lanes.values())
             if behind != record.blocked:
                 yield f"{op_id} is behind on {behind} targets and says {record.blocked}"

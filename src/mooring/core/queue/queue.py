@@ -72,9 +72,9 @@ class Queue:
     def lanes(self) -> dict[str, Lane]:
         return self._lanes.table
 
-    def waiting_of(self, source: str) -> int:
-        """How many of a source count against its cap."""
-        return self.records.waiting_count.get(source, 0)
+    def waiting_of(self, source: str, quota: str = "") -> int:
+        """How many of a source count against its cap, which each quota (a cluster, a namespace) has for itself."""
+        return self.records.waiting_count.get((source, quota), 0)
 
     def used(self, target: str) -> int:
         lane = self.lanes.get(target)
@@ -160,10 +160,13 @@ class Queue:
         cap = self.settings.cap(op.source)
         if cap is None:
             return ""
-        count = self.records.waiting_count.get(op.source, 0)
+        mine = (op.source, op.quota)
+        count = self.records.waiting_count.get(mine, 0)
         if replaced:
-            count -= sum(r.state == WAITING and not r.parked and r.operator.source == op.source for r in replaced)
-        return f"{count} of {op.source} wait already, {cap} may" if count >= cap else ""
+            waiting = (r.operator for r in replaced if r.state == WAITING and not r.parked)
+            count -= sum((o.source, o.quota) == mine for o in waiting)
+        whose = f"{op.source} of {op.quota}" if op.quota else op.source
+        return f"{count} of {whose} wait already, {cap} may" if count >= cap else ""
 
     def resume(self, op: Operator, phase: int = 0) -> list[Event]:
         """Take in, as running, what ran before we looked: no room is asked for, only its claims must be free."""

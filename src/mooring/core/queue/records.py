@@ -18,8 +18,8 @@ class Records:
         self.by_claim: dict[str, OperatorRecord] = {}
         #: By promotion.
         self.running: dict[str, OperatorRecord] = {}
-        #: Source → how many of it count against its cap: those that wait and are not parked.
-        self.waiting_count: dict[str, int] = {}
+        #: (source, quota) → how many of it count against the cap: those that wait and are not parked.
+        self.waiting_count: dict[tuple[str, str], int] = {}
         self._arrivals = 0
 
     def add(
@@ -50,16 +50,16 @@ class Records:
         return sorted((record for record in self.by_id.values() if record.state == WAITING), key=BY_KEY)
 
     def count(self, record: OperatorRecord) -> None:
-        source = record.operator.source
-        self.waiting_count[source] = self.waiting_count.get(source, 0) + 1
+        counted = (record.operator.source, record.operator.quota)
+        self.waiting_count[counted] = self.waiting_count.get(counted, 0) + 1
 
     def uncount(self, record: OperatorRecord) -> None:
-        source = record.operator.source
-        left = self.waiting_count[source] - 1
+        counted = (record.operator.source, record.operator.quota)
+        left = self.waiting_count[counted] - 1
         if left:
-            self.waiting_count[source] = left
+            self.waiting_count[counted] = left
         else:
-            del self.waiting_count[source]
+            del self.waiting_count[counted]
 
     def arrival(self) -> int:
         self._arrivals += 1

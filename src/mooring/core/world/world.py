@@ -4,7 +4,7 @@ The promise: after any sequence of events the world is what a list of the same m
 with the change and not with the cluster. `mooring.core.world.check` compares the two.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
@@ -57,6 +57,8 @@ class World:
         self._registered: dict[type, Index] = {}
         #: Kind, or class of another observation → the registered indexes that want to see it.
         self._observers: dict[object, tuple[Index, ...]] = {}
+        #: Told of an index that failed on one observation; without it the failure is raised.
+        self.index_failed: Callable[[str, Exception], None] | None = None
         self._pd: dict[Key, tuple[PdView, float]] = {}
         #: Clusters whose PD did not answer the last time, and what was said instead.
         self._pd_lost: dict[Key, str] = {}
@@ -77,7 +79,7 @@ class World:
         for kind, table in self._tables.items():
             if kind in index.observes:
                 for row in table:
-                    index.observe(Change(kind, row.key, None, row), self)
+                    self._observe(index, Change(kind, row.key, None, row))
 
     def index(self, of: type[IndexT]) -> IndexT:
         return self._registered[of]  # type: ignore[return-value]
@@ -85,7 +87,15 @@ class World:
     def show(self, trigger: Trigger) -> None:
         """Tell the registered indexes of something that is no object of Kubernetes: a view of PD, regions, machines."""
         for index in self._observers.get(type(trigger), ()):
+            self._observe(index, trigger)
+
+    def _observe(self, index: Index, trigger: Trigger) -> None:
+        try:
             index.observe(trigger, self)
+        except Exception as error:
+            if self.index_failed is None:
+                raise
+            self.index_failed(f"index {type(index).__name__} {getattr(trigger, 'key', '')}", error)
 
     def advance(self) -> bool:
         """Let the indexes take in one more part of what is large; True while there is more."""
@@ -165,7 +175,7 @@ class World:
         change = Change(kind, new.key, old, new)
         changes.append(change)
         for index in self._observers.get(kind, ()):
-            index.observe(change, self)
+            self._observe(index, change)
 
     def _go(self, event: Gone, changes: list[Change]) -> None:
         table = self._tables[event.kind]
@@ -181,7 +191,7 @@ class World:
         change = Change(kind, old.key, old, None)
         changes.append(change)
         for index in self._observers.get(kind, ()):
-            index.observe(change, self)
+            self._observe(index, change)
 
     def _index(self, kind: Kind, old: Any, new: Any) -> None:
         match kind:

@@ -223,7 +223,7 @@ class Fleet:
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
         return ()
 
-    def recover(self, world: WorldRead, now: float) -> Iterable[Recovered]:
+    def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:
         """Machines on their way out, from the marks on nodes; evictions, from those on the pods there.
 
         A change of the control plane has no mark: it has happened once it is stored, and what it left unfinished is a
