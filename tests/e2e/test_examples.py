@@ -196,7 +196,7 @@ async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_
         await rig.until(lambda: len(ground.waiting("mix")) == 1, limit_s=60)
         (move,) = ground.waiting("mix")
         assert move.subject != f"pod/{SHOP}/{healthy}"
-        assert rig.leader().engine.queue.is_parked(move.id)
+        assert rig.leader().engine.queue.records.by_id[move.id].parked
         answer = ground.why(move.subject)
         assert answer.state == "waiting"
         assert healthy in answer.answer, "the blocker is named"

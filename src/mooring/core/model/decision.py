@@ -124,7 +124,7 @@ RUNNING: Final = 1
 ENDED: Final = 2
 
 
-class OperatorRecord(msgspec.Struct, eq=False, kw_only=True):
+class OperatorRecord(msgspec.Struct, kw_only=True):
     """All there is about one operator, from proposal to end. The queue keeps it; capabilities read it.
 
     It refers to no lane, so that nothing here ever forms a cycle.

@@ -150,7 +150,7 @@ def test_a_workload_with_a_pod_that_is_not_ready_waits_until_it_is():
         assert leader is not None
         assert stage.moves() == []
         (waiting,) = leader.engine.waiting.values()
-        assert leader.engine.queue.is_parked(waiting.id)
+        assert leader.engine.queue.records.by_id[waiting.id].parked
         assert waiting.subject != f"pod/{NAMESPACE}/{name}"
         stage.cluster.annotate(Kind.POD, NAMESPACE, name, {"lab.mooring.dev/fail": None})
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 3)
