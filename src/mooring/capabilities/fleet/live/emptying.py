@@ -242,5 +242,5 @@ class Emptiness(msgspec.Struct, frozen=True):
 
 def emptiness(node: Node, world: WorldRead, policy: FleetPolicy, now: float) -> Emptiness:
     left, late = tuple(to_leave(node.name, world)), is_late(node, policy, now)
-    held = (held_by(p, world, policy, late=late) for p in left if not world.is_leaving(p))
+    held = (held_by(p, world, policy, late=late) for p in left if p.deletion_at is None)
     return Emptiness(left, tuple(h for h in held if h is not None))
