@@ -13,7 +13,7 @@ values; only the loop here applies them.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -248,11 +248,9 @@ class Engine:
         self.stage = after(self.stage, Signal.MARKS_READ)
         self._decides.evaluate_all(self._listening(), "recover")
 
-    def _needs(self, capability: Capability) -> Iterable[str]:
-        needs: tuple[str, ...] = ()
+    def _needs(self, capability: Capability) -> Iterator[str]:
         with self.defects.guard(f"{capability.name} recovery"):
-            needs = tuple(capability.recovery_needs(self.world))
-        return needs
+            yield from capability.recovery_needs(self.world)
 
     def _listening(self) -> list[str]:
         return [name for name in self.capabilities if name in self.on]

@@ -103,9 +103,7 @@ class Watch:
                     sim.fail("O1 the queue's books are right", "; ".join(found))
 
     def follow(self, replica: Replica) -> None:
-        engine: Any = replica.engine
-        history = engine.history if hasattr(engine, "history") else engine.history
-        history.listeners.append(self._on_entry)
+        replica.engine.history.listeners.append(self._on_entry)
 
     def _on_entry(self, entry: Any) -> None:
         hit = self.sim.coverage.hit
