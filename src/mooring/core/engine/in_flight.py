@@ -45,7 +45,7 @@ class InFlightWrites:
         return False
 
     def end(self, outcome: Outcome, now: float) -> tuple[Slot, float] | None:
-        """Who waited for it, and how long to wait before the next try (0: not at all). None: asked for before we led."""
+        """Who waited for it, and how long before the next try (0: at once). None: it was asked for before we led."""
         waiter = self._waiter_of.pop(outcome.instruction, None)
         if waiter is None:
             return None
