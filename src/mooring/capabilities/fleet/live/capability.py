@@ -23,11 +23,12 @@ from mooring.capabilities.fleet.live.emptying import (
     leaving_mark,
     next_evict_step,
     retiring_mark,
+    taken_back,
     to_leave,
     way_of,
     workload_facts,
 )
-from mooring.capabilities.fleet.live.explain import machine_words
+from mooring.capabilities.fleet.live.explain import machine_words, retirement
 from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
@@ -146,11 +147,17 @@ class Fleet:
         if not member.control_plane and template.for_worker(machine.role) is None:
             return Evaluation()
         wanted = Renderer(template).node(machine, control_plane=member.control_plane, state_taint=member.state_taint)
-        write, verdict = bring_up_to_date(node, wanted, world.pods_on(node.name))
+        write, held = bring_up_to_date(node, wanted, world.pods_on(node.name))
         if write is None:
             write = _lifted(node, member, machine, queue)
-        again = now + self.policy.query_s if verdict is not None else None
-        return Evaluation(instructions=(write,) if write is not None else (), verdict=verdict, again_at=again)
+        leaving = None
+        if queue.holder(f"machine/{machine.serial}") is None:
+            leaving = retirement(node, member, machine, world, self.policy, now)
+        return Evaluation(
+            instructions=(write,) if write is not None else (),
+            verdict=held or leaving,
+            again_at=now + self.policy.query_s if held or leaving else None,
+        )
 
     # ── One machine that is being retired ─────────────────────────────────────────────────────────────────────
 
@@ -159,7 +166,7 @@ class Fleet:
         running = holder is not None and holder.kind == RETIRE_MACHINE and queue.is_running(holder.id)
         node = world.node(holder.args["node"]) if holder is not None and running else None
         mark = retiring_mark(node) if node is not None else None
-        if node is None or mark is None or mark.step != retire.EMPTYING:
+        if node is None or mark is None or mark.step != retire.EMPTYING or taken_back(node):
             gone = [o for o in queue.operators() if o.kind == EVICT_POD and o.args.get("serial") == serial]
             words = "its node is no longer being emptied"
             waiting = (o.id for o in gone if not queue.is_running(o.id))

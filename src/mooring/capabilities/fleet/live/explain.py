@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 
-from mooring.capabilities.fleet.live import retire
-from mooring.capabilities.fleet.live.emptying import retiring_mark
+import msgspec
+
+from mooring.capabilities.fleet.live import emptying, retire
+from mooring.capabilities.fleet.live.emptying import retiring_mark, taken_back
 from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
-from mooring.core.model.decision import Line
+from mooring.core.model.decision import Line, Verdict
 from mooring.core.model.machine import Machine, MachineState
+from mooring.core.model.reasons import Reason, State
+from mooring.core.world.read import WorldRead
 
 
 def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger, node: Node | None) -> Iterator[Line]:
@@ -31,6 +36,28 @@ def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger
     mark = retiring_mark(node) if node is not None else None
     if mark is not None and mark.step == retire.HELD:
         yield Line("now", f"given up for now: {mark.detail}; tried again later")
+
+
+def retirement(
+    node: Node, member: Member, machine: Machine, world: WorldRead, policy: FleetPolicy, now: float
+) -> Verdict | None:
+    """What a machine on its way out waits for while no operator is at work on it; None: it is on no such way."""
+    serial, state = machine.serial, machine.state.value
+    mark = retiring_mark(node)
+    if retire.still_wanted(member, machine) and taken_back(node):
+        words = f"{node.name} was uncordoned by hand while machine {serial} is {state}: nothing more is evicted"
+        return Verdict(State.BLOCKED, Reason.CORDONED, words, f"kubectl cordon {node.name}, to go on")
+    if mark is not None and mark.step == retire.HELD:
+        again = max(0.0, retire.may_try(node, policy) - now) / 60
+        words = f"gave its place up, tried again in {again:.0f} min"
+        held = emptying.emptiness(node, world, policy, now).held
+        if held:
+            return msgspec.structs.replace(held[0], detail=f"{held[0].detail}; {words}")
+        return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}")
+    if member.state_taint is None or mark is not None:
+        return None
+    ends = f"machine {serial} has been RETIRED for {policy.wait_retired_s / 60:g} min"
+    return Verdict(State.WAITING, Reason.RETIRING, f"drained and tainted, {state}", ends)
 
 
 def _seat(member: Member) -> str:

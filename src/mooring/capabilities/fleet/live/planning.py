@@ -15,6 +15,7 @@ from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live.control_plane import is_asked_for
 from mooring.capabilities.fleet.live.emptying import taken_back
+from mooring.capabilities.fleet.live.explain import retirement
 from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.ledger import Ledger
@@ -92,11 +93,13 @@ def evaluate_plan(
         kept = msgspec.structs.replace(old, report=failed, quiet=None)
         return Evaluation(facts=facts, machines_by=ask_at, verdict=verdict, notes=kept)
     made = _pass(survey, policy, queue)
+    word, told = _verdict(made, wrong), tuple(_on_their_way_out(survey, world, queue, policy))
     answer = Evaluation(
         **_answer(survey, made, queue, policy, namespace),
         facts=facts,
         machines_by=ask_at,
-        verdict=_verdict(made, wrong),
+        verdict=word,
+        verdicts=(*told, word) if told and word is not None else told,
     )
     until, quiet = now + _PASSES * policy.query_s, None
     if not _any_ours(queue) and _is_quiet(answer, made, ledger):
@@ -182,6 +185,18 @@ def _withdrawn(survey: Survey, made: Pass, queue: Queue) -> Iterator[Withdrawal]
 
 def _any_ours(queue: Queue) -> bool:
     return any(o.source == SOURCE for o in queue.operators())
+
+
+def _on_their_way_out(survey: Survey, world: WorldRead, queue: Queue, policy: FleetPolicy) -> Iterator[Verdict]:
+    """What the machines wait for that no operator is at work on: `why machine/<serial>` reads it."""
+    for member in survey.ledger.members:
+        machine, node = survey.machines.get(member.address), survey.nodes.get(member.address)
+        if machine is None or node is None or (member.state_taint is None and RETIRING not in node.annotations):
+            continue
+        if queue.holder(f"machine/{machine.serial}") is None:
+            verdict = retirement(node, member, machine, world, policy, survey.now)
+            if verdict is not None:
+                yield msgspec.structs.replace(verdict, subject=f"machine/{machine.serial}")
 
 
 def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:

@@ -236,6 +236,7 @@ def _ends_fact(subject: Subject, reason: Reason) -> str:
         Reason.REGISTRY_UNREACHABLE: "ends when the registry answers",
         Reason.STORE_NOT_UP: "ends when the store is Up",
         Reason.STORE_UNKNOWN: "ends when PD knows the store",
+        Reason.RETIRING: "ends when its machine is RETIRED and leaves the cluster",
     }.get(reason, "ends when that is fixed")
 
 

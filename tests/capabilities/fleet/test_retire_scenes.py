@@ -1,0 +1,128 @@
+"""Issue 20, items 9 to 14: a machine retires in somebody else's cluster."""
+
+import msgspec
+import pytest
+
+from mooring.capabilities.fleet.planner import keys
+from mooring.core.engine.why.asking import explain
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING
+from mooring.sandbox.controllers import manifests
+from mooring.sim.rig import Rig
+from mooring.sim.scenarios.fleet import (
+    DEMO,
+    SHOP,
+    TIDB,
+    RetireScenario,
+    annotations_of,
+    cordoned,
+    pods_on,
+    serial_of,
+    taints_of,
+)
+from tests.capabilities.fleet.test_retire import Guarded, names_on, play
+
+
+class WithoutHandoff(RetireScenario):
+    def rig(self) -> Rig:
+        rig = super().rig()
+        rig.config = msgspec.structs.replace(rig.config, features={"fleet": True})
+        return rig
+
+
+def ask(rig: Rig, subject: str):
+    answer = explain(rig.leader().engine, subject)
+    assert answer is not None
+    return answer
+
+
+def test_with_handoff_off_a_tikv_pod_blocks_the_retirement_and_is_never_cut_off():
+    """Issue 20.9, "Features know each other": no wish that nobody reads, `blocked` with what to type, no NoExecute."""
+    scene = WithoutHandoff()
+
+    async def then(rig: Rig) -> None:
+        rig.leader().engine.world.note_features(frozenset({"fleet"}))
+        n7, serial = scene.n7, serial_of(rig, scene.n7)
+        await rig.until(lambda: names_on(rig, n7) == {"agent", "demo"})
+        await rig.sleep(60)
+        answer = ask(rig, f"machine/{serial}")
+        assert (answer.state, answer.reason) == ("blocked", "feature-off")
+        assert "handoff" in answer.answer
+        tikv = next(p for p in pods_on(rig, n7) if "tikv" in p)
+        assert LEAVING not in annotations_of(rig, Kind.POD, TIDB, tikv)
+        await rig.sleep(3 * 3600)
+        assert keys.STATE_TAINT not in taints_of(rig, n7), "hours later, too"
+        assert not rig.cluster.pd[TIDB, DEMO].interruptions
+        assert tikv in pods_on(rig, n7)
+        answer = ask(rig, f"machine/{serial}")
+        assert (answer.state, answer.reason) == ("blocked", "feature-off"), "also while its place is given back"
+
+    play(scene, then)
+
+
+def test_uncordoned_by_hand_midway_counts_as_taken_back():
+    """Issue 20.10: nothing more is evicted, nothing fights the person, `why` says so; a cordon lets it go on."""
+    scene = Guarded()
+
+    async def then(rig: Rig) -> None:
+        n7, serial = scene.n7, serial_of(rig, scene.n7)
+        await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
+        rig.cluster.cordon(n7, on=False)
+        await rig.sleep(120)
+        assert not cordoned(rig, n7)
+        rig.cluster.store.delete(Kind.PDB, SHOP, "lock")
+        await rig.sleep(7200)
+        assert not cordoned(rig, n7)
+        assert "lock" in names_on(rig, n7), "it could go, and stays"
+        assert keys.STATE_TAINT not in taints_of(rig, n7)
+        for subject in (f"machine/{serial}", f"node/{n7}"):
+            answer = ask(rig, subject)
+            assert (answer.state, answer.reason) == ("blocked", "cordoned"), subject
+            assert f"kubectl cordon {n7}" in str(answer), subject
+        rig.cluster.cordon(n7)
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=300)
+
+    play(scene, then)
+
+
+def test_pods_with_empty_dir_data_go_one_by_one_before_the_taint():
+    """Issue 20.11: by default, as budgets and workloads allow; the taint finds the node empty."""
+
+    class Scratch(RetireScenario):
+        async def also(self, rig: Rig) -> None:
+            volumes = [{"name": "scratch", "emptyDir": {}}]
+            template = manifests.pod_template({"app": "keep"}, volumes=volumes)
+            rig.cluster.deployment(SHOP, "keep", 3, template=template)
+            await rig.until(lambda: rig.cluster.ready(SHOP, "keep") == 3)
+
+    scene = Scratch(web=0)
+
+    async def then(rig: Rig) -> None:
+        least = 3
+
+        def tainted() -> bool:
+            nonlocal least
+            least = min(least, rig.cluster.ready(SHOP, "keep"))
+            return keys.STATE_TAINT in taints_of(rig, scene.n7)
+
+        await rig.until(tainted, limit_s=600, every_s=0.25)
+        assert names_on(rig, scene.n7) == {"agent"}
+        assert least == 2, "one at a time"
+
+    play(scene, then)
+
+
+@pytest.mark.parametrize("subject", ["machine", "node"])
+def test_why_of_a_drained_and_tainted_machine_says_what_it_waits_for(subject: str):
+    """Issue 20.14: not "no pending changes" while it is to leave the cluster."""
+    scene = RetireScenario(web=0)
+
+    async def then(rig: Rig) -> None:
+        await rig.until(lambda: scene.done(rig))
+        await rig.sleep(90)
+        answer = ask(rig, f"machine/{serial_of(rig, scene.n7)}" if subject == "machine" else f"node/{scene.n7}")
+        assert answer.state == "waiting"
+        assert answer.reason == "retiring"
+        assert "RETIRED" in answer.answer
+
+    play(scene, then)
