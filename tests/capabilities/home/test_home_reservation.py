@@ -38,8 +38,8 @@ def demo(scenery):
     return scenery
 
 
-def evaluate(scenery, queue, now=NOW):
-    return Home().evaluate(KEY, scenery.world, queue, None, now)
+def evaluate(scenery, queue, now=NOW, notes=None):
+    return Home().evaluate(KEY, scenery.world, queue, notes, now)
 
 
 def the_reservation(scenery, queue):
@@ -62,9 +62,11 @@ def held(demo, queue):
 
 
 def test_a_leaving_member_has_its_reservation_held(demo, queue):
-    """H8: proposed as soon as it leaves, at no cost, bounded by its grace and the policy's time."""
+    """H8: proposed as soon as it leaves, one of its namespace's reservations, bounded by its grace and the policy's
+    time."""
     (operator,) = evaluate(demo, queue).proposals
-    assert (operator.kind, operator.source, dict(operator.cost)) == (KIND, "home", {})
+    counted = {"reservations/tidb": 1, "reservations": 1}
+    assert (operator.kind, operator.source, dict(operator.cost)) == (KIND, "home", counted)
     assert float(operator.args["until"]) == NOW + 30 + HOLD
 
 
@@ -115,10 +117,11 @@ def test_a_pod_that_does_not_tolerate_the_reservation_is_told(demo, queue):
 
 def test_a_pending_member_gets_its_reservation_too(demo, queue):
     """H8: a pod deleted by force leaves no warning; its successor's reservation is held as soon as it is seen."""
+    notes = evaluate(demo, queue).notes
     demo.pod("demo-tidb-2", "", uid="new", created_at=NOW - 1)
-    (operator,) = evaluate(demo, queue).proposals
+    (operator,) = evaluate(demo, queue, notes=notes).proposals
     assert operator.args["node"] == "n2"
-    assert evaluate(demo, queue, now=NOW + HOLD).proposals == (), "not for ever"
+    assert evaluate(demo, queue, now=NOW + HOLD, notes=notes).proposals == (), "not for ever"
 
 
 @pytest.mark.parametrize(

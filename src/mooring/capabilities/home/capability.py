@@ -4,8 +4,10 @@ leave.
 The answer to a scheduler is not given here but in `verbs`, on every replica; this is what only the leader does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -29,6 +31,7 @@ from mooring.capabilities.home.reserve import (
     next_reservation_step,
     propose_reservation,
     recover_reservations,
+    reservation_limits,
     reservation_subject,
 )
 from mooring.capabilities.home.tracking import Record, patch_of, record
@@ -52,6 +55,9 @@ TRIES = 2
 TURN_S = 5.0
 
 
+NO_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType({})
+
+
 class Asked(msgspec.Struct, frozen=True):
     """The last record that was asked for, when last, and since when: a write that does not stick must not spin."""
 
@@ -66,6 +72,8 @@ class HomeNotes(msgspec.Struct, frozen=True):
     asked: Asked | None = None
     #: (member, uid) of pods that have had a reservation: what a person removed is not put back for the same pod.
     reserved: frozenset[tuple[str, str]] = frozenset()
+    #: Member → the node where it was last seen, by us and not by what stands on its owner.
+    seen: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +137,10 @@ class Home:
         verdict = verdict or _unwritten(member_set, asked)
         proposals: list[Operator] = []
         reserved: set[tuple[str, str]] = set()
+        seen = {name: node for name, node in before.seen if member_set.wants(name)}
+        seen |= {name: pod.node for name, pod in pods.items() if pod.node}
         for name, pod in pods.items() if member_set.reserves_nodes else ():
-            wanted = propose_reservation(member_set, name, pod, world, self.policy, now)
+            wanted = propose_reservation(member_set, name, pod, seen, world, self.policy, now)
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
                 instructions.append(_warn(Kind.POD, pod, wanted))
@@ -149,7 +159,8 @@ class Home:
             instructions=tuple(instructions),
             again_at=min(again, default=None),
             verdict=verdict,
-            notes=HomeNotes(asked, frozenset(reserved)),
+            limits=reservation_limits(member_set.keeper.namespace, self.policy) if proposals else NO_LIMITS,
+            notes=HomeNotes(asked, frozenset(reserved), tuple(sorted(seen.items()))),
         )
 
     def _write(

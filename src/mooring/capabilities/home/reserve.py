@@ -5,10 +5,11 @@
           member back · gone somewhere else · scaled in · node cordoned, not Ready or gone · not wanted · time is up
 
 The taint keeps every scheduler's pods out but those that tolerate it, so the node stays feasible for the member itself
-(H8). It costs nothing in the queue: nothing is disturbed. It stands for a bounded time, said in the mark, so that
-whoever finds the mark knows when to end it.
+(H8). In the queue it costs one of the reservations of its namespace and one of all. It stands for a bounded time, said
+in the mark, so that whoever finds the mark knows when to end it.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -33,6 +34,8 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
 KIND: Final = "reserve-node"
+#: The target that counts them, and one below it for each namespace.
+ALL: Final = "reservations"
 STEPS: Final = (Step(StepKind.RESERVE_NODE), Step(StepKind.RELEASE_NODE))
 HOLD, RELEASE = range(2)
 #: A spot notice from outside: the node will not be there to come back to.
@@ -54,16 +57,30 @@ def reservation_subject(pod: Key) -> str:
     return f"reservation/{pod}"
 
 
+def reservation_limits(namespace: str, policy: HomePolicy) -> dict[str, int | None]:
+    """A reserved node takes no new pods of anybody: so many per namespace, and so many in all, at one time."""
+    return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: policy.reserve_in_all}
+
+
 def propose_reservation(
-    member_set: MemberSet, name: str, pod: Pod | None, world: WorldRead, policy: HomePolicy, now: float
+    member_set: MemberSet,
+    name: str,
+    pod: Pod | None,
+    seen: Mapping[str, str],
+    world: WorldRead,
+    policy: HomePolicy,
+    now: float,
 ) -> Operator | Verdict | None:
-    """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again."""
+    """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again. `seen`:
+    where we ourselves saw each member; what is written on its owner is anybody's word."""
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:
         node, until = pod.node, pod.deletion_at + policy.hold_s
     elif not pod.node and not pod.terminating:
         node, until = home_of(member_set, name), pod.created_at + policy.hold_s
+        if seen.get(name) != node:
+            return None
     else:
         return None
     there = world.node(node)
@@ -147,6 +164,7 @@ def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_:
         subject=subject,
         claims=(subject, f"reserved/{node}"),
         steps=STEPS,
+        phases=({f"{ALL}/{pod.namespace}": 1, ALL: 1},),
         reason=Reason.RESERVED,
         detail=f"{pod.name} is being recreated; {node} is kept free for it",
         args={"pod": str(pod), "uid": uid, "node": node, "until": repr(until), "members": member_set, **named},
