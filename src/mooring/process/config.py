@@ -51,6 +51,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     webhook_service: str = "mooring-webhook"
     #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: we make and rotate them ourselves.
     webhook_certificates: str = ""
+    #: A file with the authorities of API servers' client certificates: nobody else may ask for an admission.
+    webhook_client_ca: str = ""
     #: Where the other replicas reach us; not given: the address by which we reach the API server.
     advertise_address: str = ""
     listen_http: str = "127.0.0.1:8390"
@@ -215,6 +217,10 @@ def _check(config: Config) -> None:
         host_port(getattr(config, key.replace("-", "_")), key)
     if not is_namespace(config.namespace):
         raise BadConfig(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
+    if config.webhook_client_ca and not Path(config.webhook_client_ca).is_file():
+        raise BadConfig(
+            f"webhook-client-ca is {config.webhook_client_ca!r}; a readable file with certificates is wanted"
+        )
     if config.sabakan_url:
         _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")
     if config.webhook_url:

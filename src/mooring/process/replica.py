@@ -8,6 +8,7 @@ one look and not one list.
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -200,8 +201,8 @@ class Replica:
             sleep=self.clock.sleep,
         )
         self.shell.in_a_rush = self.reviewer.rush.is_on
-        self.front = ReloadingTls()
         config = self.config
+        self.front = ReloadingTls(Path(config.webhook_client_ca).read_bytes() if config.webhook_client_ca else b"")
         self.keeper = WebhookReconciler(
             Fenced(self.api, self.elector.may_write),
             self.clock,

@@ -92,6 +92,14 @@ def expires_at(material: Material) -> float:
     return _ends(material.certificate)
 
 
+def peer_name(certificate: bytes) -> str:
+    """The name by which replicas with this certificate know each other: ours, or where somebody else (cert-manager)
+    has issued it, the first of its own names, which no other leaf of that issuer has."""
+    names = _names_of(x509.load_pem_x509_certificate(certificate))
+    dns = [name for name in names if "*" not in name and ":" not in name and any(map(str.isalpha, name))]
+    return PEER_NAME if PEER_NAME in names else min(dns, default=PEER_NAME)
+
+
 def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
     """One PEM per certificate, in order."""
     try:

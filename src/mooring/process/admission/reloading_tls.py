@@ -9,18 +9,27 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from mooring.process.admission.certificates import BadCertificates, Material
+from mooring.process.admission.certificates import BadCertificates, Material, peer_name
 
 
 class ReloadingTls:
     """The context to listen with. Before the first `swap` every handshake fails, in an orderly way."""
 
-    def __init__(self) -> None:
+    def __init__(self, callers: bytes = b"") -> None:
+        """`callers`: authorities, in PEM, of those who may ask besides replicas (the API servers)."""
+        self._callers = callers
         self.context = _server()
         self.context.sni_callback = self._choose
         self._current: ssl.SSLContext | None = None
         self._client: ssl.SSLContext | None = None
         self.material: Material | None = None
+        #: The name that a replica has, as caller and as called.
+        self.peer_name = ""
+
+    @property
+    def only_known(self) -> bool:
+        """Who asks for an admission must show a certificate."""
+        return bool(self._callers)
 
     @property
     def loaded(self) -> bool:
@@ -45,9 +54,12 @@ class ReloadingTls:
                     context.load_cert_chain(certificate, key)
                     if material.authorities:
                         context.load_verify_locations(cadata=material.bundle.decode())
+                if self._callers:
+                    server.load_verify_locations(cadata=self._callers.decode())
             except (ssl.SSLError, ValueError) as error:
                 raise BadCertificates(f"certificate and key cannot be used together: {error}") from None
         self._current, self._client, self.material = server, client, material
+        self.peer_name = peer_name(material.certificate)
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> int | None:
         if self._current is None:

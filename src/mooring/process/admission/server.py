@@ -2,24 +2,24 @@
 
     POST /admit/pods        mutating; fails open. The lease holder decides; a follower passes the request on to it.
     POST /admit/workloads   validating; every replica, from the request alone; fails open.
-    POST /pass-on/pods      between replicas: as /admit/pods, for callers that show a certificate of our authority.
+    POST /pass-on/pods      between replicas: as /admit/pods, for callers with our certificate: by issuer and by name.
 
 A body that is no AdmissionReview gets a 400 that says what is wrong: to the API server that is a call that failed, and
-the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403.
+the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403; so does one of
+/admit without a certificate of `webhook-client-ca`, where that is given.
 """
 
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import aiohttp
 import structlog
 from aiohttp import web
 
 from mooring.capabilities.mix.admission.reviews import BadReview
-from mooring.process.admission.certificates import PEER_NAME
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
 from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
@@ -35,8 +35,8 @@ LEAVE_S: Final = 0.1
 LEAVES_WITHIN: Final = 10
 
 
-def webhook_app(reviewer: Reviewer, intake: Intake | None = None) -> web.Application:
-    pages = WebhookPages(reviewer, intake or Intake())
+def webhook_app(reviewer: Reviewer, intake: Intake, front: ReloadingTls) -> web.Application:
+    pages = WebhookPages(reviewer, intake, front)
     app = web.Application(client_max_size=0)
     app.add_routes(
         [
@@ -49,23 +49,29 @@ def webhook_app(reviewer: Reviewer, intake: Intake | None = None) -> web.Applica
 
 
 class WebhookPages:
-    def __init__(self, reviewer: Reviewer, intake: Intake) -> None:
+    def __init__(self, reviewer: Reviewer, intake: Intake, front: ReloadingTls) -> None:
         self._reviewer = reviewer
+        self._front = front
         self._intake = intake
 
     async def pods(self, request: web.Request) -> web.Response:
         """Fails open."""
-        return await self._answered(self._reviewer.pods, request)
+        return self._stranger(request) or await self._answered(self._reviewer.pods, request)
 
     async def workloads(self, request: web.Request) -> web.Response:
         """Fails open."""
-        return await self._answered(self._reviewer.workloads, request)
+        return self._stranger(request) or await self._answered(self._reviewer.workloads, request)
+
+    def _stranger(self, request: web.Request) -> web.Response | None:
+        if not self._front.only_known or _certificate(request):
+            return None
+        return _closing(web.Response(status=403, text="a client certificate is wanted here (webhook-client-ca)\n"))
 
     async def passed_on(self, request: web.Request) -> web.Response:
         """Fails closed for strangers, open for replicas. Never passed on a second time."""
-        tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
-        # Only a certificate that our own authorities vouch for is ever reported here.
-        if tls is None or not tls.getpeercert():
+        # Authorities of ours may vouch for others, too: the name counts.
+        names: Any = _certificate(request).get("subjectAltName", ())
+        if not any(name == self._front.peer_name for _, name in names):
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
         return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
 
@@ -78,9 +84,7 @@ class WebhookPages:
             return web.Response(status=400, text=f"{error}\n")
         except BodyRefusedError as refused:
             response = web.Response(status=refused.status, text=f"{refused}\n")
-            if refused.reason == "late":
-                response.force_close()
-            return response
+            return _closing(response) if refused.reason == "late" else response
         except RecursionError:
             return web.Response(status=400, text="not an AdmissionReview: it is nested too deep\n")
         took_s = time.perf_counter() - began
@@ -88,6 +92,17 @@ class WebhookPages:
         if took_s > SLOW_S:
             log.warning("webhook.slow", path=request.path, seconds=round(took_s, 3))
         return web.Response(body=answer, content_type="application/json")
+
+
+def _certificate(request: web.Request) -> Mapping[str, Any]:
+    """What the caller has shown; empty unless authorities that we trust vouch for it."""
+    tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
+    return (tls.getpeercert() if tls is not None else None) or {}
+
+
+def _closing(response: web.Response) -> web.Response:
+    response.force_close()
+    return response
 
 
 class LeaderForwarder:
@@ -113,7 +128,7 @@ class LeaderForwarder:
                 data=body,
                 headers={"Content-Type": "application/json"},
                 ssl=context,
-                server_hostname=PEER_NAME,
+                server_hostname=self._front.peer_name,
                 allow_redirects=False,
             ) as answer:
                 if answer.status == 200:
@@ -137,7 +152,7 @@ class WebhookServer:
         self._front = front
         self._host, self.port = host, port
         self._leaving = False
-        app = webhook_app(reviewer, intake)
+        app = webhook_app(reviewer, intake or Intake(), front)
         app.on_response_prepare.append(self._part)
         self._runner = web.AppRunner(app, shutdown_timeout=2.0, **LISTEN)
 

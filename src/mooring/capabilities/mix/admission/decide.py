@@ -97,6 +97,9 @@ class Admission:
             return Decision(Reason.NOT_MANAGED)
         if isinstance(found, NotSeen):
             return Wait(found.what) if patient else Decision(Reason.UNKNOWN, f"{found.what} has not been seen yet")
+        if found.workload.namespace != request.namespace:
+            # An owner's UID can be read and written by anybody; it owns pods of its own namespace only.
+            return Decision(Reason.NOT_MANAGED)
         wish = wish_of(found.workload, self._default)
         if not isinstance(wish, Managed):
             reason = Reason.MISCONFIGURED if isinstance(wish, Misconfigured) else Reason.NOT_MANAGED

@@ -1,0 +1,113 @@
+"""Admission reviews that the API server did not send, and callers that are no replica of ours."""
+
+import datetime as dt
+import ssl
+import time
+
+import aiohttp
+import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from mooring.clients.x509 import issue_authority, issue_leaf, name, new_key, pem, private_pem
+from mooring.process.admission.certificates import Material, advance
+from mooring.process.admission.reloading_tls import ReloadingTls
+from mooring.process.admission.server import LeaderForwarder, WebhookServer
+from mooring.process.http.intake import Intake
+from tests.process.http.test_webhook import Stand, pod_review, serving
+
+BOTH = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+YEAR = dt.timedelta(days=365)
+
+
+class Issuer:
+    """cert-manager, say: an authority that vouches for many."""
+
+    def __init__(self) -> None:
+        self.key, self.now = new_key(), dt.datetime.now(dt.UTC)
+        self.authority = issue_authority(name("everybody's issuer"), self.key, self.now, YEAR)
+
+    def leaf(self, *hosts: str) -> Material:
+        key = new_key()
+        leaf = issue_leaf(name(hosts[0]), key, self.authority, self.key, self.now, YEAR, usages=BOTH, hosts=hosts)
+        return Material((pem(self.authority),), pem(leaf), private_pem(key))
+
+
+def shown(material: Material) -> ssl.SSLContext:
+    front = ReloadingTls()
+    front.swap(material)
+    assert front.client is not None
+    front.client.check_hostname = False
+    return front.client
+
+
+async def test_an_owner_of_another_namespace_takes_no_slot():
+    """A forged review, or a pod created with another namespace's ReplicaSet as its owner: admitted, and not counted."""
+    stand = Stand(advance(None, ["127.0.0.1"], time.time()))
+    async with serving(stand):
+        stand.deployment()
+        review = pod_review()
+        review["request"]["namespace"] = "tenant"
+        assert "patch" not in await stand.admit(review)
+        assert stand.notes.outcomes == ["not-managed"]
+        assert "patch" in await stand.admit(pod_review())
+
+
+async def test_replicas_with_certificates_of_cert_manager_pass_on_and_others_of_its_issuer_do_not():
+    """The Service's own name is what replicas know each other by; another leaf of the issuer is a stranger."""
+    issuer = Issuer()
+    ours = issuer.leaf("mooring-webhook.mooring-system.svc", "mooring-webhook.mooring-system.svc.cluster.local")
+    leader, follower = Stand(ours), Stand(ours, leads=False)
+    leader.deployment()
+    async with serving(leader), serving(follower):
+        forward = follower.reviewer.pass_on = LeaderForwarder(
+            follower.front, lambda: f"127.0.0.1:{leader.server.port}", patience_s=5.0
+        )
+        follower.trust = shown(ours)
+        assert "patch" in await follower.admit(pod_review())
+        assert follower.notes.outcomes == ["passed-on"]
+        await forward.close()
+        stranger = shown(issuer.leaf("app.tenant.svc"))
+        status, _ = await leader.post("/pass-on/pods", pod_review("request-2"), ssl=stranger)
+        assert status == 403
+
+
+async def test_only_the_api_server_may_ask_where_its_certificate_is_known():
+    """webhook-client-ca: without a certificate of it nobody asks for an admission."""
+    material, servers = advance(None, ["127.0.0.1"], time.time()), Issuer()
+    stand = Stand(material)
+    stand.front = ReloadingTls(pem(servers.authority))
+    stand.front.swap(material)
+    stand.server = WebhookServer(stand.reviewer, stand.front, "127.0.0.1", 0)
+    stand.deployment()
+    async with serving(stand):
+        status, said = await stand.post("/admit/pods", pod_review())
+        assert (status, "webhook-client-ca" in said) == (403, True)
+        known = servers.leaf("kube-apiserver")
+        trust = ReloadingTls()
+        trust.swap(Material((*material.authorities, *known.authorities), known.certificate, known.key))
+        trust.client.check_hostname = False
+        status, _ = await stand.post("/admit/pods", pod_review("request-3"), ssl=trust.client)
+        assert status == 200
+
+
+@pytest.mark.parametrize(("size", "status"), [(9 << 20, 413), (3 << 20, 503)])
+async def test_bodies_are_bounded_one_by_one_and_together(size, status):
+    """Twelve bodies of 60 MiB held 726 MB: one has a limit, all of the process have a budget."""
+    stand = Stand(advance(None, ["127.0.0.1"], time.time()))
+    intake = Intake(budget=2 << 20 if status == 503 else 64 << 20)
+    stand.server = WebhookServer(stand.reviewer, stand.front, "127.0.0.1", 0, intake)
+    async with serving(stand):
+
+        async def body():
+            for _ in range(size >> 16):
+                yield b" " * 65536
+
+        assert (await _posted(stand, body()), intake.held) == (status, 0)
+
+
+async def _posted(stand: Stand, body) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"https://127.0.0.1:{stand.server.port}/admit/pods", data=body, ssl=stand.trust) as answer,
+    ):
+        return answer.status
