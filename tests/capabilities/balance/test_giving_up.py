@@ -11,6 +11,7 @@ from mooring.core.model.decision import Running
 from mooring.core.model.events import Listed, PdSeen, RegionsSeen
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.kinds import Kind
+from mooring.core.model.placement import Placement, PlacementRule
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdOperator, PdPause, PdView, Peer, Region, Store, TidbCluster
 from mooring.core.queue import Queue, live_settings
@@ -52,7 +53,8 @@ class RunningProcess:
             for s in (1, 2, 3)
         )
         pauses = tuple(PdPause(name, 60, 60.0) for name in paused)
-        view = PdView(stores, (), len(REGIONS), life, operators=operators, schedulers=PAUSED, pauses=pauses)
+        told = {"schedulers": PAUSED, "pauses": pauses, "placement": Placement((PlacementRule(),))}
+        view = PdView(stores, (), len(REGIONS), life, operators=operators, **told)
         self.world.note_pd(DEMO, view, at)
         self.world.show(PdSeen(DEMO, view, at))
 
@@ -163,7 +165,7 @@ def test_asked_without_an_answer_another_ones_operator_is_not_ours(house, other)
     house.sees(103.0, listed(proposal, **other))
     course = house.next_step(running, 103.0)
     assert "begun" not in course.notes and course.progress == ""
-    assert isinstance(course.instructions[0], AddPdOperator), "asked again; PD refuses it while the other runs"
+    assert course.end.reason == Reason.WITHDRAWN and "PD runs" in course.end.detail
 
 
 def test_what_was_noted_goes_back_as_a_value(house):
@@ -257,6 +259,17 @@ def test_waiting_ones_are_withdrawn_at_the_first_look_that_shows_it(house):
     gone = house.evaluate(102.0).withdrawals
     assert {w.operator for w in gone} == {i for i, to in waiting.items() if to == 2}
     assert all(w.reason == Reason.WITHDRAWN and "store 2" in w.detail for w in gone)
+
+
+def test_what_waits_for_a_region_that_pd_works_on_is_withdrawn(house):
+    """T12: PD's checkers took the region meanwhile: what their operator takes is charged to it, and would let ours pass
+    above the limit."""
+    house.queue.hold()
+    (first, *_) = house.evaluate(101.0).proposals
+    house.queue.submit(msgspec.structs.replace(first, id="1"))
+    house.sees(102.0, listed(first, desc="replace-offline-replica"))
+    (gone,) = house.evaluate(102.0).withdrawals
+    assert gone.operator == "1" and "PD runs replace-offline-replica" in gone.detail
 
 
 def test_the_cluster_and_its_pd_are_gone(house, running):

@@ -9,6 +9,7 @@ from mooring.capabilities.balance import BalancePolicy, Summary
 from mooring.capabilities.balance.book import RANGE, Book
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import RegionsSeen
+from mooring.core.model.placement import Placement
 from mooring.core.model.tidb import PdView, Peer, Region, Store
 
 DEMO = Key("tidb", "demo")
@@ -101,7 +102,8 @@ def test_a_fresh_look_at_one_region_is_not_overwritten_by_an_older_list():
 
 def view(**how):
     stores = (Store(1, "a:1", leader_count=3, region_count=3),)
-    return PdView(**{"stores": stores, "evicting": (), "region_count": 3, "start_timestamp": 7} | how)
+    told = {"stores": stores, "evicting": (), "region_count": 3, "start_timestamp": 7, "placement": Placement()}
+    return PdView(**told | how)
 
 
 @pytest.fixture
@@ -118,6 +120,7 @@ def test_nothing_is_decided_on_what_a_young_pd_believes(book):
     young = Book(BalancePolicy())
     assert young.read_at(view(), 90.0) == 0.0 and "not been read" in young.doubt(view(), 90.0, 100.0)
     assert book.doubt(view(), 90.0, 101.0) == ""
+    assert "placement rules" in book.doubt(view(placement=None), 90.0, 101.0)
     assert "schedulers" in book.doubt(view(evicting=None), 90.0, 101.0)
     assert "since PD started" in book.doubt(view(start_timestamp=8), 90.0, 101.0)
     assert "not been read" in book.doubt(view(), 100.5, 101.0)

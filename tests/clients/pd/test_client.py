@@ -198,7 +198,7 @@ async def test_recorded_pd_in_one_look(play):
     assert (view.region_count, view.evicting, view.leader) == (6, (), "pd1")
     assert view.start_timestamp > 1.7e9
     assert [op.desc for op in view.operators] == ["labeler-split-region"]
-    assert len(script.asked) == 8, "a fixed handful of requests, whatever the number of stores"
+    assert len(script.asked) == 13, "a fixed handful of requests, whatever the number of stores"
 
 
 async def test_evicting_is_unknown_while_pd_starts(play):

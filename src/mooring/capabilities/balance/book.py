@@ -69,6 +69,7 @@ class Book:
                 self.aside_since = at
             self.aside_until = at + left_s
         self._view = view
+        self.summary.set_placement(view.placement)
         self.summary.set_stores(view.stores, view.evicting or ())
         self._operators = {op.region_id: op for op in view.operators}
 
@@ -166,6 +167,8 @@ class Book:
         """Why nothing can be decided on this picture; "" when it can."""
         if view.evicting is None:
             return "PD has just started and does not list its schedulers yet"
+        if view.placement is None:
+            return "PD has not said what its placement rules are"
         if self._is_behind(view, since):
             return "the regions have not been read since PD started"
         count = len(self.summary.regions)

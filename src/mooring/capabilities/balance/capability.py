@@ -30,6 +30,7 @@ from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
 
 PAUSE = "pause/"
+HALTED = "PD's halt-scheduling is on: nothing is moved in this cluster"
 #: A scheduler without a cap still proposes only so many at a time.
 AT_ONCE = 10
 #: After proposals that may have passed at once, the next look.
@@ -139,7 +140,9 @@ class Balance:
         return tuple(reads), due
 
     def _not_aside(self, book: Book, view: PdView, now: float) -> Verdict | None:
-        """Why PD's own schedulers are not out of the way now."""
+        """Why nothing may be moved now: PD is told to move nothing, or its own schedulers are not out of the way."""
+        if view.placement is not None and view.placement.halted:
+            return Verdict(State.BLOCKED, Reason.PD_HALTED, HALTED, remedy="pd-ctl config set halt-scheduling false")
         theirs = pause.others_pause(view, self.policy)
         if theirs is not None:
             said = f"{theirs.name} was paused for {theirs.length_s:.0f} s, not by Mooring (BR, TiDB Lightning, pd-ctl)"
@@ -149,9 +152,10 @@ class Balance:
         return Verdict(State.WAITING, Reason.PD_UNSURE, "PD's own schedulers are not paused yet")
 
     def _unfit(self, book: Book, cluster: Key, queue: Queue) -> Iterator[Withdrawal]:
-        """What waits for a store that no longer takes it: it would wait there for those that run to end first."""
+        """What waits for a store that no longer takes it, where it would wait for those that run to end first; and what
+        waits to move a region that PD works on by itself: it would be looked at anew anyway."""
         for operator in _waiting_of(queue, cluster):
-            why = drive.unfit(operator, book.summary)
+            why = drive.taken_by_pd(operator, book) or drive.unfit(operator, book.summary)
             if why:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, why)
 

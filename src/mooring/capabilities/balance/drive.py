@@ -61,7 +61,7 @@ class _Drive:
         return listed if listed is not None and is_it(self._operator, listed) else None
 
     def ask(self) -> NextStep:
-        changed = hindrance(self._operator, self._book.summary)
+        changed = taken_by_pd(self._operator, self._book) or hindrance(self._operator, self._book.summary)
         if changed:
             return NextStep(step=0, end=End(Reason.WITHDRAWN, changed))
         tries = self.notes["tries"] = self.notes.get("tries", 0.0) + 1
@@ -215,6 +215,13 @@ def is_it(operator: Operator, listed: PdOperator) -> bool:
 
 def _removed(steps: Iterable[Step]) -> Iterator[int | None]:
     return (step.store for step in steps if step.kind is StepKind.REMOVE_PEER)
+
+
+def taken_by_pd(operator: Operator, book: Book) -> str:
+    """What PD runs by itself on a region of this operator, which has not begun; "" when nothing."""
+    regions = [int(claim.rpartition("/")[2]) for claim in operator.claims]
+    listed = next((found for region in regions if (found := book.listed(region)) is not None), None)
+    return "" if listed is None else f"PD runs {listed.desc} on region {listed.region_id}"
 
 
 def unfit(operator: Operator, summary: Summary) -> str:

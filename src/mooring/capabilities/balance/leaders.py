@@ -56,7 +56,7 @@ class _Search:
                 region = picture.free(region_id)
                 if region is not None:
                     target = min((s for s in voters(region) if s in takers), key=self._order, default=source.id)
-                    if self._worth_it(region, source.id, target):
+                    if self._worth_it(region, source.id, target) and picture.may_lead(target, region):
                         return region, target
         return None
 
@@ -67,7 +67,8 @@ class _Search:
             region = self._picture.free(region_id)
             if target is None or region is None or region.leader_store not in self.scores:
                 continue
-            if self._worth_it(region, region.leader_store, target.id) and target.id in voters(region):
+            fits = target.id in voters(region) and self._worth_it(region, region.leader_store, target.id)
+            if fits and self._picture.may_lead(target.id, region):
                 return region, target.id
         return None
 

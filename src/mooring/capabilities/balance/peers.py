@@ -22,20 +22,36 @@ from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
 from mooring.core.queue import RegionMove
 
+#: Placements that one look weighs.
+TRIES = 1500
+
 
 def balance_region(picture: Picture) -> Iterator[Wish]:
-    """From the fullest stores to the emptiest that may hold the region, followers only."""
-    rows = [row for row in picture.summary.stores.values() if row.up]
-    takers = (row for row in rows if row.takes_peers)
-    full, empty = fullest(iter(rows), picture.region_score), emptiest(takers, picture.region_score)
-    while (found := _next(picture, full, empty)) is not None:
-        move, source, target = found
-        much = f"{picture.region_score(source):.0f} MiB there, {picture.region_score(target):.0f} here"
-        yield Wish(BALANCE_REGION, move, Reason.BALANCE, f"peer from store {source.id} to {target.id}: {much}")
+    """From the fullest stores to the emptiest that may hold the region, followers only; TiFlash among itself."""
+    for apart in (False, True):
+        rows = [row for row in picture.summary.stores.values() if row.up and row.apart == apart]
+        takers = (row for row in rows if row.takes_peers)
+        full, empty = fullest(iter(rows), picture.region_score), emptiest(takers, picture.region_score)
+        tries = _Tries()
+        while (found := _next(picture, full, empty, tries)) is not None:
+            move, source, target = found
+            much = f"{picture.region_score(source):.0f} MiB there, {picture.region_score(target):.0f} here"
+            yield Wish(BALANCE_REGION, move, Reason.BALANCE, f"peer from store {source.id} to {target.id}: {much}")
+
+
+class _Tries:
+    """So many placements are weighed in one look; the next one begins its search elsewhere."""
+
+    def __init__(self, left: int = TRIES) -> None:
+        self._left = left
+
+    def another(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
 
 
 def _next(
-    picture: Picture, full: list[StoreRow], empty: list[StoreRow]
+    picture: Picture, full: list[StoreRow], empty: list[StoreRow], tries: _Tries
 ) -> tuple[RegionMove, StoreRow, StoreRow] | None:
     targets = sorted(empty, key=lambda row: (picture.region_score(row), row.id))
     least = picture.region_score(targets[0]) if targets else 0.0
@@ -45,11 +61,13 @@ def _next(
             return None
         for region_id in window(source.held, picture.turn):
             region = picture.free(region_id)
-            if region is None or not _movable(region, source.id):
+            if region is None or not _movable(region, source):
                 continue
             for target in targets:
                 if not _worth_it(picture, source, target, weight_of(region), slack):
                     break
+                if not tries.another():
+                    return None
                 if picture.fits(target.id, region, source.id):
                     return move_peer(region, source.id, target.id), source, target
     return None
@@ -61,20 +79,23 @@ def _worth_it(picture: Picture, source: StoreRow, target: StoreRow, size: int, s
     return gap > max(size / source.region_weight + size / target.region_weight, slack)
 
 
-def _movable(region: Region, store_id: int) -> bool:
-    """A voter that does not lead; a leader only where it is alone and cannot step aside first."""
-    if any(p.role != "Voter" for p in region.peers if p.store_id == store_id):
+def _movable(region: Region, store: StoreRow) -> bool:
+    """A voter that does not lead (a leader only where it is alone and cannot step aside first); TiFlash's learners.
+    Witnesses, and what is between two roles, stay where they are."""
+    role = next((p.role for p in region.peers if p.store_id == store.id), "")
+    if role != ("Learner" if store.apart else "Voter"):
         return False
-    return region.leader_store != store_id or len(region.peers) == 1
+    return region.leader_store != store.id or len(region.peers) == 1
 
 
 # ── Repair ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def replica(picture: Picture) -> Iterator[Wish]:
-    rows = [row for row in picture.summary.stores.values() if row.takes_peers]
+    rows = [row for row in picture.summary.stores.values() if row.takes_peers and not row.apart]
     targets = emptiest(iter(rows), picture.region_score)
-    for store_id in sorted(s for s, row in picture.summary.stores.items() if row.state in LEAVING and row.held):
+    leaving = (row for row in picture.summary.stores.values() if row.state in LEAVING and row.held and not row.apart)
+    for store_id in sorted(row.id for row in leaving):
         for region_id in window(picture.summary.stores[store_id].held, picture.turn):
             if (region := _led(picture, region_id)) is not None:
                 yield from _off(picture, region, store_id, targets)
@@ -88,7 +109,9 @@ def replica(picture: Picture) -> Iterator[Wish]:
 def _led(picture: Picture, region_id: int) -> Region | None:
     """A region that can be changed: somebody leads it, and nobody moves it. Unlike others it may have dead peers."""
     region = picture.summary.regions.get(region_id)
-    return None if region is None or region_id in picture.influence.busy or not region.leader_store else region
+    if region is None or region_id in picture.influence.busy or not region.leader_store:
+        return None
+    return region if picture.summary.wanted(region) else None
 
 
 def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow]) -> Iterator[Wish]:
@@ -98,10 +121,11 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
         for heir in picture.heirs(region)[:1]:
             yield Wish(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
         return
-    if len(voters(region)) > picture.summary.replicas:
+    wanted = picture.summary.wanted(region)
+    if len(voters(region)) > wanted:
         yield Wish(REPLICA, remove_peer(region, store_id), Reason.REPAIR, f"{why}: one peer more than wanted")
         return
-    stray = list(_stray(picture, region)) if len(region.peers) > picture.summary.replicas else []
+    stray = list(_stray(picture, region)) if len(region.peers) > wanted else []
     target = _place(picture, region, store_id, targets)
     if stray:
         # First: with the dead voter gone instead, it would stand in for one and nobody would miss that.
@@ -111,30 +135,31 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
 
 
 def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Wish]:
-    summary, wanted = picture.summary, picture.summary.replicas
-    for count in sorted(summary.by_peers):
-        if count == wanted:
-            continue
-        for region_id in window(summary.by_peers[count], picture.turn):
+    summary = picture.summary
+    for count in sorted(summary.by_voters):
+        for region_id in window(summary.by_voters[count], picture.turn):
             region = picture.free(region_id)
             if region is None or any(p.role in ("IncomingVoter", "DemotingVoter") for p in region.peers):
                 continue
-            if len(voters(region)) < wanted and count < wanted:
+            wanted = summary.wanted(region)
+            if 0 < count < wanted:
                 target = _place(picture, region, 0, targets)
                 if target is not None:
-                    why = f"{count} of {wanted} peers: one more on store {target}"
+                    why = f"{count} of {wanted} voters: one more on store {target}"
                     yield Wish(REPLICA, add_peer(region, target), Reason.REPAIR, why)
-            elif len(voters(region)) > wanted:
+            elif count > wanted > 0:
                 extra = [summary.stores[s] for s in voters(region) if s != region.leader_store]
                 source = max(extra, key=lambda row: (picture.region_score(row), row.id))
-                why = f"{len(voters(region))} of {wanted} peers: one less on store {source.id}"
+                why = f"{count} of {wanted} voters: one less on store {source.id}"
                 yield Wish(REPLICA, remove_peer(region, source.id), Reason.REPAIR, why)
-            elif count > wanted:
+            elif wanted:
                 yield from _stray(picture, region)
 
 
 def _stray(picture: Picture, region: Region) -> Iterator[Wish]:
-    """A learner that an operator left behind when PD forgot it. Those of TiFlash are wanted where they are."""
+    """A learner that an operator left behind when PD forgot it. Those of TiFlash and of a rule are wanted."""
+    if picture.summary.rules is not None and any(r.role == "learner" for r in picture.summary.rules.of(region)):
+        return
     for peer in region.peers:
         if peer.role == "Learner" and not picture.summary.stores[peer.store_id].apart:
             why = f"a learner was left behind on store {peer.store_id}"
@@ -144,7 +169,10 @@ def _stray(picture: Picture, region: Region) -> Iterator[Wish]:
 def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreRow]) -> int | None:
     """The emptiest store of the least shared location."""
     others = [p.store_id for p in region.peers if p.store_id != instead_of]
+    rules = picture.summary.rules.of(region) if picture.summary.rules is not None else ()
+    able = [rule for rule in rules if rule.role != "learner"]
     free = [row for row in targets if row.id not in others and row.id != instead_of]
+    free = [row for row in free if not rules or any(rule.takes(row.labels) for rule in able)]
     best = min(
         free, key=lambda row: (picture.summary.shared(row.id, others), picture.region_score(row), row.id), default=None
     )

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.balance.influence import Influence
+from mooring.capabilities.balance.placement import Replica, replicas_of
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import StoreRow, Summary, voters
 from mooring.core.model.operator import Step, StepKind
@@ -58,23 +59,47 @@ class Picture(msgspec.Struct, frozen=True):
         return row.flow + self.influence.flow.get(row.id, 0)
 
     def free(self, region_id: int) -> Region | None:
-        """The region, if it is known, well, led by somebody and nobody moves it."""
+        """The region, if it is known, well, led by somebody, nobody moves it, and it may be moved at all."""
         region = self.summary.regions.get(region_id)
         if region is None or region_id in self.influence.busy or not region.leader_store:
             return None
-        return None if region.pending_peers or region.down_peers else region
+        if region.pending_peers or region.down_peers:
+            return None
+        return None if self.summary.rules is not None and self.summary.rules.denies(region) else region
 
     def fits(self, store_id: int, region: Region, instead_of: int) -> bool:
-        """May a replica go there, with the others no closer together than now?"""
-        others = [p.store_id for p in region.peers if p.store_id != instead_of]
-        if store_id == instead_of or store_id in others:
+        """May a replica go there, with PD's rules still fitted and the others no closer together than now?"""
+        stores, others = self.summary.stores, [p.store_id for p in region.peers if p.store_id != instead_of]
+        if store_id == instead_of or store_id in others or stores[store_id].apart != stores[instead_of].apart:
             return False
-        return self.summary.shared(store_id, others) <= self.summary.shared(instead_of, others)
+        if self.summary.shared(store_id, others) > self.summary.shared(instead_of, others):
+            return False
+        replicas = replicas_of(region)
+        moved = [Replica(store_id, r.role, r.leads) if r.store == instead_of else r for r in replicas]
+        return self._keeps_rules(region, replicas, moved)
+
+    def may_lead(self, store_id: int, region: Region) -> bool:
+        """Do PD's rules allow this store's replica to lead?"""
+        rules = self.summary.rules
+        if rules is None or all(rule.role in ("voter", "learner") for rule in rules.of(region)):
+            return True
+        replicas = replicas_of(region)
+        moved = [Replica(r.store, r.role, r.store == store_id) for r in replicas]
+        return self._keeps_rules(region, replicas, moved)
+
+    def _keeps_rules(self, region: Region, now: list[Replica], then: list[Replica]) -> bool:
+        rules = self.summary.rules
+        if rules is None:
+            return True
+        labels = {r.store: self.summary.stores[r.store].labels for r in (*now, *then)}
+        before, after = rules.fit(region, now, labels), rules.fit(region, then, labels)
+        return before is not None and after is not None and after >= before
 
     def heirs(self, region: Region) -> list[StoreRow]:
         """Stores with a voter that could lead instead of the one that does, the least laden first."""
         stores = self.summary.stores
         rows = [stores[s] for s in voters(region) if s != region.leader_store and stores[s].takes_leaders]
+        rows = [row for row in rows if self.may_lead(row.id, region)]
         return sorted(rows, key=lambda row: (self.leader_score(row), row.id))
 
 
@@ -101,6 +126,8 @@ def move_peer(region: Region, source: int, to: int) -> RegionMove:
     """
     add, promote = Step(StepKind.ADD_LEARNER, to), Step(StepKind.PROMOTE_LEARNER, to)
     remove = Step(StepKind.REMOVE_PEER, source)
+    if any(p.role == "Learner" for p in region.peers if p.store_id == source):
+        return _move(region, add, remove)
     if region.leader_store != source:
         return _move(region, add, promote, remove)
     return _move(region, add, promote, Step(StepKind.TRANSFER_LEADER, None, source, to), remove)

@@ -12,10 +12,11 @@ ORDER: Final = (REPLICA, HOT, BALANCE_LEADER, BALANCE_REGION, SPLIT, MERGE)
 
 
 class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: Which schedulers propose. Merge and split are left to PD's own checkers unless named: those cannot be paused
-    #: like a scheduler, and two that merge would undo each other.
-    sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION, REPLICA)
-    #: Peers per region; 0: as most regions have now, so that a wrong number here can never remove a peer.
+    #: Which schedulers propose. Adding and removing voters (replica), merge and split are left to PD's own checkers
+    #: unless named: those cannot be paused like a scheduler, and two that merge would undo each other. So is hot: PD's
+    #: own is never paused, and moves peers as well as leaders.
+    sources: tuple[str, ...] = (BALANCE_LEADER, BALANCE_REGION)
+    #: Voters per region where PD has not told its rules (in simulations); 0: as most regions have.
     replicas: int = 0
     #: Repairs wait before balancing, like operators with a deadline: what is balanced meanwhile is soon uneven again.
     repairs_first: bool = True

@@ -27,9 +27,10 @@ def merge(picture: Picture) -> Iterator[Wish]:
 
 
 def _partners(picture: Picture, region: Region) -> Iterator[Region]:
-    where = {p.store_id for p in region.peers}
+    where, rules = {p.store_id for p in region.peers}, picture.summary.rules
     for other in picture.summary.neighbours(region):
         fits = region.size_mib + other.size_mib <= picture.policy.split_above_mib // 2
+        fits = fits and (rules is None or rules.of(region) == rules.of(other))
         if fits and picture.free(other.id) is not None and {p.store_id for p in other.peers} == where:
             yield other
 

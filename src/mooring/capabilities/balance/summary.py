@@ -10,14 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
+from mooring.capabilities.balance.placement import RuleBook
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.core.model.cluster import NO_LABELS
+from mooring.core.model.placement import Placement
 from mooring.core.model.tidb import Region, Store
 
 #: States in which a store's regions have to go elsewhere.
 LEAVING: Final = frozenset({"Offline", "Down"})
 #: Two readings of one heartbeat may differ by the rounding of a clock.
 SAME_BEAT_S: Final = 0.01
+#: A store with fewer regions than this is low on space only with less than that free.
+FEW_REGIONS: Final = 30
+SOME_SPACE: Final = 8 << 30
 #: How many regions of one store are looked at before the next store is tried.
 WINDOW: Final = 96
 
@@ -26,7 +31,7 @@ class StoreRow:
     """A store and what is on it."""
 
     __slots__ = (
-        "apart", "bereft", "flow", "heard", "held", "hot", "id", "labels", "leader_weight", "led", "led_then",
+        "apart", "bereft", "flow", "full", "heard", "held", "hot", "id", "labels", "leader_weight", "led", "led_then",
         "refuses", "region_weight", "silent", "size_mib", "state",
     )  # fmt: skip
 
@@ -37,8 +42,10 @@ class StoreRow:
         self.leader_weight = self.region_weight = 1.0
         #: Its leaders are being taken off: it gets none.
         self.refuses = False
-        #: Not for balancing (TiFlash).
+        #: TiFlash: learners only.
         self.apart = False
+        #: Low on space.
+        self.full = False
         #: When PD last heard of it, and the most it led since then, as PD counts.
         self.heard: float | None = None
         self.led_then = 0
@@ -53,15 +60,15 @@ class StoreRow:
 
     @property
     def up(self) -> bool:
-        return self.state == "Up" and not self.apart
+        return self.state == "Up"
 
     @property
     def takes_peers(self) -> bool:
-        return self.up and not self.silent
+        return self.up and not self.silent and not self.full
 
     @property
     def gives_leaders(self) -> bool:
-        return self.up and not self.refuses
+        return self.up and not self.refuses and not self.apart
 
     @property
     def takes_leaders(self) -> bool:
@@ -71,10 +78,12 @@ class StoreRow:
 class Summary:
     def __init__(self, policy: BalancePolicy) -> None:
         self.policy = policy
+        #: PD's placement rules; None: only `location_labels` of the policy keep replicas apart.
+        self.rules: RuleBook | None = None
         self.stores: dict[int, StoreRow] = {}
         self.regions: dict[int, Region] = {}
-        #: Regions by how many peers they have: the fullest of these is what a region should have.
-        self.by_peers: dict[int, dict[int, None]] = {}
+        #: Regions by how many voters they have: without rules the fullest of these is what a region should have.
+        self.by_voters: dict[int, dict[int, None]] = {}
         self.small: dict[int, None] = {}
         self.large: dict[int, None] = {}
         #: With a peer that its leader does not reach.
@@ -98,12 +107,27 @@ class Summary:
             row.state, row.labels = store.state, store.labels
             row.leader_weight, row.region_weight = max(store.leader_weight, 0.01), max(store.region_weight, 0.01)
             row.refuses = store.id in refusing
-            row.apart = store.labels.get("engine", "").startswith("tiflash")
+            row.apart = not store.leads
+            row.full = self._is_full(store)
             self._listen(row, store, newest)
         for store_id in [s for s in self.stores if s not in listed]:
             self.stores[store_id].state = "Tombstone"
             if not self.stores[store_id].held:
                 del self.stores[store_id]
+
+    def set_placement(self, placement: Placement | None) -> None:
+        if placement is None:
+            self.rules = None
+        elif self.rules is None or self.rules.placement is not placement:
+            self.rules = RuleBook(placement)
+
+    def _is_full(self, store: Store) -> bool:
+        """As PD: low on space. A store that is still nearly empty is not, while some gigabytes are free."""
+        if self.rules is None or not store.capacity_bytes:
+            return False
+        if store.region_count < FEW_REGIONS and store.available_bytes > SOME_SPACE:
+            return False
+        return store.available_bytes < (1 - self.rules.placement.low_space_ratio) * store.capacity_bytes
 
     def _listen(self, row: StoreRow, store: Store, newest: float) -> None:
         """Whether it surely lives. PD says Disconnected only after two heartbeats are missing; its leaders are elected
@@ -143,7 +167,7 @@ class Summary:
             insort(self._order, region.start_key)
         self._starts[region.start_key] = self._ends[region.end_key] = key
         self.size_mib += size
-        self.by_peers.setdefault(len(region.peers), {})[key] = None
+        self.by_voters.setdefault(len(voters(region)), {})[key] = None
         for peer in region.peers:
             row = self._row(peer.store_id)
             row.held[key] = None
@@ -174,7 +198,7 @@ class Summary:
         if self._ends.get(region.end_key) == key:
             del self._ends[region.end_key]
         self.size_mib -= size
-        self.by_peers[len(region.peers)].pop(key, None)
+        self.by_voters[len(voters(region))].pop(key, None)
         for peer in region.peers:
             row = self.stores[peer.store_id]
             row.held.pop(key, None)
@@ -191,10 +215,14 @@ class Summary:
 
     @property
     def replicas(self) -> int:
-        """How many peers a region should have."""
-        if self.policy.replicas:
-            return self.policy.replicas
-        return max(self.by_peers, key=lambda count: (len(self.by_peers[count]), count), default=0)
+        """How many voters most regions have."""
+        return max(self.by_voters, key=lambda count: (len(self.by_voters[count]), count), default=0)
+
+    def wanted(self, region: Region) -> int:
+        """How many voters a region should have; 0: its rules are not known."""
+        if self.rules is not None:
+            return self.rules.voters(region)
+        return self.policy.replicas or self.replicas
 
     @property
     def mean_mib(self) -> float:
@@ -235,8 +263,8 @@ class Summary:
             anew.put(region)
         names = ("size_mib", "leaderless", "small", "large", "broken", "_starts", "_order", "_ends")
         wrong = [name for name in names if getattr(self, name) != getattr(anew, name)]
-        mine = {count: held for count, held in self.by_peers.items() if held}
-        wrong += ["by_peers"] if mine != anew.by_peers else []
+        mine = {count: held for count, held in self.by_voters.items() if held}
+        wrong += ["by_voters"] if mine != anew.by_voters else []
         for store_id, row in self.stores.items():
             other = anew.stores.get(store_id, StoreRow(store_id))
             figures = ("held", "led", "hot", "size_mib", "flow")

@@ -53,6 +53,7 @@ class _Peer(msgspec.Struct):
     role_name: str = ""
     #: Before 5.0 a learner was marked so.
     is_learner: bool = False
+    is_witness: bool = False
 
 
 class _DownPeer(msgspec.Struct):
@@ -222,6 +223,8 @@ def _region(answer: _Region) -> Region:
 
 
 def _role_of(peer: _Peer) -> str:
+    if peer.is_witness:
+        return "Witness"
     return peer.role_name or ("Learner" if peer.is_learner else "Voter")
 
 

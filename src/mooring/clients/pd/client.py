@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from mooring.clients.pd import answers
 from mooring.clients.pd.answers import EVICT_LEADER
+from mooring.clients.pd.placement import PlacementReader
 from mooring.clients.pd.transport import Answer, Transport
 from mooring.clients.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
@@ -58,6 +59,8 @@ class PdClient:
             believes=believes,
         )
 
+        self._placement = PlacementReader(lambda path: self._ask("GET", path), clock)
+
     async def close(self) -> None:
         await self._transport.close()
 
@@ -68,12 +71,13 @@ class PdClient:
         started = await self._leader_started(members, leader)
         # First of all who is paused: what such a scheduler began before is then among the operators, and nothing later.
         pauses = await self._pauses()
-        stores, (evicting, schedulers), count, operators, healthy = await asyncio.gather(
+        stores, (evicting, schedulers), count, operators, healthy, placement = await asyncio.gather(
             self._get("/stores"),
             self._evicting_and_names(),
             self._region_count(),
             self.operators(),
             self._health(members),
+            self._placement.read(),
         )
         return PdView(
             stores=answers.stores(stores),
@@ -85,6 +89,7 @@ class PdClient:
             operators=tuple(operators),
             schedulers=schedulers,
             pauses=pauses,
+            placement=placement,
         )
 
     async def _leader_started(self, members: Sequence[PdMember], leader: str) -> int:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from mooring.core.model.cluster import NO_LABELS, Key
+from mooring.core.model.placement import Placement
 
 #: A spec that wants more says nothing that anybody means.
 MOST_MEMBERS: Final = 10_000
@@ -122,7 +123,7 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 class Peer(msgspec.Struct, frozen=True, gc=False):
     id: int
     store_id: int
-    #: Voter, Learner, IncomingVoter, DemotingVoter.
+    #: Voter, Learner, IncomingVoter, DemotingVoter; Witness: a voter without data.
     role: str = "Voter"
 
 
@@ -185,6 +186,8 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     #: The names of PD's schedulers, and those that were paused before the operators above were listed.
     schedulers: tuple[str, ...] = ()
     pauses: tuple[PdPause, ...] = ()
+    #: Where PD was told that replicas belong. None: it could not say.
+    placement: Placement | None = None
 
     def store_of(self, pod_name: str, namespace: str = "") -> Store | None:
         """The live store of a pod; a Tombstone left behind under the same address does not count.

@@ -9,7 +9,7 @@ pd.restart(); pd.lose_leader(); pd.go_dark(); pd.slow(8.0)  what befalls PD
 assert pd.interruptions == []                               nobody was deleted with leaders on it
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mooring.clients.ports import Conflict, Json, NotFound, Refused, Unanswered
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
@@ -93,10 +93,13 @@ class SandboxPd:
         server.hear(list(server.tikv.groups))
         server.coordinator_up = True
 
-    def place(self, where: Sequence[tuple[Sequence[int], int]]) -> None:
-        """Regions where somebody else's PD has them: the stores of their voters, and their leader's (0: none)."""
+    def place(
+        self, where: Sequence[tuple[Sequence[int], int]], roles: Mapping[int, Mapping[int, str]] | None = None
+    ) -> None:
+        """Regions where somebody else's PD has them: the stores of their peers, and their leader's (0: none). `roles`:
+        by the region's number and the store, where a peer is no voter."""
         server = self.server
-        server.tikv.place(where)
+        server.tikv.place(where, roles)
         server.hear(list(server.tikv.groups))
         server.coordinator_up = True
 
@@ -234,6 +237,7 @@ class SandboxPd:
             operators=self._operators(),
             schedulers=tuple(sorted(self.server.scheduler_names())),
             pauses=self._pauses(),
+            placement=self.server.placement.read(),
         )
 
     async def add_evict_leader(self, store_id: int) -> bool:

@@ -6,7 +6,6 @@ as PD does: no connection while it restarts, 500 "redirect failed" while there i
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -14,8 +13,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from mooring.core.model.tidb import Region, Store
-from mooring.sandbox.pd import requests
+from mooring.core.model.tidb import Region
+from mooring.sandbox.pd import printed, requests
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.pd.requests import Said
 from mooring.sandbox.pd.schedulers import EVICT_LEADER
@@ -50,6 +49,10 @@ def pd_app(pd: SandboxPd) -> web.Application:
             web.get(API + "/region/id/{id}", serve.region),
             web.get(API + "/stats/region", serve.region_stats),
             web.get(API + "/config/schedule", serve.config),
+            web.get(API + "/config/replicate", serve.replicate),
+            web.get(API + "/config/rules", serve.rules),
+            web.get(API + "/config/rule_groups", serve.rule_groups),
+            web.get(API + "/config/region-label/rules", serve.region_labels),
             web.post(API + "/config", serve.set_config),
             web.get(API + "/schedulers", serve.schedulers),
             web.post(API + "/schedulers", serve.add_scheduler),
@@ -150,47 +153,63 @@ class _Pd:
         return _say(Said(200, "The transfer command is submitted."))
 
     async def cluster_status(self, _: web.Request) -> web.Response:
-        began = _go_time(self._pd.began_at)
+        began = printed.go_time(self._pd.began_at)
         initialized = bool(self._server.cache)
         return _json({"raft_bootstrap_time": began, "is_initialized": initialized, "replication_status": ""})
 
     async def config(self, _: web.Request) -> web.Response:
         return _json(requests.schedule_config(self._server))
 
+    async def replicate(self, _: web.Request) -> web.Response:
+        return _json(self._server.placement.replicate())
+
+    async def rules(self, _: web.Request) -> web.Response:
+        return _json(self._server.placement.rules)
+
+    async def rule_groups(self, _: web.Request) -> web.Response:
+        return _json([])
+
+    async def region_labels(self, _: web.Request) -> web.Response:
+        return _json(self._server.placement.region_labels)
+
     async def set_config(self, request: web.Request) -> web.Response:
         for key, value in msgspec.json.decode(await request.read(), type=dict[str, Any]).items():
-            if key.removeprefix("schedule.") != "leader-schedule-limit":
-                return _say(Said(400, f"config item {key} not found"))
-            self._server.limits["leader"] = int(value)
+            match key.removeprefix("schedule."):
+                case "leader-schedule-limit":
+                    self._server.limits["leader"] = int(value)
+                case "halt-scheduling":
+                    self._server.placement.halted = value in (True, "true")
+                case _:
+                    return _say(Said(400, f"config item {key} not found"))
             self._server.kick()
         return _say(Said(200, "The config is updated."))
 
     # ── Stores and regions ────────────────────────────────────────────────────────────────────────────────────────
 
     async def stores(self, _: web.Request) -> web.Response:
-        stores = [_store(s, self._pd) for s in self._server.stores()]
+        stores = [printed.store(s, self._pd.settings.version) for s in self._server.stores()]
         return _json({"count": len(stores), "stores": stores})
 
     async def store(self, request: web.Request) -> web.Response:
         store = self._server.tikv.stores.get(_number(request))
         if store is None:
             return _say(Said(404, f"[PD:core:ErrStoreNotFound]store {_number(request)} not found"))
-        return _json(_store(self._server.store(store), self._pd))
+        return _json(printed.store(self._server.store(store), self._pd.settings.version))
 
     async def take_offline(self, request: web.Request) -> web.Response:
         return _say(requests.take_offline(self._server, _number(request)))
 
     async def regions(self, _: web.Request) -> web.Response:
-        found = [_region(r) for r in self._server.cache.values()]
+        found = [printed.region(r) for r in self._server.cache.values()]
         return _json({"count": len(found), "regions": found}, indent=False)
 
     async def scan(self, request: web.Request) -> web.Response:
         raw = unquote_to_bytes(_raw(request.rel_url.raw_query_string, "key"))
         found = requests.regions_from(self._server, raw.hex().upper(), min(int(request.query.get("limit", 16)), 10240))
-        return _json({"count": len(found), "regions": [_region(r) for r in found]}, indent=False)
+        return _json({"count": len(found), "regions": [printed.region(r) for r in found]}, indent=False)
 
     async def region(self, request: web.Request) -> web.Response:
-        return _json(_region(self._server.cache.get(_number(request), Region(0))), indent=False)
+        return _json(printed.region(self._server.cache.get(_number(request), Region(0))), indent=False)
 
     async def region_count(self, _: web.Request) -> web.Response:
         return _json({"count": len(self._server.cache), "regions": None})
@@ -207,7 +226,12 @@ class _Pd:
         match request.query.get("status"):
             case "paused" if "timestamp" in request.query:
                 paused = [(n, self._server.paused[n]) for n in names if self._server.is_paused(n)]
-                return _json([{"name": n, "paused_at": _go_time(a), "resume_at": _go_time(b)} for n, (a, b) in paused])
+                return _json(
+                    [
+                        {"name": n, "paused_at": printed.go_time(a), "resume_at": printed.go_time(b)}
+                        for n, (a, b) in paused
+                    ]
+                )
             case "paused":
                 return _json([n for n in names if self._server.is_paused(n)])
             case "disabled":
@@ -308,62 +332,3 @@ def _number(request: web.Request) -> int:
     if not text.isdigit():
         raise web.HTTPBadRequest(text=f'"strconv.ParseUint: parsing \\"{text}\\": invalid syntax"\n')
     return int(text)
-
-
-def _go_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _store(store: Store, pd: SandboxPd) -> dict[str, Any]:
-    meta: dict[str, Any] = {
-        "id": store.id,
-        "address": store.address,
-        "version": pd.settings.version.removeprefix("v"),
-        "peer_address": store.address,
-        "status_address": store.address.replace(":20160", ":20180"),
-        "start_timestamp": int(store.started_at or 0),
-        "last_heartbeat": int((store.last_heartbeat_at or 0) * 1e9),
-        "node_state": {"Offline": 2, "Tombstone": 3}.get(store.state, 1),
-        "state_name": store.state,
-    }
-    if store.labels:
-        meta["labels"] = [{"key": k, "value": v} for k, v in store.labels.items()]
-    if store.state in ("Offline", "Tombstone"):
-        meta["state"] = {"Offline": 1, "Tombstone": 2}[store.state]
-    status = {
-        "capacity": f"{store.capacity_bytes / (1 << 30):.4g}GiB",
-        "available": f"{store.available_bytes / (1 << 30):.4g}GiB",
-        "used_size": f"{(store.capacity_bytes - store.available_bytes) / (1 << 30):.4g}GiB",
-        "leader_count": store.leader_count,
-        "leader_weight": 1,
-        "leader_score": store.leader_count,
-        "leader_size": store.leader_size_mib,
-        "region_count": store.region_count,
-        "region_weight": 1,
-        "region_score": store.region_size_mib,
-        "region_size": store.region_size_mib,
-        "start_ts": _go_time(store.started_at or 0),
-        "last_heartbeat_ts": _go_time(store.last_heartbeat_at or 0),
-        "uptime": f"{(store.last_heartbeat_at or 0) - (store.started_at or 0):.6f}s",
-    }
-    return {"store": meta, "status": status}
-
-
-def _region(region: Region) -> dict[str, Any]:
-    peers = [{"role_name": p.role, "id": p.id, "store_id": p.store_id} for p in region.peers]
-    leader = next((p for p in peers if p["store_id"] == region.leader_store), {"role_name": ""})
-    return {
-        "id": region.id,
-        "start_key": region.start_key,
-        "end_key": region.end_key,
-        "epoch": {"conf_ver": region.conf_ver, "version": region.version},
-        "peers": peers,
-        "leader": leader,
-        "cpu_usage": 0,
-        "written_bytes": 0,
-        "read_bytes": 0,
-        "written_keys": 0,
-        "read_keys": 0,
-        "approximate_size": region.size_mib,
-        "approximate_keys": region.keys,
-    }

@@ -6,6 +6,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.tidb import Region
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Step
+from mooring.sandbox.pd.placement import add_steps
 from mooring.sandbox.pd.schedulers import EVICT_LEADER, move_steps, transfer_step
 from mooring.sandbox.pd.server import PdServer
 
@@ -111,6 +112,10 @@ def _transfer_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
         return Said(500, f"region has no peer in store {source}")
     if any(p.store_id == to for p in region.peers):
         return Said(500, f"region already has peer in store {to}")
+    if any(p.role == "Learner" for p in region.peers if p.store_id == source):
+        remove = Step("remove-peer", f"remove peer on store {source}", store=source)
+        learner: tuple[Step, ...] = (*add_steps(to, pd.tikv.new_id(), voter=False), remove)
+        return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", ("admin", "region"), learner
     others = [s for s in schedulers.followers(pd, region) if s != source]
     steps = move_steps(region, source, to, pd.tikv.new_id(), others[0] if others else to)
     return "admin-move-peer", f"mv peer: store [{source}] to [{to}]", _region_kinds(region, source), steps
@@ -130,12 +135,9 @@ def _add(pd: PdServer, region: Region, body: Json, *, voter: bool) -> _Made | Sa
         return store
     if any(p.store_id == store for p in region.peers):
         return Said(500, f"region already has peer in store {store}")
-    peer = pd.tikv.new_id()
-    steps = [Step("add-learner", f"add learner peer {peer} on store {store}", store=store, peer_id=peer)]
-    if voter:
-        steps.append(Step("promote-learner", f"promote learner peer {peer} on store {store} to voter", store=store))
+    steps = add_steps(store, pd.tikv.new_id(), voter=voter)
     what = "peer" if voter else "learner"
-    return f"admin-add-{what}", f"add peer: store [{store}]", ("admin", "region"), tuple(steps)
+    return f"admin-add-{what}", f"add peer: store [{store}]", ("admin", "region"), steps
 
 
 def _remove_peer(pd: PdServer, region: Region, body: Json) -> _Made | Said:
@@ -214,5 +216,5 @@ def schedule_config(pd: PdServer) -> Json:
         "store-limit": {str(s): rate for s in sorted(pd.tikv.stores)},
         "enable-joint-consensus": "true",
         "store-limit-version": "v1",
-        "halt-scheduling": "false",
+        **pd.placement.schedule(),
     }

@@ -108,16 +108,26 @@ def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
     return min(stores, key=lambda s: (counts[s], s), default=None)
 
 
-def balance_regions(pd: "PdServer") -> Iterator[Operator]:
-    """Peers from the fullest store to the emptiest; and off stores that are Offline, or Down, until none is left."""
-    up = pd.up_stores()
-    if not up:
-        return
-    counts = {s: pd.region_counts.get(s, 0) for s in up}
-    for source in [s for s in pd.leaving_stores() if pd.region_counts.get(s, 0)]:
+def replace_leaving(pd: "PdServer") -> Iterator[Operator]:
+    """PD's replica checker: peers leave stores that are Offline or Down, until none is left there."""
+    sources = [s for s in pd.leaving_stores() if pd.region_counts.get(s, 0)]
+    counts = _counts(pd) if sources else {}
+    for source in sources if counts else ():
         yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
-    source = max(counts, key=lambda s: (counts[s], s))
-    yield from _moves(pd, source, counts, desc=BALANCE_REGION, kinds=("region",), within=2 * pd.settings.tolerance)
+
+
+def balance_regions(pd: "PdServer") -> Iterator[Operator]:
+    """Peers from the fullest store to the emptiest."""
+    counts = _counts(pd)
+    if counts:
+        source = max(counts, key=lambda s: (counts[s], s))
+        yield from _moves(pd, source, counts, desc=BALANCE_REGION, kinds=("region",), within=2 * pd.settings.tolerance)
+
+
+def _counts(pd: "PdServer") -> dict[int, int]:
+    """Regions by store, where voters may go."""
+    tikv = [s for s in pd.up_stores() if "engine" not in pd.tikv.stores[s].labels]
+    return {s: pd.region_counts.get(s, 0) for s in tikv}
 
 
 def _moves(
@@ -129,6 +139,7 @@ def _moves(
         region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
         holders = {p.store_id for p in region.peers}
         targets = [s for s in counts if s not in holders and counts.get(source, 10**9) - counts[s] > within]
+        targets = [s for s in targets if pd.takes_peers(s)]
         others = [s for s in followers(pd, region) if s != source and pd.takes_leaders(s)]
         if group is None or region_id in pd.operators.running or not targets:
             continue

@@ -28,6 +28,7 @@ from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Operators
+from mooring.sandbox.pd.placement import PlacementSettings, is_low_on_space, rule_checker
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import RaftGroup, Tikv, TikvStore
 
@@ -40,7 +41,7 @@ class PdServer:
         self.tikv = Tikv(timeline, chance.fork("tikv"), settings)
         self.tikv.on_change = self._report
         self.operators = Operators(timeline, chance.fork("operators"), settings, self.tikv)
-        self.operators.on_end = lambda _: self.kick()
+        self.operators.on_end = self._ended
         self.operators.on_heard = lambda group_id: self.hear([group_id])
         # Stored.
         self.cache: dict[int, Region] = {}
@@ -49,6 +50,7 @@ class PdServer:
         #: Store → Offline or Tombstone; all others are Up as far as people asked.
         self.asked_state: dict[int, str] = {}
         self.limits: dict[str, int] = {"leader": settings.leader_limit}
+        self.placement = PlacementSettings(settings.replicas)
         #: Scheduler → (paused at, resumes at), wall clock.
         self.paused: dict[str, tuple[float, float]] = {}
         # In memory.
@@ -58,6 +60,8 @@ class PdServer:
         self._held: dict[int, dict[int, None]] = {}
         #: Regions between two sets of voters; a checker leads them out.
         self.joint: dict[int, None] = {}
+        #: Regions to check against the placement rules.
+        self._to_check: dict[int, None] = {}
         self._heard = 0
         self.coordinator_up = False
         #: Evicted stores take no leaders; not yet in the coordinator's first moment.
@@ -103,6 +107,7 @@ class PdServer:
 
     def _learn(self, region: Region) -> None:
         self.cache[region.id] = region
+        self._suspect(region)
         for peer in region.peers:
             self.region_counts[peer.store_id] = self.region_counts.get(peer.store_id, 0) + 1
             self._held.setdefault(peer.store_id, {})[region.id] = None
@@ -113,6 +118,17 @@ class PdServer:
             self._heard += 1
             self.leader_counts[leader] = self.leader_counts.get(leader, 0) + 1
             self._led.setdefault(leader, {})[region.id] = None
+
+    def _suspect(self, region: Region) -> None:
+        """Have it checked against the rules. Without any of its own only for what was left behind half way."""
+        if self.placement.checked or any(p.role == "Learner" for p in region.peers):
+            self._to_check[region.id] = None
+
+    def _ended(self, operator: Operator) -> None:
+        region = self.cache.get(operator.region_id)
+        if region is not None:
+            self._suspect(region)
+        self.kick()
 
     def _forget(self, region: Region) -> None:
         del self.cache[region.id]
@@ -160,6 +176,9 @@ class PdServer:
     def leaving_stores(self) -> list[int]:
         return [s.id for s in self.tikv.stores.values() if self.state_of(s) in ("Offline", "Down")]
 
+    def takes_peers(self, store_id: int) -> bool:
+        return not is_low_on_space(self.placement, self.tikv.stores[store_id])
+
     def takes_leaders(self, store_id: int) -> bool:
         return not self.refuses_leaders(store_id) and self.is_up(store_id)
 
@@ -170,6 +189,9 @@ class PdServer:
         size = self.settings.region_size_mib
         leaders, regions = self.leader_counts.get(store.id, 0), self.region_counts.get(store.id, 0)
         capacity = self.settings.capacity_gib << 30
+        free = max(0, capacity - (regions * size << 20))
+        if store.free_share is not None:
+            free = int(store.free_share * capacity)
         age = self.timeline.monotonic() - self.last_heartbeat(store)
         return Store(
             id=store.id,
@@ -180,7 +202,7 @@ class PdServer:
             leader_size_mib=leaders * size,
             region_size_mib=regions * size,
             capacity_bytes=capacity,
-            available_bytes=max(0, capacity - (regions * size << 20)),
+            available_bytes=free,
             last_heartbeat_at=self.timeline.now() - age,
             started_at=store.started_at,
             labels=store.labels,
@@ -223,8 +245,9 @@ class PdServer:
         if not self.coordinator_up:
             return
         self._bury()
-        for op in list(schedulers.leave_joint(self)):
-            self.operators.start(op)
+        if self.placement.halted:
+            return
+        self._check()
         if not self._evict_counts:
             for op in list(schedulers.balance_leaders(self)):
                 self.operators.start(op)
@@ -240,6 +263,18 @@ class PdServer:
             self._run(schedulers.BALANCE_REGION, schedulers.balance_regions, "region", regions)
         elif self._balance_tick is None:
             self._balance_tick = self.timeline.at(self._balance_at, self._balance_again)
+
+    def _check(self) -> None:
+        """PD's checkers: no pause of a scheduler stops them."""
+        for op in list(schedulers.leave_joint(self)):
+            self.operators.start(op)
+        for op in schedulers.replace_leaving(self):
+            self.operators.start(op)
+        checked, self._to_check = self._to_check, {}
+        for region_id in checked:
+            region = self.cache.get(region_id)
+            for op in rule_checker(self, region) if region is not None else ():
+                self.operators.start(op)
 
     def _balance_again(self) -> None:
         self._balance_tick = None

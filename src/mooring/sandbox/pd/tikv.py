@@ -5,7 +5,7 @@ lease later; that is the interruption a careful restart avoids, so it is written
 promises "never deleted with leaders on it" asserts that the list is empty.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ class Interruption(msgspec.Struct, frozen=True):
 
 
 class TikvStore:
-    __slots__ = ("address", "alive", "id", "labels", "pod_name", "since", "started_at", "until")
+    __slots__ = ("address", "alive", "free_share", "id", "labels", "pod_name", "since", "started_at", "until")
 
     def __init__(self, store_id: int, pod_name: str, address: str, labels: dict[str, str]) -> None:
         self.id = store_id
@@ -33,6 +33,8 @@ class TikvStore:
         self.address = address
         self.labels = labels
         self.alive = False
+        #: How much of its disk is free; None: as much as its regions leave.
+        self.free_share: float | None = None
         #: Monotonic: it reports to PD from `since`, and since `until` no longer.
         self.since = 0.0
         self.until: float | None = 0.0
@@ -150,13 +152,17 @@ class Tikv:
         around = [[stores[(i + k) % len(stores)] for k in range(replicas)] for i in range(regions)]
         self.place([(where, where[0]) for where in around])
 
-    def place(self, regions: Sequence[tuple[Sequence[int], int]]) -> None:
-        """One region after the other, by key: the stores of its peers, and its leader's (0: none)."""
+    def place(
+        self, regions: Sequence[tuple[Sequence[int], int]], roles: Mapping[int, Mapping[int, str]] | None = None
+    ) -> None:
+        """One region after the other, by key: the stores of its peers, and its leader's (0: none). `roles`: by the
+        region's number and the store, where a peer is no voter."""
         for i, (where, leader) in enumerate(regions):
             start = "" if i == 0 else f"k{i:08d}".encode().hex().upper()
             end = "" if i == len(regions) - 1 else f"k{i + 1:08d}".encode().hex().upper()
             region_id = self.new_id()
-            peers = [Peer(self.new_id(), s) for s in where]
+            special = (roles or {}).get(i, {})
+            peers = [Peer(self.new_id(), s, special.get(s, "Voter")) for s in where]
             group = RaftGroup(region_id, start, end, peers, self._settings.region_size_mib)
             group.version = i + 1
             self._add_group(group, leader=leader)
