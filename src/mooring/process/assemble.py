@@ -12,8 +12,6 @@ from mooring.clients.ports import Chance, Clock, MachineRegistry, PlacementDrive
 from mooring.clients.sabakan.client import Sabakan
 from mooring.core.engine.capability import Capability
 from mooring.core.model.cluster import Key
-from mooring.core.queue import live_settings
-from mooring.core.queue.config import parse
 from mooring.process.config import Config
 from mooring.process.pd_directory import Make, may_ask
 
@@ -25,7 +23,7 @@ def capabilities(config: Config) -> Sequence[Capability]:
         Handoff(config.handoff),
         Home(config.home),
         Mix(config.mix, namespace=config.namespace),
-        Balance(config.balance, settings=parse(config.queue, live_settings()), on="balance" in config.on()),
+        Balance(config.balance),
     ]
 
 

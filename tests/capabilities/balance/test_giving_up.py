@@ -261,10 +261,36 @@ def test_waiting_ones_are_withdrawn_at_the_first_look_that_shows_it(house):
     assert all(w.reason == Reason.WITHDRAWN and "store 2" in w.detail for w in gone)
 
 
+def test_clusters_do_not_share_caps(house):
+    """T12: what waits for another cluster leaves this one all of its places, and the queue takes them."""
+    cap, proposals = house.queue.settings.cap("balance-leader"), house.evaluate(101.0).proposals
+    assert len(proposals) == cap
+
+    def submit(like, cluster, number, **how):
+        subject = f"region/{cluster}/{number}"
+        phases = tuple({t.replace(str(DEMO), cluster): c for t, c in phase.items()} for phase in like.phases)
+        told = {"id": subject, "subject": subject, "claims": (subject,), "phases": phases, "quota": cluster} | how
+        house.queue.submit(msgspec.structs.replace(like, **told))
+
+    for cluster in ("tidb/other", str(DEMO)):
+        full = ({f"store/{cluster}/{store}": 20 for store in (1, 2, 3)},)
+        submit(proposals[0], cluster, 9999, phases=full, source="hot")
+    for number, mine in enumerate(proposals):
+        submit(mine, "tidb/other", number)
+    assert house.queue.waiting_of("balance-leader", "tidb/other") == cap
+    again = house.evaluate(101.0).proposals
+    assert len(again) == cap
+    for mine in again:
+        submit(mine, str(DEMO), mine.subject.rpartition("/")[2])
+    assert house.queue.waiting_of("balance-leader", str(DEMO)) == cap
+    assert house.evaluate(102.0).proposals == ()
+
+
 def test_what_waits_for_a_region_that_pd_works_on_is_withdrawn(house):
     """T12: PD's checkers took the region meanwhile: what their operator takes is charged to it, and would let ours pass
     above the limit."""
-    house.queue.hold()
+    for store in (1, 2, 3):
+        house.queue.set_fact(f"store/{DEMO}/{store}", "", 20, "busy")
     (first, *_) = house.evaluate(101.0).proposals
     house.queue.submit(msgspec.structs.replace(first, id="1"))
     house.sees(102.0, listed(first, desc="replace-offline-replica"))

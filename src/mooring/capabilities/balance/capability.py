@@ -24,7 +24,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdOperator, PdView
-from mooring.core.queue import Queue, Settings, live_settings, region_claims, region_operator
+from mooring.core.queue import Queue, Settings, region_claims, region_operator
 from mooring.core.queue.config import REGION_SCHEDULERS
 from mooring.core.world.index import Index
 from mooring.core.world.read import WorldRead
@@ -50,13 +50,8 @@ class Balance:
     name = "balance"
     sources = frozenset(REGION_SCHEDULERS)
 
-    def __init__(
-        self, policy: BalancePolicy | None = None, *, settings: Settings | None = None, on: bool = True
-    ) -> None:
+    def __init__(self, policy: BalancePolicy | None = None) -> None:
         self.policy = policy or BalancePolicy()
-        self._settings = settings or live_settings()
-        #: Switched off, it neither waits for a PD nor takes anybody's operators for its own.
-        self._on = on
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,7 +157,7 @@ class Balance:
     def _propose(
         self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
     ) -> Iterator[Operator]:
-        rooms = self._rooms(queue)
+        rooms = self._rooms(queue, cluster)
         if not any(rooms.values()):
             return
         picture = Picture(book.summary, Influence(book.summary), turn)
@@ -178,14 +173,14 @@ class Balance:
                 "proposed": str(now),
             }
             # Its time is kept by `drive`: only PD's list says when its room is free.
-            yield msgspec.structs.replace(operator, args=args, timeout_s=None)
+            yield msgspec.structs.replace(operator, args=args, quota=str(cluster), timeout_s=None)
 
-    def _rooms(self, queue: Queue) -> Mapping[str, int]:
-        """How many more each scheduler may have waiting."""
+    def _rooms(self, queue: Queue, cluster: Key) -> Mapping[str, int]:
+        """How many more of this cluster each scheduler may have waiting: clusters do not share caps."""
         rooms = {}
         for source in self.policy.sources:
             cap = queue.settings.cap(source)
-            rooms[source] = max(0, (AT_ONCE if cap is None else cap) - queue.waiting_of(source))
+            rooms[source] = max(0, (AT_ONCE if cap is None else cap) - queue.waiting_of(source, str(cluster)))
         return rooms
 
     def _is_ours(self, operator: PdOperator, cluster: Key, queue: Queue) -> bool:
@@ -221,34 +216,35 @@ class Balance:
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
     def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[Recovered]:
-        if not self._on:
-            return
+        if not world.is_on(self.name):
+            return  # switched off, it takes nobody's operators for its own
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
             view = world.pd(tc.key)
             for found in view.operators if view is not None else ():
                 if found.desc in foreign.OURS and foreign.steps_of(found):
-                    yield Recovered(self._read_back(found, tc.key), 0, 0, now)
-
-    def _read_back(self, found: PdOperator, cluster: Key) -> Operator:
-        operator = region_operator(
-            id=f"pd/{cluster}/{found.region_id}",
-            source=foreign.OURS[found.desc],
-            move=foreign.move_of(found),
-            settings=self._settings,
-            cluster=str(cluster),
-            reason=Reason.RESUMED,
-            detail=found.brief,
-        )
-        # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
-        cost = foreign.costs(found, self._settings)
-        phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
-        args = {"cluster": str(cluster), "resumed": found.desc}
-        return msgspec.structs.replace(operator, phases=phases, args=args, timeout_s=None)
+                    yield Recovered(_read_back(found, tc.key, queue.settings), 0, 0, now)
 
     def recovery_needs(self, world: WorldRead) -> Iterator[str]:
-        for tc in world.tidb_clusters() if self._on else ():
+        for tc in world.tidb_clusters() if world.is_on(self.name) else ():
             if world.pd(tc.key) is None and not world.pd_lost(tc.key):
                 yield f"a look at the PD of {tc.key}"
+
+
+def _read_back(found: PdOperator, cluster: Key, settings: Settings) -> Operator:
+    operator = region_operator(
+        id=f"pd/{cluster}/{found.region_id}",
+        source=foreign.OURS[found.desc],
+        move=foreign.move_of(found),
+        settings=settings,
+        cluster=str(cluster),
+        reason=Reason.RESUMED,
+        detail=found.brief,
+    )
+    # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
+    cost = foreign.costs(found, settings)
+    phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
+    args = {"cluster": str(cluster), "resumed": found.desc}
+    return msgspec.structs.replace(operator, phases=phases, args=args, quota=str(cluster), timeout_s=None)
 
 
 def _foresee(influence: Influence, strangers: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:
