@@ -18,8 +18,9 @@ from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.explain import lines
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes, has_notice, is_remarkable
-from mooring.capabilities.mix.interruption.node import Interruption, quorum_room
+from mooring.capabilities.mix.interruption.node import Interruption
 from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
+from mooring.capabilities.mix.interruption.pods import quorum_room
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
@@ -60,7 +61,7 @@ class Mix:
         return frozenset({self.namespace, LEFT_OUT})
 
     def indexes(self) -> tuple[Index, ...]:
-        return InterruptedNodes(self.policy.notice), DetachedPods(), NodeRoom(self.policy), SlotBook(self.policy)
+        return InterruptedNodes(self.policy.interruption), DetachedPods(), NodeRoom(self.policy), SlotBook(self.policy)
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +100,7 @@ class Mix:
             yield f"node/{pod.node}"
 
     def _node_touched(self, name: str, old: Node | None, node: Node | None, world: WorldRead) -> Iterator[str]:
-        index, notice = world.index(InterruptedNodes), self.policy.notice
+        index, notice = world.index(InterruptedNodes), self.policy.interruption
         was_interrupted = old is not None and has_notice(old, notice, world)
         silent = node is not None and node.ready == "Unknown"
         if silent or any(row is not None and is_remarkable(row, notice, world) for row in (old, node)):
@@ -138,8 +139,7 @@ class Mix:
     def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         kind, _, name = key.partition("/")
         if kind == "node":
-            node = Interruption(self.policy, world, queue, now, left_out=self.left_out)
-            return node.evaluate(name, frozenset(world.index(InterruptedNodes).open))
+            return Interruption(self, world, queue, now).evaluate(name)
         if kind == "stray":
             return self._stray(name, world, queue)
         workload = find_workload(name, world)
@@ -166,8 +166,8 @@ class Mix:
     def limit_of(self, workload: Workload, world: WorldRead) -> int:
         """How many of a workload may be away at once."""
         if workload.kind == Kind.STATEFUL_SET:
-            interrupted = world.index(InterruptedNodes).names
-            if interrupted and any(p.node in interrupted for p in world.pods_of(workload)):
+            urgent = world.index(InterruptedNodes).urgent
+            if urgent and any(p.node in urgent for p in world.pods_of(workload)):
                 return quorum_room(workload)
             return 1
         if is_fast(workload):
@@ -188,7 +188,7 @@ class Mix:
             op=op,
             world=world,
             rebalance=self.policy.rebalance,
-            notice=self.policy.notice,
+            notice=self.policy.interruption,
             now=now,
             health=None if workload is None else health_of(workload, world, now),
             detached=detached,
@@ -197,11 +197,12 @@ class Mix:
         )
         pod = scene.pod
         if workload is not None and pod is not None and not pod.terminating:
+            seen = Diagnosis(self, workload, world, queue, now, WorkloadNotes((op.subject,)))
             if op.source == SPOT:
                 scene.unwanted = "" if doomed else "the notice was taken back"
             else:
-                seen = Diagnosis(self, workload, world, queue, now, WorkloadNotes((op.subject,)))
                 scene.unwanted = seen.no_longer(op, pod)
+            if scene.deadline is None:
                 scene.guard = self._guard(running, seen)
         return next_move_step(running, scene)
 

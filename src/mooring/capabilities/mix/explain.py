@@ -73,7 +73,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     signal: str
-    seconds_left: float
+    #: None: voluntary, it goes when it is empty.
+    seconds_left: float | None
     pods: int
     cordoned: bool
     #: A notice that cannot be read: the node is not emptied. In words.
@@ -235,16 +236,16 @@ def interrupted(mix: "Mix", world: WorldRead, now: float) -> list[NodeReport]:
     index = world.index(InterruptedNodes)
     for name in sorted(index.names | index.marked):
         node = world.node(name)
-        notice = None if node is None else notice_of(node, mix.policy.notice, world, now)
+        notice = None if node is None else notice_of(node, mix.policy.interruption, world, now)
         if node is None:
             continue
-        left = 0.0 if notice is None else max(0.0, notice.deadline - now)
-        problem = unread(node, mix.policy.notice) if notice is None else ""
+        deadline = now if notice is None else notice.deadline
+        problem = unread(node, mix.policy.interruption) if notice is None else ""
         rows.append(
             NodeReport(
                 node=name,
                 signal="" if notice is None else notice.signal,
-                seconds_left=round(left, 1),
+                seconds_left=None if deadline is None else round(max(0.0, deadline - now), 1),
                 pods=len([p for p in world.pods_on(name) if p.active]),
                 cordoned=mark_of(node) is not None,
                 problem=problem,

@@ -61,6 +61,13 @@ class Sign(StrEnum):
     CORDON = "cordon"
 
 
+class NoticeKind(StrEnum):
+    #: The machine goes at a moment that is known: what is not moved by then is lost.
+    INTERRUPTION = "interruption"
+    #: Somebody wants the node empty and waits for it: budgets, quorum and the workload's own room hold.
+    VOLUNTARY = "voluntary"
+
+
 _BY_KEY: Final = frozenset({Sign.ANNOTATION, Sign.TAINT, Sign.CONDITION, Sign.LABEL})
 #: All other annotations of a node are dropped at the edge.
 _READ: Final = ("vacant.io/", "mooring.dev/")
@@ -72,6 +79,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     key: str = ""
     #: From the moment it is seen to the moment the node goes. An annotation tells the moment itself.
     notice_s: float = 120.0
+    kind: NoticeKind = NoticeKind.INTERRUPTION
 
     def __post_init__(self) -> None:
         if self.sign in _BY_KEY and not self.key:
@@ -85,23 +93,25 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"a detector has notice-s {self.notice_s}; it must be 0 or more seconds")
 
 
+_VOLUNTARY: Final = NoticeKind.VOLUNTARY
 DETECTORS: Final = (
     Detector(sign=Sign.ANNOTATION, key=INTERRUPT_AT),
     Detector(sign=Sign.TAINT, key="vacant.io/interrupting"),
     # AWS Node Termination Handler, with taintNode=true.
     Detector(sign=Sign.TAINT, key="aws-node-termination-handler/spot-itn"),
-    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/asg-lifecycle-termination"),
-    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/scheduled-maintenance"),
-    # Karpenter, now and before 1.0.
-    Detector(sign=Sign.TAINT, key="karpenter.sh/disrupted"),
-    Detector(sign=Sign.TAINT, key="karpenter.sh/disruption"),
     Detector(sign=Sign.TAINT, key="remediator.kubernetes.azure.com/unschedulable", notice_s=30.0),
     Detector(sign=Sign.CONDITION, key="VMEventScheduled", notice_s=30.0),
-    Detector(sign=Sign.TAINT, key="ToBeDeletedByClusterAutoscaler"),
     Detector(sign=Sign.TAINT, key="node.cloudprovider.kubernetes.io/shutdown", notice_s=0.0),
     Detector(sign=Sign.TAINT, key="node.kubernetes.io/out-of-service", notice_s=0.0),
     Detector(sign=Sign.SHUTDOWN, notice_s=15.0),
-    Detector(sign=Sign.DELETION),
+    # Hours ahead, or until a lifecycle hook is answered: the taint does not say when.
+    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/asg-lifecycle-termination", kind=_VOLUNTARY),
+    Detector(sign=Sign.TAINT, key="aws-node-termination-handler/scheduled-maintenance", kind=_VOLUNTARY),
+    # Karpenter, now and before 1.0: for consolidation, drift and interruption alike, and it drains by itself.
+    Detector(sign=Sign.TAINT, key="karpenter.sh/disrupted", kind=_VOLUNTARY),
+    Detector(sign=Sign.TAINT, key="karpenter.sh/disruption", kind=_VOLUNTARY),
+    Detector(sign=Sign.TAINT, key="ToBeDeletedByClusterAutoscaler", kind=_VOLUNTARY),
+    Detector(sign=Sign.DELETION, kind=_VOLUNTARY),
 )
 
 
@@ -112,15 +122,24 @@ class OnNotice(StrEnum):
     ACT = "act"
 
 
-class NoticePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+class Everybody(StrEnum):
+    """Pods of workloads that are not switched on, on an interrupted node."""
+
+    LEAVE = "leave"
+    #: For clusters without another handler: evicted one by one, before the machine goes.
+    EVICT = "evict"
+
+
+class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     action: OnNotice = OnNotice.ACT
-    #: The first that speaks counts, so the more exact ones stand first.
+    #: The first that speaks counts, so the more exact ones stand first; an interruption counts before a voluntary one.
     detectors: tuple[Detector, ...] = DETECTORS
+    everybody: Everybody = Everybody.LEAVE
     #: Kept free at the end.
     margin_s: float = 5.0
     #: What a replacement is expected to need from its creation to Ready.
     start_s: float = 20.0
     #: A spot node that has been silent for this long is gone, notice or not.
     lost_after_s: float = 30.0
-    #: How long moves wait for the cordons of the other doomed nodes.
+    #: How long moves wait for the cordons of the other interrupted nodes.
     cordons_within_s: float = 3.0

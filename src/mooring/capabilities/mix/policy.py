@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.mix.labels import parse_share
-from mooring.capabilities.mix.pace import NoticePolicy, RebalancePolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target
 from mooring.core.model.capacity import ANY, CapacityRules
 from mooring.core.model.cluster import Toleration
@@ -42,7 +42,7 @@ class MixPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reclaim_s: float = 5.0
     #: How gently replicas are moved, and what is done when a node is about to go.
     rebalance: RebalancePolicy = RebalancePolicy()
-    notice: NoticePolicy = NoticePolicy()
+    interruption: InterruptionPolicy = InterruptionPolicy()
 
     def __post_init__(self) -> None:
         if not self.capacity.labels:

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE, REBALANCE, RESERVATION, SLOT
-from mooring.capabilities.mix.pace import INTERRUPT_AT, NoticePolicy, OnNotice, RebalancePolicy
+from mooring.capabilities.mix.pace import INTERRUPT_AT, InterruptionPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
@@ -82,7 +82,7 @@ def test_a_notice_that_is_taken_back_wakes_the_workload_that_waited_for_it():
         stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: None})
         await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand"] * 2)
 
-    Stage(MixPolicy(notice=NoticePolicy(action=OnNotice.OBSERVE)), spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), spot=1).play(scene)
 
 
 def test_a_stateful_set_may_count_from_anywhere_and_change_its_mind():

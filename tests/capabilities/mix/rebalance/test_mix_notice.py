@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.capabilities.mix.labels import CUSTOM, MODE
-from mooring.capabilities.mix.pace import NoticePolicy, OnNotice, RebalancePolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
@@ -240,7 +240,7 @@ def test_workloads_that_are_not_switched_on_are_left_alone():
 
 
 def test_observe_says_what_it_would_do_and_does_nothing():
-    """M8: mix.notice.action observe."""
+    """M8: mix.interruption.action observe."""
 
     async def scene(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
@@ -252,11 +252,11 @@ def test_observe_says_what_it_would_do_and_does_nothing():
         assert leader is not None
         assert leader.engine.verdicts["mix", "node/s0"].reason is Reason.NOTICE
 
-    Stage(MixPolicy(notice=NoticePolicy(action=OnNotice.OBSERVE)), on_demand=2, spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), on_demand=2, spot=1).play(scene)
 
 
 def test_off_hears_nothing_and_rebalances_all_the_same():
-    """B9: mix.notice.action off: no cordon, no verdict, no move off a doomed or silent node; modes are still kept."""
+    """B9: mix.interruption.action off: no cordon, no verdict, no move off a doomed or silent node; modes are still kept."""
 
     async def scene(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
@@ -270,7 +270,7 @@ def test_off_hears_nothing_and_rebalances_all_the_same():
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
         await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand"] * 2)
 
-    Stage(MixPolicy(notice=NoticePolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scene)
 
 
 def test_the_leaders_of_a_tikv_pod_on_a_doomed_node_leave_before_it():

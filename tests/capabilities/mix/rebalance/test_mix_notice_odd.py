@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.capabilities.mix.pace import INTERRUPT_AT, Detector, NoticePolicy, Sign
+from mooring.capabilities.mix.pace import INTERRUPT_AT, Detector, InterruptionPolicy, Sign
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY
@@ -224,7 +224,7 @@ def test_a_detector_of_ones_own_is_heeded():
         await stage.rig.until(lambda: _marked(stage) == {"s0"})
 
     detectors = (Detector(sign=Sign.LABEL, key="example.com/drain"), Detector(sign=Sign.CORDON))
-    Stage(MixPolicy(notice=NoticePolicy(detectors=detectors)), on_demand=1, spot=3).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(detectors=detectors)), on_demand=1, spot=3).play(scene)
 
 
 def _marked(stage: Stage) -> set[str]:

@@ -10,7 +10,15 @@ from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.interruption.notices import Notice, notice_of, signal_of
 from mooring.capabilities.mix.labels import AFFINITY, DELETION_COST, ENABLED, SLOT
 from mooring.capabilities.mix.memory import MOST, Note
-from mooring.capabilities.mix.pace import DETECTORS, Detector, NoticePolicy, OnNotice, RebalancePolicy, Sign
+from mooring.capabilities.mix.pace import (
+    DETECTORS,
+    Detector,
+    InterruptionPolicy,
+    NoticeKind,
+    OnNotice,
+    RebalancePolicy,
+    Sign,
+)
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
 from mooring.capabilities.mix.rebalance.misplaced import mend, plan
@@ -321,8 +329,8 @@ def test_why_there_is_no_room_is_counted(how, says):
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: f"{d.sign}-{d.key}")
 def test_every_detector_speaks(detector):
-    """M8: each sign of the table is seen, with its own time."""
-    policy = NoticePolicy()
+    """M8: each sign of the table is seen, with its own time; a voluntary one has none."""
+    policy = InterruptionPolicy()
     how = {
         Sign.ANNOTATION: {"annotations": {detector.key: "2026-01-01T00:02:00Z"}},
         Sign.TAINT: {"taints": (Taint(detector.key, "NoSchedule"),)},
@@ -336,20 +344,22 @@ def test_every_detector_speaks(detector):
     notice = notice_of(doomed, policy, world, NOW)
     assert isinstance(notice, Notice)
     expected = 1_767_225_720.0 if detector.sign is Sign.ANNOTATION else NOW + detector.notice_s
+    if detector.kind is NoticeKind.VOLUNTARY:
+        expected = None
     assert notice.deadline == expected
 
 
 def test_a_cordon_is_no_notice_unless_asked_for_and_nonsense_is_none():
     """M8: people cordon too; a moment that cannot be read empties nobody's node."""
     cordoned = node("spot0", "spot", unschedulable=True)
-    assert signal_of(cordoned, NoticePolicy(), NodeClass.SPOT) is None
-    asked = NoticePolicy(detectors=(Detector(sign=Sign.CORDON),))
+    assert signal_of(cordoned, InterruptionPolicy(), NodeClass.SPOT) is None
+    asked = InterruptionPolicy(detectors=(Detector(sign=Sign.CORDON),))
     assert signal_of(cordoned, asked, NodeClass.SPOT) is not None
     assert signal_of(cordoned, asked, NodeClass.ON_DEMAND) is None
     odd = node("spot1", "spot", annotations={"vacant.io/interrupt-at": "soon"})
-    assert signal_of(odd, NoticePolicy(), NodeClass.SPOT) is None
+    assert signal_of(odd, InterruptionPolicy(), NodeClass.SPOT) is None
     told = node("spot2", "spot", annotations={"vacant.io/interrupt-at": "2026-01-01T00:02:00Z"})
-    assert signal_of(told, NoticePolicy(action=OnNotice.OFF), NodeClass.SPOT) is None
+    assert signal_of(told, InterruptionPolicy(action=OnNotice.OFF), NodeClass.SPOT) is None
 
 
 def test_only_a_spot_node_that_is_silent_for_long_is_lost():
@@ -357,7 +367,7 @@ def test_only_a_spot_node_that_is_silent_for_long_is_lost():
     for capacity, since, lost in (("spot", 31, True), ("spot", 29, False), ("on-demand", 300, False)):
         silent = node("x", capacity, ready="Unknown", ready_since=NOW - since)
         world, _ = town([], [silent], replicas=1)
-        assert (notice_of(silent, NoticePolicy(), world, NOW) is not None) is lost
+        assert (notice_of(silent, InterruptionPolicy(), world, NOW) is not None) is lost
 
 
 def test_memory_is_bounded_and_reads_back():

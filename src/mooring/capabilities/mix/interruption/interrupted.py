@@ -3,8 +3,8 @@
 Every interrupted node is cordoned before a single pod moves, or replacements land on the next one to go.
 """
 
-from mooring.capabilities.mix.interruption.notices import mark_of, signal_of, unread
-from mooring.capabilities.mix.pace import NoticePolicy, Sign
+from mooring.capabilities.mix.interruption.notices import Signal, mark_of, signal_of, unread
+from mooring.capabilities.mix.pace import InterruptionPolicy, NoticeKind, Sign
 from mooring.core.model.cluster import Node
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -16,10 +16,12 @@ class InterruptedNodes:
 
     observes: frozenset[object] = frozenset({Kind.NODE})
 
-    def __init__(self, policy: NoticePolicy) -> None:
+    def __init__(self, policy: InterruptionPolicy) -> None:
         self._policy = policy
         #: Nodes with a notice on them.
         self.names: set[str] = set()
+        #: Of those, the ones whose deadline is real.
+        self.urgent: set[str] = set()
         #: Of those, the ones that may still be given new pods.
         self.open: set[str] = set()
         #: Nodes with a mark of ours, or with a notice that cannot be read: both are to be looked at.
@@ -28,12 +30,15 @@ class InterruptedNodes:
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
         name, node = trigger.key.name, trigger.new
-        for names in (self.names, self.open, self.marked):
+        for names in (self.names, self.urgent, self.open, self.marked):
             names.discard(name)
         if not isinstance(node, Node):
             return
-        if has_notice(node, self._policy, world):
+        signal = _signal(node, self._policy, world)
+        if signal is not None:
             self.names.add(name)
+            if signal.kind is NoticeKind.INTERRUPTION:
+                self.urgent.add(name)
             if not node.unschedulable:
                 self.open.add(name)
         if node.annotations and (mark_of(node) is not None or unread(node, self._policy)):
@@ -43,14 +48,18 @@ class InterruptedNodes:
         return False
 
 
-def has_notice(node: Node, policy: NoticePolicy, world: WorldRead) -> bool:
+def has_notice(node: Node, policy: InterruptionPolicy, world: WorldRead) -> bool:
     """Of this row, which need not be the one that the world has now."""
+    return _signal(node, policy, world) is not None
+
+
+def _signal(node: Node, policy: InterruptionPolicy, world: WorldRead) -> Signal | None:
     if _is_quiet(node) and not any(detector.sign is Sign.LABEL for detector in policy.detectors):
-        return False
-    return signal_of(node, policy, world.rules.class_of(node.labels)) is not None
+        return None
+    return signal_of(node, policy, world.rules.class_of(node.labels))
 
 
-def is_remarkable(node: Node, policy: NoticePolicy, world: WorldRead) -> bool:
+def is_remarkable(node: Node, policy: InterruptionPolicy, world: WorldRead) -> bool:
     """It has a notice, a mark of ours, or a notice that cannot be read."""
     if has_notice(node, policy, world):
         return True

@@ -1,5 +1,8 @@
 """Is this node about to go, and when? Read from the Node object alone, in the words of whoever brings the notice.
 
+A notice is of one of two kinds. An *interruption* has a deadline that is real: only then may a pod go past its budget.
+A *voluntary* disruption (Karpenter or the cluster autoscaler drain, maintenance, a Node being deleted) has none.
+
 A detector that tells no moment counts from when it is first seen; that moment is written into the mark on the node, so
 that a new leader does not count anew. A signal that disappears again from a Ready node is a notice taken back.
 """
@@ -11,7 +14,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.cordon import cordon_mark
-from mooring.capabilities.mix.pace import Detector, NoticePolicy, OnNotice, Sign
+from mooring.capabilities.mix.pace import Detector, InterruptionPolicy, NoticeKind, OnNotice, Sign
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node
 from mooring.core.model.marks import CORDONED_BY, Mark
@@ -28,26 +31,31 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     name: str
     at: float | None
     notice_s: float
+    kind: NoticeKind = NoticeKind.INTERRUPTION
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
     node: str
     #: What says so, for people: "annotation vacant.io/interrupt-at".
     signal: str
-    #: Epoch seconds.
-    deadline: float
+    #: Epoch seconds. None: voluntary, it goes when it is empty.
+    deadline: float | None
     #: It fell silent without a word: whatever runs there cannot be asked any more.
     lost: bool = False
 
 
-def signal_of(node: Node, policy: NoticePolicy, node_class: NodeClass) -> Signal | None:
+def signal_of(node: Node, policy: InterruptionPolicy, node_class: NodeClass) -> Signal | None:
     """The first detector that speaks."""
     if policy.action is OnNotice.OFF:
         return None
+    found: Signal | None = None
     for detector in policy.detectors:
-        for name, at in _seen(detector, node, node_class):
-            return Signal(name, at, detector.notice_s)
-    return None
+        if found is None or detector.kind is NoticeKind.INTERRUPTION:
+            for name, at in _seen(detector, node, node_class):
+                found = Signal(name, at, detector.notice_s, detector.kind)
+                if found.kind is NoticeKind.INTERRUPTION:
+                    return found
+    return found
 
 
 def _seen(detector: Detector, node: Node, node_class: NodeClass) -> Iterator[tuple[str, float | None]]:
@@ -81,7 +89,7 @@ def _cordoned_by_others(node: Node) -> bool:
     return mark is not None and mark.before.get("unschedulable") == "true"
 
 
-def unread(node: Node, policy: NoticePolicy) -> str:
+def unread(node: Node, policy: InterruptionPolicy) -> str:
     """A notice that somebody wrote and that cannot be read, in words; "" when there is none."""
     if policy.action is OnNotice.OFF or not node.annotations:
         return ""
@@ -106,9 +114,11 @@ def mark_of(node: Node) -> Mark | None:
     return cordon_mark(node, SOURCE)
 
 
-def notice_of(node: Node, policy: NoticePolicy, world: WorldRead, now: float) -> Notice | None:
+def notice_of(node: Node, policy: InterruptionPolicy, world: WorldRead, now: float) -> Notice | None:
     node_class = world.node_class(node.name)
     signal = signal_of(node, policy, node_class)
+    if signal is not None and signal.kind is NoticeKind.VOLUNTARY:
+        return Notice(node.name, signal.name, None)
     if signal is not None:
         mark = mark_of(node)
         at = signal.at
@@ -122,6 +132,6 @@ def notice_of(node: Node, policy: NoticePolicy, world: WorldRead, now: float) ->
     return None
 
 
-def silent_until(node: Node, policy: NoticePolicy) -> float | None:
+def silent_until(node: Node, policy: InterruptionPolicy) -> float | None:
     """When a node that is silent just now counts as lost."""
     return (node.ready_since or 0.0) + policy.lost_after_s if node.ready == "Unknown" else None

@@ -102,25 +102,25 @@ class Diagnosis:
         self.wish = wish_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
-        self.standing = self._standing(notes.moves)
+        moves = self._moves(notes.moves)
+        #: Our own moves of this workload, and whether one of either source has not ended yet.
+        self.standing = [o for o in moves if o.source == SOURCE]
+        self.busy = bool(moves)
         #: Pods that handoff is asked to move.
         self.requested = [p for p in self.health.marked if _is_request(p)]
         self.room = Room(mix.policy, world)
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
 
-    def _standing(self, proposed: tuple[str, ...]) -> list[Operator]:
-        """Our own moves of this workload, waiting or running, until the last of its replacements is Ready. Those that
-        were read back from their marks were never proposed here; their pods carry the marks."""
+    def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
+        """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
+        back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
         subjects = dict.fromkeys([*proposed, *map(subject_of, (*self.health.marked, *self.detached))])
         found = [self.queue.holder(subject) for subject in subjects]
         return [
             one
             for one in found
-            if one is not None
-            and one.kind == KIND
-            and one.source == SOURCE
-            and one.args["workload_uid"] == self.workload.uid
+            if one is not None and one.kind == KIND and one.args["workload_uid"] == self.workload.uid
         ]
 
     # ── What is wrong ─────────────────────────────────────────────────────────────────────────────────────────
@@ -137,12 +137,16 @@ class Diagnosis:
             return self._shortage(shortage)
         if health.changing:
             return self._waits(Reason.SETTLING, f"{name} {health.changing}")
-        interrupted = self.interrupted
-        if interrupted and any(p.node in interrupted for p in health.pods):
+        urgent = self.world.index(InterruptedNodes).urgent
+        if urgent and any(p.node in urgent for p in health.pods):
             return self._waits(Reason.NOTICE, f"{name} has pods on a node that is about to go")
         found = plan(health, self.wish.target, self.world, to_spot=self.pace.to_spot)
         if found.off_by:
-            return self._guarded(found.candidates, found.off_by, self._words(self.wish.target, found))
+            # Whoever stands on a node that is being emptied is moved off it anyway.
+            stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
+            if found.candidates and not stay:
+                return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
+            return self._guarded(stay, found.off_by, self._words(self.wish.target, found))
         return self._returning(health)
 
     @property
@@ -156,6 +160,8 @@ class Diagnosis:
                 return len(self.health.fallen_back)
             case Reason.DISABLED:
                 return sum(carries_ours(p) for p in self.health.pods)
+            case Reason.NOTICE:
+                return sum(p.node in self.interrupted for p in self.health.pods)
             case Reason.NO_ROOM:
                 return len(stuck(self.health, self.now, 0.0))
             case _ if isinstance(self.wish, Managed):
@@ -184,11 +190,11 @@ class Diagnosis:
             return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
         # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
-        return self._paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
+        return self.paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
 
     def _guarded(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
         """Not while pods come and go, not right after a failure, and only those for whom there is room."""
-        paused = self._paused()
+        paused = self.paused()
         if paused is not None:
             return paused
         if candidates and self.standing:
@@ -208,7 +214,7 @@ class Diagnosis:
 
     def _returning(self, health: Health) -> Case:
         """Back to spot once it has had room for a while; one of a workload at a time, and not often."""
-        away = health.fallen_back if self.pace.to_spot else ()
+        away = [p for p in health.fallen_back if p.node not in self.interrupted] if self.pace.to_spot else []
         if not away:
             self.spot_room_since = None
             return NOTHING_WRONG
@@ -228,7 +234,8 @@ class Diagnosis:
         case = self._guarded(found, len(away), words)
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
 
-    def _paused(self) -> Case | None:
+    def paused(self) -> Case | None:
+        """The last attempts failed: left alone for a while."""
         note = self.note
         until = note.until
         if note.unadmitted_at and self.world.index(SlotBook).asked_at > note.unadmitted_at:
@@ -261,7 +268,7 @@ class Diagnosis:
     def note_after(self) -> Note:
         """A move has ended: better than before, so the attempts are forgotten; or not, and the workload is paused."""
         note = self.note
-        if not note.begun or self.standing or self.requested or self.health.missing or self.health.changing:
+        if not note.begun or self.busy or self.requested or self.health.missing or self.health.changing:
             return note
         same = str(self.wish.target) if isinstance(self.wish, Managed) else ""
         helped = self.measure(note.reason) < note.off_by or same != note.wanted

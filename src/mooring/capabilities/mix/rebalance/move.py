@@ -19,8 +19,9 @@ from mooring.capabilities.drain import detach as detaching
 from mooring.capabilities.drain.detach import DETACH, EVICT, is_detached, mark_on
 from mooring.capabilities.drain.evict import NODE_COST, blocked_by_budget
 from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
+from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.interruption.notices import mark_of
-from mooring.capabilities.mix.pace import NoticePolicy, RebalancePolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy, RebalancePolicy
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.health import Health
 from mooring.core.model.capacity import NodeClass
@@ -133,7 +134,7 @@ class Scene(msgspec.Struct, kw_only=True):
     op: Operator
     world: WorldRead
     rebalance: RebalancePolicy
-    notice: NoticePolicy
+    notice: InterruptionPolicy
     now: float
     #: None: the workload is gone, or another one has its name.
     health: Health | None
@@ -141,7 +142,7 @@ class Scene(msgspec.Struct, kw_only=True):
     detached: tuple[Pod, ...] = ()
     #: Why it is still wanted is decided elsewhere; "" means it is.
     unwanted: str = ""
-    #: Its node is doomed. False for a move with a deadline: the notice was taken back.
+    #: Its node has a notice. False for a move of `spot`: it was taken back.
     doomed: bool = False
     #: How many of the workload may be away at once.
     limit: int = 1
@@ -150,12 +151,16 @@ class Scene(msgspec.Struct, kw_only=True):
 
     @property
     def deadline(self) -> float | None:
-        """As the node has it now: whoever gives a notice may correct it."""
-        if self.op.deadline is None:
+        """As the node has it now: a notice may be corrected, and an interruption may follow a disruption."""
+        if self.op.source != SPOT:
             return None
         node = self.world.node(self.op.args["node"])
         mark = None if node is None else mark_of(node)
         return self.op.deadline if mark is None or mark.deadline is None else mark.deadline
+
+    @property
+    def taken_back(self) -> bool:
+        return self.op.source == SPOT and not self.doomed
 
     @property
     def pod(self) -> Pod | None:
@@ -165,7 +170,7 @@ class Scene(msgspec.Struct, kw_only=True):
         return found if found is not None and found.uid == self.op.args["uid"] else None
 
 
-def last_call(deadline: float | None, pod: Pod, policy: NoticePolicy) -> float | None:
+def last_call(deadline: float | None, pod: Pod, policy: InterruptionPolicy) -> float | None:
     """After this, waiting any longer would cost the pod some of its grace."""
     return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
 
@@ -218,7 +223,7 @@ def _part(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
         return NextStep(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
     if _may_go(scene, pod):
         return NextStep(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
-    if scene.deadline is not None and not scene.doomed:
+    if scene.taken_back:
         patch = detaching.attach(pod, mark, "the notice was taken back")
         return NextStep(step=0, phase=phase, instructions=(patch,))
     if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
@@ -248,14 +253,12 @@ def _may_go(scene: Scene, pod: Pod) -> bool:
 
 
 def _evict(scene: Scene, pod: Pod) -> NextStep:
-    if scene.deadline is None and scene.unwanted:
+    if scene.unwanted:
         return NextStep(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
     if scene.guard:
         return NextStep(step=0, instructions=scene.guard)
     call = last_call(scene.deadline, pod, scene.notice)
     late = call is not None and scene.now >= call
-    if scene.deadline is not None and not scene.doomed:
-        return NextStep(step=0, instructions=(detaching.drop_mark(pod, "the notice was taken back"),))
     if not late:
         health = scene.health
         assert health is not None

@@ -30,7 +30,7 @@ class NodeRoom:
     observes: frozenset[object] = frozenset({Kind.NODE, Kind.POD})
 
     def __init__(self, policy: MixPolicy) -> None:
-        self._notice = policy.notice
+        self._notice = policy.interruption
         #: Class and taints → (free CPU, name), the least first.
         self.open: dict[tuple[NodeClass, tuple[Taint, ...]], list[tuple[int, str]]] = {}
         self.closed: dict[tuple[NodeClass, Bar], int] = {}

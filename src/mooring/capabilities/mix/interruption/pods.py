@@ -1,0 +1,238 @@
+"""What is done about the pods of one node that has a notice.
+
+Only pods of workloads that are switched on are moved, unless `everybody: evict` says otherwise. Those of a Deployment
+leave once their replacement is Ready. A StatefulSet has no surge, so its pods go a few at a time: with a deadline never
+below quorum before the last call; without one a pod at a time, as its budget allows and only where there is room
+elsewhere. A TiKV or PD pod is not ours to delete: a request is written on it, and handoff takes its leaders off first.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
+from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
+from mooring.capabilities.mix.labels import Managed, wish_of
+from mooring.capabilities.mix.pace import Everybody
+from mooring.capabilities.mix.policy import SOURCES
+from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
+from mooring.capabilities.mix.rebalance.move import last_call, operator
+from mooring.capabilities.mix.rebalance.room import Room
+from mooring.capabilities.mix.slots import class_of
+from mooring.core.model.capacity import NodeClass
+from mooring.core.model.cluster import Node, Pod, Workload
+from mooring.core.model.decision import Verdict, Withdrawal
+from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import Mark
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+if TYPE_CHECKING:
+    from mooring.capabilities.mix.capability import Mix
+
+#: After its deadline a pod that nobody reports on any more is taken off the books.
+_GONE_AFTER_S: Final = 30.0
+_SOON_S: Final = 5.0
+#: Whether the last move of a workload helped is told by its own key, a moment later.
+_JUDGED_S: Final = 2.0
+_HANDOFF_OFF: Final = "mooring run --features handoff=true,mix=true"
+
+
+class Emptying:
+    """Filled by `of`: what to propose, withdraw and write, and what keeps which pod."""
+
+    def __init__(self, mix: "Mix", world: WorldRead, queue: Queue, now: float, notice: Notice) -> None:
+        self.mix = mix
+        self.policy = mix.policy.interruption
+        self.world = world
+        self.queue = queue
+        self.now = now
+        self.notice = notice
+        self._seen: dict[str, Diagnosis] = {}
+        self.proposals: list[Operator] = []
+        self.withdrawals: list[Withdrawal] = []
+        self.instructions: list[Instruction] = []
+        #: Why pods stay for now.
+        self.kept: list[Verdict] = []
+        #: Pods whose move stands already.
+        self.moving = 0
+        self.wakes = [now + (_SOON_S if notice.deadline is not None else mix.policy.rebalance.look_again_s)]
+
+    def of(self, node: Node) -> "Emptying":
+        for pod, workload in self._by_risk(node):
+            if is_handed_over(pod, self.world):
+                self._hand_over(pod)
+            elif workload is None:
+                self.instructions += self._leftover(pod)
+            else:
+                self._move(pod, workload)
+        self.moving += len(self.proposals)
+        return self
+
+    def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
+        """Pods that can be moved; whoever has the fewest Ready siblings elsewhere first."""
+        found: list[tuple[int, str, str, Pod, Workload | None]] = []
+        for pod in self.world.pods_on(node.name):
+            if pod.is_mirror or pod.terminal:
+                continue
+            workload = self.world.workload_of(pod)
+            if workload is None:
+                if is_detached(pod) or (pod.terminating and mark_on(pod) is not None) or self._is_evicted(pod):
+                    found.append((0, pod.namespace, pod.name, pod, None))
+                continue
+            if is_handed_over(pod, self.world):
+                found.append((0, pod.namespace, pod.name, pod, workload))
+            elif self._is_managed(workload) or self._takes_everybody():
+                siblings = self.world.pods_of(workload)
+                safe = sum(p.ready and p.active and self._stays(p.node) for p in siblings)
+                found.append((safe, pod.namespace, pod.name, pod, workload))
+        return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
+
+    def _is_managed(self, workload: Workload) -> bool:
+        return isinstance(wish_of(workload, self.mix.policy.deployment_target, self.mix.left_out), Managed)
+
+    def _takes_everybody(self) -> bool:
+        urgent = self.notice.deadline is not None and not self.notice.lost
+        return urgent and self.policy.everybody is Everybody.EVICT
+
+    def _is_evicted(self, pod: Pod) -> bool:
+        """A pod of another controller (a Job, a lone ReplicaSet, an operator's). Never a DaemonSet's."""
+        owned = pod.owner is not None and pod.owner.kind not in {Kind.DAEMON_SET, Kind.NODE}
+        return owned and pod.active and self._takes_everybody()
+
+    def _stays(self, name: str) -> bool:
+        """Before the first pod moves every interrupted node has its cordon, and with it our mark."""
+        node = self.world.node(name)
+        return node is not None and mark_of(node) is None
+
+    # ── One pod ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _move(self, pod: Pod, workload: Workload) -> None:
+        mark = mark_on(pod)
+        if not pod.active or (mark is not None and mark.source not in SOURCES):
+            return
+        if workload.kind == Kind.STATEFUL_SET and self.notice.lost:
+            return  # it may still run there: two of one name is worse than one too few
+        standing = self.queue.holder(subject_of(pod))
+        if standing is not None and self.queue.is_running(standing.id):
+            self.moving += 1
+            return
+        wanted = self._urgent_move(pod, workload) if self.notice.deadline is not None else self._calm(pod, workload)
+        if wanted is None:
+            if standing is not None and standing.source == SOURCE:
+                self.withdrawals.append(Withdrawal(standing.id, Reason.WITHDRAWN, self.kept[-1].detail))
+            return
+        if standing is not None and (standing.source != SOURCE or standing.cost != wanted.cost):
+            self.withdrawals.append(Withdrawal(standing.id, Reason.DEADLINE, wanted.detail))
+        self.proposals.append(wanted)
+
+    def _urgent_move(self, pod: Pod, workload: Workload) -> Operator:
+        """From the last call on it is lost anyway: its workload's room and its budget no longer keep it."""
+        deadline = self.notice.deadline
+        call = last_call(deadline, pod, self.policy)
+        assert call is not None
+        short_at = call if workload.kind == Kind.STATEFUL_SET else call - self.policy.start_s
+        self.wakes.append(short_at)
+        words = f"{self.notice.signal} on {pod.node}"
+        surges = self._is_managed(workload) and can_detach(pod, workload)
+        # Until the last call a pod that serves loses nothing by going on while its replacement starts.
+        if surges and is_ready(pod, workload, self.now) and not self.notice.lost and self.now < call:
+            return self._operator(pod, workload, DETACH, Reason.NOTICE, words, takes_room=False)
+        if self.now >= short_at:
+            words = f"{words}; no time left to wait for its workload"
+            return self._operator(pod, workload, EVICT, Reason.DEADLINE, words, takes_room=False)
+        return self._operator(pod, workload, EVICT, Reason.NOTICE, words, takes_room=True)
+
+    def _calm(self, pod: Pod, workload: Workload) -> Operator | None:
+        """Nobody takes the machine away at a known moment: it goes like every other move, or says what keeps it."""
+        seen = self._seen.get(workload.uid)
+        if seen is None:
+            seen = self._seen[workload.uid] = Diagnosis(self.mix, workload, self.world, self.queue, self.now)
+        if seen.note.begun and not seen.busy:
+            self.wakes.append(self.now + _JUDGED_S)
+            self.kept.append(Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} stays until the last move has ended"))
+            return None
+        paused = seen.paused()
+        if paused is not None and paused.verdict is not None:
+            self.wakes += [paused.again_at] if paused.again_at is not None else []
+            self.kept.append(paused.verdict)
+            return None
+        if not self._has_room(pod):
+            return None
+        words = f"{self.notice.signal} on {pod.node}"
+        if can_detach(pod, workload) and is_ready(pod, workload, self.now):
+            return self._operator(pod, workload, DETACH, Reason.NOTICE, words, takes_room=False)
+        return self._operator(pod, workload, EVICT, Reason.NOTICE, words, takes_room=True)
+
+    def _has_room(self, pod: Pod) -> bool:
+        room, given = Room(self.mix.policy, self.world), class_of(pod, self.world)
+        classes = (NodeClass.ON_DEMAND,) if given is NodeClass.ON_DEMAND else (NodeClass.SPOT, NodeClass.ON_DEMAND)
+        if any(room.fits(pod, one) for one in classes):
+            return True
+        lacks = "; ".join(f"no {one} node has room ({room.lack(pod, one).words})" for one in classes)
+        self.kept.append(Verdict(State.WAITING, Reason.NO_ROOM, f"{pod.name} stays: {lacks}"))
+        return False
+
+    def _operator(
+        self, pod: Pod, workload: Workload, way: str, reason: Reason, words: str, *, takes_room: bool
+    ) -> Operator:
+        deadline = self.notice.deadline
+        return operator(
+            pod,
+            workload,
+            source=SOURCE,
+            way=way,
+            reason=reason,
+            detail=words,
+            deadline=deadline,
+            takes_room=takes_room,
+        )
+
+    def _hand_over(self, pod: Pod) -> None:
+        """Ask handoff for a TiKV or PD pod. Its leaders leave as far as time allows; it is never deleted with them."""
+        mark = mark_on(pod)
+        if pod.terminating or self.notice.lost or (mark is not None and mark.source != SOURCE):
+            return
+        if not self.world.is_on("handoff"):
+            words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
+            self.kept.append(Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, _HANDOFF_OFF))
+            return
+        self.moving += 1
+        if mark is not None and (mark.deadline is not None or self.notice.deadline is None):
+            return
+        request = Mark(
+            operator="",
+            source=SOURCE,
+            reason=Reason.NOTICE.value,
+            step="request",
+            since=self.now,
+            detail=f"{self.notice.signal} on {pod.node}",
+            pod_uid=pod.uid,
+            node=pod.node,
+            deadline=self.notice.deadline,
+        )
+        self.instructions.append(put_mark(pod, request, "asks for its leaders to be taken off"))
+
+    def _leftover(self, pod: Pod) -> Iterator[Instruction]:
+        """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or one of
+        everybody's."""
+        held = self.queue.holder(subject_of(pod)) is not None
+        deadline = self.notice.deadline
+        if is_detached(pod) and not held and not pod.terminating:
+            why = "a detached pod that nobody waits for any more"
+            yield DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
+            yield EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
+        elif pod.terminating and is_detached(pod):
+            if deadline is not None and self.now > deadline + _GONE_AFTER_S:
+                yield DeletePod(key=pod.key, uid=pod.uid, evict=False, grace_s=0, why="its node is gone")
+        elif self._is_evicted(pod):
+            yield DeletePod(key=pod.key, uid=pod.uid, evict=True, why=f"{self.notice.signal} on {pod.node}")
+
+
+def quorum_room(workload: Workload) -> int:
+    """How many of a StatefulSet on interrupted nodes may go at once and leave a quorum; one when there is none."""
+    return max(1, -(-workload.replicas // 2) - 1)
