@@ -109,7 +109,6 @@ def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
 
     async def scene(stage: Stage) -> None:
         leader = stage.rig.leader()
-        leader.world.note_features(leader.engine.on)
         await tikv(stage, "all-in-spot")
         await stage.rig.sleep(120.0)
         verdict = leader.engine.verdicts["mix", "workload/StatefulSet/tidb/demo-tikv"]

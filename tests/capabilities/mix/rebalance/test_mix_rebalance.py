@@ -477,8 +477,8 @@ def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
     Stage().play(scene)
 
 
-def test_a_tikv_pod_is_asked_for_and_the_wish_is_taken_back_when_nobody_wants_it():
-    """M5, E1: mix never deletes a TiKV pod; the wish goes to handoff, and goes away with its reason."""
+def test_a_tikv_pod_is_asked_for_and_the_request_is_taken_back_when_nobody_wants_it():
+    """M5, E1: mix never deletes a TiKV pod; the request goes to handoff, and goes away with its reason."""
 
     async def scene(stage: Stage) -> None:
         for node in ("n0", "n1", "n2"):
@@ -488,6 +488,7 @@ def test_a_tikv_pod_is_asked_for_and_the_wish_is_taken_back_when_nobody_wants_it
         await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
         for node in ("n0", "n1", "n2"):
             stage.cluster.cordon(node, on=False)
+        stage.cluster.pd["tidb", "demo"].load(300)
         await stage.rig.sleep(15.0)
         label = {"metadata": {"labels": switched_on("all-in-on-demand")}}
         stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", label)
@@ -497,4 +498,4 @@ def test_a_tikv_pod_is_asked_for_and_the_wish_is_taken_back_when_nobody_wants_it
         await stage.rig.until(lambda: left_behind(stage.rig) == [], limit_s=60)
         assert stage.moves() == []
 
-    Stage(on_demand=3, spot=3, features={"mix": True}).play(scene)
+    Stage(on_demand=3, spot=3).play(scene)
