@@ -13,7 +13,7 @@ from mooring.rehearse.schema import PdShot, Placement, StoreShot
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import labels_of
-from mooring.sandbox.controllers.tidb_operator import COMPONENT, INSTANCE, MANAGED_BY
+from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY, cluster_of
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import Tikv
@@ -83,11 +83,9 @@ def tikv_pods(pods: Sequence[Json], key: Key) -> list[Json]:
 
 
 def component_pods(pods: Sequence[Json], key: Key, component: str) -> list[Json]:
-    wanted = {MANAGED_BY: "tidb-operator", INSTANCE: key.name, COMPONENT: component}
+    wanted = {MANAGED_BY: "tidb-operator", COMPONENT: component}
     return [
-        pod
-        for pod in pods
-        if pod["metadata"]["namespace"] == key.namespace and wanted.items() <= labels_of(pod).items()
+        pod for pod in pods if wanted.items() <= labels_of(pod).items() and cluster_of(pod) == (key.namespace, key.name)
     ]
 
 

@@ -42,6 +42,8 @@ class Stage:
         #: Components with volumes of this class.
         self.stored = {part: storage for part in ("tikv", "pd") if storage and self.counts[part]}
         self.pd = SandboxPd(self.cluster.timeline, seed=seed, cluster=NAME, namespace=NS, settings=settings)
+        #: The TidbCluster's own `app.kubernetes.io/instance` label, which a release tool may set.
+        self.label = ""
         self.uids: dict[str, str] = {}
         #: Rules that were broken at some second, in words.
         self.broken: list[str] = []
@@ -64,6 +66,11 @@ class Stage:
         self.cluster.add_nodes(self.nodes)
         self.cluster.pd[NS, NAME] = self.pd
         self.cluster.tidb_cluster(NS, NAME, **self.counts)
+        if self.label:
+            labels = {"app.kubernetes.io/instance": self.label}
+            self.cluster.change(
+                Kind.TIDB_CLUSTER, NS, NAME, lambda tc: {**tc, "metadata": {**tc["metadata"], "labels": labels}}
+            )
         for part, storage in self.stored.items():
             self.cluster.change(Kind.TIDB_CLUSTER, NS, NAME, lambda tc, p=part, s=storage: _with_storage(tc, p, s))
         await self.rig.sleep(1.0)

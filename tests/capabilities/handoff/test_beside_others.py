@@ -3,6 +3,8 @@
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.core.engine.why import explain
+from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
 from mooring.core.model.reasons import Reason, State
@@ -138,4 +140,25 @@ def test_leaders_that_have_nowhere_to_go_stay_until_the_other_evictions_end():
         assert s.evicting() == (3,)
 
     stage.play(scene)
+    assert stage.pd.interruptions == []
+
+
+def test_members_are_found_by_owner_whatever_the_instance_label_says():
+    """H3, E1: Argo CD has labelled the TidbCluster, so its pods say `my-release`: restarted and kept like any other."""
+    stage = Stage(pd=3, tidb=2, nodes=8)
+    whys = []
+
+    async def scene(s):
+        engine = s.rig.leader().engine
+        assert {p.labels["app.kubernetes.io/instance"] for p in engine.world.pods()} == {"my-release"}
+        assert [len(engine.world.tidb_pods(Key(NS, "demo"), part)) for part in ("tikv", "pd", "tidb")] == [3, 3, 2]
+        s.annotate(0, restart="")
+        s.annotate("demo-tidb-0", tidb_graceful_shutdown="delete-pod")
+        await s.reach("evicting")
+        whys.extend(explain(engine, f"pod/{NS}/demo-tikv-0").lines)
+        await s.rig.until(lambda: s.renewed(0) and s.renewed("demo-tidb-0") and s.ready() and s.clean(), limit_s=300)
+
+    stage.label = "my-release"
+    stage.play(scene)
+    assert any("store 1" in str(line) for line in whys)
     assert stage.pd.interruptions == []

@@ -165,6 +165,7 @@ def test_a_hand_over_is_no_move(scenery):
 def test_only_what_concerns_a_member_is_looked_at(scenery):
     """Unrelated events cost nothing: no key is touched."""
     home = Home()
+    scenery.cluster()
     scenery.set("web")
     scenery.set("store", labels={HOME: "true"})
 
@@ -176,4 +177,4 @@ def test_only_what_concerns_a_member_is_looked_at(scenery):
     assert affected_keys(scenery.pod("demo-tidb-0")) == [KEY]
     node = scenery.node("n0")
     assert list(home.affected_keys(Change(Kind.NODE, node.key, None, node), scenery.world)) == []
-    assert list(home.keys(scenery.world)) == ["set/tidb/store"]
+    assert list(home.keys(scenery.world)) == ["set/tidb/store", KEY]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.wire import BadRequest
+from mooring.core.model.cluster import Owner
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 
@@ -249,3 +250,15 @@ def test_policy_default_and_label_decide_the_mode(scenery, pod_in_request):
     assert scenery.ask("filter", pod_in_request("demo-tidb-2"), NAMES, wish)["NodeNames"] == ["n2"]
     scenery.gone(Kind.TIDB_CLUSTER, "demo")
     assert scenery.ask("filter", pod_in_request("demo-tidb-2"), NAMES, wish)["NodeNames"] == NAMES
+
+
+def test_a_member_is_known_by_its_owner(scenery, pod_in_request):
+    """H3: a release tool has named the instance, or a label was copied: the StatefulSet's owner says whose pod it is."""
+    scenery.cluster({"demo-tidb-0": "n0"})
+    scenery.set(owner=Owner("TidbCluster", "demo", "tc-uid"))
+    scenery.set("web", owner=Owner("Deployment", "web", "web-uid"))
+    released = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "my-release"}
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0", released), ["n0", "n1"])["NodeNames"] == ["n0"]
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0", {}), ["n0", "n1"])["NodeNames"] == ["n0"]
+    copied = scenery.ask("filter", pod_in_request("demo-tidb-0", owner="web"), ["n0", "n1"])
+    assert copied["NodeNames"] == ["n0", "n1"]

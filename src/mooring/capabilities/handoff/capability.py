@@ -7,8 +7,8 @@ has proven the store empty. Two pods annotated in the same second wait for each 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
+from mooring.capabilities.drain.component import component_of
 from mooring.capabilities.handoff import members
 from mooring.capabilities.handoff.eviction import next_eviction_step
 from mooring.capabilities.handoff.explain import explain
@@ -19,17 +19,15 @@ from mooring.capabilities.handoff.operators import RESTART_TIKV, read_back
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.restart import next_restart_step
 from mooring.capabilities.handoff.tikv_evaluation import TikvEvaluation
-from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP
 from mooring.core.queue import Queue
 from mooring.core.world.index import Index
+from mooring.core.world.members import tidb_member_set
 from mooring.core.world.read import WorldRead
-
-INSTANCE: Final = "app.kubernetes.io/instance"
-COMPONENT: Final = "app.kubernetes.io/component"
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,21 @@ class Handoff:
             case Change(kind=Kind.POD, old=old, new=new):
                 pod = new if new is not None else old
                 assert isinstance(pod, Pod)
-                if pod.labels.get(COMPONENT) in {"tikv", *members.COMPONENTS} and INSTANCE in pod.labels:
-                    yield f"{pod.namespace}/{pod.labels[INSTANCE]}"
+                member = component_of(pod, world)
+                if member is not None and member.name in {"tikv", *members.COMPONENTS}:
+                    yield str(member.cluster)
+            case Change(kind=Kind.STATEFUL_SET, old=old, new=new):
+                part = new if new is not None else old
+                assert isinstance(part, Workload)
+                owner = tidb_member_set(part)
+                if owner is not None:
+                    yield str(owner[0])
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 yield str(cluster)
             case Change(kind=Kind.NODE, key=key):
                 # Cordoned or not: whether a member with a volume there could come back.
-                bound = (p for p in world.pods_on(key.name) if p.claims and p.labels.get(COMPONENT) == "tikv")
-                yield from (f"{p.namespace}/{p.labels[INSTANCE]}" for p in bound if INSTANCE in p.labels)
+                bound = (component_of(p, world) for p in world.pods_on(key.name) if p.claims)
+                yield from (str(m.cluster) for m in bound if m is not None and m.name == "tikv")
             case OperatorEnded(operator=operator):
                 yield operator.args["cluster"]
 

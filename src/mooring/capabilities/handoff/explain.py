@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mooring.capabilities.drain.component import component_of
 from mooring.capabilities.handoff.facts import evicting_target, store_target, tikv_target
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.operators import EVICT_LEADERS
@@ -36,8 +37,9 @@ def explain(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy,
 
 def _of_pod(key: Key, world: WorldRead, queue: Queue, policy: HandoffPolicy) -> Iterator[Line]:
     pod = world.pod(key)
-    tc = world.tidb_cluster_of(pod) if pod is not None else None
-    if pod is None or tc is None or pod.labels.get("app.kubernetes.io/component") != "tikv":
+    member = component_of(pod, world) if pod is not None else None
+    tc = world.tidb_cluster(member.cluster) if member is not None else None
+    if pod is None or member is None or tc is None or member.name != "tikv":
         return
     view = world.pd(tc.key)
     store = view.store_of(pod.name, pod.namespace) if view is not None else None

@@ -11,11 +11,10 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain.component import component_of
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (
     ALLOWED,
-    COMPONENT,
-    INSTANCE,
     LABEL,
     RESERVE_NODE,
     SET,
@@ -45,6 +44,7 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue
 from mooring.core.world.index import Index
+from mooring.core.world.members import tidb_member_set
 from mooring.core.world.read import WorldRead
 
 #: A record that did not stick (a CRD with a status subresource ignores it) is not written again before this.
@@ -95,15 +95,16 @@ class Home:
                 for one in (old, new):
                     if isinstance(one, Workload) and LABEL in one.labels:
                         yield f"{SET}/{key}"
-                    if isinstance(one, Workload) and one.labels.get(COMPONENT) == "tidb" and INSTANCE in one.labels:
-                        yield f"{TIDB}/{key.namespace}/{one.labels[INSTANCE]}"
+                    member = tidb_member_set(one) if isinstance(one, Workload) else None
+                    if member is not None and member[1] == TIDB:
+                        yield f"{TIDB}/{member[0]}"
             case OperatorEnded(operator=operator):
                 yield operator.args["members"]
 
     def _keys_of(self, pod: Pod, world: WorldRead) -> Iterable[str]:
-        labels = pod.labels
-        if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
-            yield f"{TIDB}/{pod.namespace}/{labels[INSTANCE]}"
+        member = component_of(pod, world)
+        if member is not None and member.name == TIDB:
+            yield f"{TIDB}/{member.cluster}"
         owner = pod.owner
         if owner is not None and owner.kind == "StatefulSet":
             sts = world.workload(Kind.STATEFUL_SET, Key(pod.namespace, owner.name))

@@ -13,6 +13,7 @@ from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.members import by_owner
 from mooring.core.world.read import WorldRead
 
 #: Label on a TidbCluster or StatefulSet: `true` or `require`, `prefer`, `false`.
@@ -108,8 +109,11 @@ def member_set_of(
     namespace: str, labels: Mapping[str, str], owner: Owner | None, world: WorldRead, policy: HomePolicy
 ) -> MemberSet | None:
     """The member set of a pod, seen in the world or only in a scheduler's request. None: not ours."""
-    if labels.get(COMPONENT) == "tidb" and INSTANCE in labels:
-        tc = world.tidb_cluster(Key(namespace, labels[INSTANCE]))
+    decided, member = by_owner(owner, world)
+    if not decided and labels.get(COMPONENT) == TIDB and INSTANCE in labels:
+        member = (Key(namespace, labels[INSTANCE]), TIDB)
+    if member is not None and member[1] == TIDB:
+        tc = world.tidb_cluster(member[0])
         if tc is not None:
             return members_of_cluster(tc, world, policy)
     if owner is None or owner.kind != "StatefulSet":

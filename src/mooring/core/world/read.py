@@ -58,7 +58,7 @@ class WorldRead(Protocol):
         ...
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
-        """Pods of one component (`tidb`, `tikv`, `pd`, …) of a TidbCluster, by their labels."""
+        """Pods of one component (`tidb`, `tikv`, `pd`, …) of a TidbCluster, by their owner."""
         ...
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,8 @@ from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.check import differences
 from mooring.core.world.index import Index
-from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes, member_of
+from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes
+from mooring.core.world.members import by_owner, tidb_member, tidb_member_set
 from mooring.core.world.read import Usage, WorldRead
 from mooring.core.world.table import Table
 
@@ -260,8 +261,12 @@ class World:
         return self._pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
-        member = (cluster.namespace, cluster.name, component)
-        return self._pods.rows(self._pod_indexes.by_member.of(member))
+        part = self._stateful_sets.get(Key(cluster.namespace, f"{cluster.name}-{component}"))
+        mine = part if part is not None and tidb_member_set(part) == (cluster, component) else None
+        owned = self.pods_owned_by(mine.uid) if mine is not None else ()
+        labeled = self._pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
+        # Labels count where no owner says otherwise: a StatefulSet that is being created anew, or of another kind.
+        return (*owned, *(p for p in labeled if not by_owner(p.owner, self)[0]))
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -359,8 +364,8 @@ class World:
         return self._tidb_clusters.get(key)
 
     def tidb_cluster_of(self, pod: Pod) -> TidbCluster | None:
-        member = member_of(pod)
-        return None if member is None else self._tidb_clusters.get(Key(member[0], member[1]))
+        member = tidb_member(pod, self)
+        return None if member is None else self._tidb_clusters.get(member[0])
 
     def pd(self, cluster: Key) -> PdView | None:
         found = self._pd.get(cluster)

@@ -15,7 +15,7 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.tidb_operator import COMPONENT, INSTANCE, MANAGED_BY
+from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY, cluster_of
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
@@ -53,7 +53,7 @@ class TidbEvictions:
         pod = self._store.find(Kind.POD, *key)
         if pod is None or labels_of(pod).get(MANAGED_BY) != "tidb-operator":
             return None
-        cluster_key = (key[0], labels_of(pod)[INSTANCE])
+        cluster_key = cluster_of(pod)
         cluster, pd = self._store.find(Kind.TIDB_CLUSTER, *cluster_key), self._pd.get(cluster_key)
         if cluster is None or pd is None:
             return None

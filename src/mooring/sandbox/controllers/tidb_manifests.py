@@ -24,6 +24,13 @@ def tidb_cluster(namespace: str, name: str, *, scheduler: str = "tidb-scheduler"
     }
 
 
+def instance_of(cluster: Json) -> str:
+    """What tidb-operator calls an instance: the TidbCluster's own label where it has one (Helm, Argo CD), else its
+    name."""
+    meta = cluster["metadata"]
+    return str((meta.get("labels") or {}).get("app.kubernetes.io/instance") or meta["name"])
+
+
 def component_labels(cluster: str, component: str) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "tidb-cluster",
@@ -43,7 +50,7 @@ def component_set(cluster: Json, component: str) -> Json:
         field: mine[field] for field in ("affinity", "tolerations", "nodeSelector", "priority") if field in mine
     }
     template = manifests.pod_template(
-        component_labels(meta["name"], component),
+        component_labels(instance_of(cluster), component),
         cpu=str(requests.get("cpu", "1")),
         memory=str(requests.get("memory", "2Gi")),
         annotations=mine.get("annotations") or {},
@@ -72,7 +79,7 @@ def component_set(cluster: Json, component: str) -> Json:
         f"{meta['name']}-{component}",
         int(mine.get("replicas", 1)),
         template,
-        labels=component_labels(meta["name"], component),
+        labels=component_labels(instance_of(cluster), component),
         **extra,
     )
     obj["metadata"]["ownerReferences"] = [owner_reference(cluster, "pingcap.com/v1alpha1", "TidbCluster")]
@@ -82,7 +89,7 @@ def component_set(cluster: Json, component: str) -> Json:
 def component_services(cluster: Json, component: str) -> list[Json]:
     """TiDB: a NodePort Service with externalTrafficPolicy Local (the design's case). All: a headless peer Service."""
     meta = cluster["metadata"]
-    labels = component_labels(meta["name"], component)
+    labels = component_labels(instance_of(cluster), component)
     peer = manifests.service(
         meta["namespace"], f"{meta['name']}-{component}-peer", labels, port=_PORTS[component], labels=labels
     )

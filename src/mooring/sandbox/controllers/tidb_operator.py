@@ -24,7 +24,6 @@ from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.store import ObjectStore
 
-INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 #: status.tikv fields that the operator's own types have; all others are dropped when it writes.
@@ -62,13 +61,13 @@ class TidbOperator:
     def _on_part(self, _kind: str, old: Json | None, new: Json | None) -> None:
         obj = new or old
         if obj is not None and labels_of(obj).get(MANAGED_BY) == "tidb-operator":
-            self.queue.add((obj["metadata"]["namespace"], labels_of(obj)[INSTANCE]))
+            self.queue.add(cluster_of(obj))
 
     def _on_pod(self, kind: str, old: Json | None, new: Json | None) -> None:
         pod = new or old
         if pod is None or labels_of(pod).get(MANAGED_BY) != "tidb-operator":
             return
-        key = (pod["metadata"]["namespace"], labels_of(pod)[INSTANCE])
+        key = cluster_of(pod)
         if labels_of(pod).get(COMPONENT) == "tikv":
             self._tell_pd(key, pod, gone=kind == "DELETED")
         self.queue.add(key)
@@ -232,6 +231,12 @@ class TidbOperator:
             return
         for store_id in pd.server.evict_list() or ():
             requests.remove_evict_leader(pd.server, store_id)
+
+
+def cluster_of(obj: Json) -> Key:
+    """The TidbCluster behind a StatefulSet or a pod of it, by its name: the instance label may say something else."""
+    name = obj["metadata"]["name"].rpartition(f"-{labels_of(obj)[COMPONENT]}")[0]
+    return obj["metadata"]["namespace"], name
 
 
 def _phase(part: Json | None) -> str:

@@ -1,0 +1,52 @@
+"""Which member of which TidbCluster a pod is: by its owner, StatefulSet and TidbCluster, not by its labels (H3).
+
+tidb-operator names the instance by the TidbCluster's own `app.kubernetes.io/instance` label where it has one (Helm and
+Argo CD set it), so the label on a pod may say `my-release` while the cluster is `demo`; and people copy labels. Only
+where the owner is not known (no StatefulSet in the world, or one of a kind that is not watched) do the labels decide,
+and only for a TidbCluster that is there or by tidb-operator's own `managed-by`.
+"""
+
+from typing import Final
+
+from mooring.core.model.cluster import Key, Owner, Pod, Workload
+from mooring.core.model.kinds import Kind
+from mooring.core.world.indexes import TIDB_COMPONENTS, member_of
+from mooring.core.world.read import WorldRead
+
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+#: (TidbCluster, component)
+TidbMember = tuple[Key, str]
+
+
+def tidb_member(pod: Pod, world: WorldRead) -> TidbMember | None:
+    """None: no member of any TidbCluster."""
+    decided, member = by_owner(pod.owner, world)
+    if decided:
+        return member
+    labeled = member_of(pod)
+    if labeled is None:
+        return None
+    cluster = Key(labeled[0], labeled[1])
+    known = world.tidb_cluster(cluster) is not None or pod.labels.get(_MANAGED_BY) == "tidb-operator"
+    return (cluster, labeled[2]) if known else None
+
+
+def by_owner(owner: Owner | None, world: WorldRead) -> tuple[bool, TidbMember | None]:
+    """Whether its owner says what a pod is, and what it says."""
+    if owner is None:
+        return False, None
+    if owner.kind != Kind.STATEFUL_SET:
+        return True, None
+    workload = world.workload_by_uid(owner.uid)
+    if workload is None or workload.owner is None:
+        return False, None
+    return True, tidb_member_set(workload)
+
+
+def tidb_member_set(workload: Workload) -> TidbMember | None:
+    """The component whose StatefulSet this is; None: no TidbCluster's."""
+    owner = workload.owner
+    if owner is None or owner.kind != Kind.TIDB_CLUSTER:
+        return None
+    name = workload.name.removeprefix(f"{owner.name}-")
+    return (Key(workload.namespace, owner.name), name) if name in TIDB_COMPONENTS else None
