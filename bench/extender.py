@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 
 from aiohttp import web
 
+from mooring.capabilities.home import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
@@ -57,6 +58,8 @@ def nodes_body(count: int, pod: dict = POD) -> bytes:
 
 def world() -> World:
     known = World()
+    for index in Home().indexes():
+        known.register(index)
     members = {f"demo-tidb-{i}": name(42 + i) for i in range(3)}
     tc = TidbCluster("tidb", "demo", "tc", "1", tidb_replicas=3, tidb_member_nodes=members, tidb_members=tuple(members))
     known.apply(Listed(Kind.TIDB_CLUSTER, (tc,)))

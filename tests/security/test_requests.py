@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from mooring.capabilities.home import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import TooManyError, read_preempt, read_request
@@ -60,12 +61,19 @@ def test_twenty_thousand_names_pass():
         read_request(b'{"NodeNames":[%s,"one"]}' % names)
 
 
+def _world() -> World:
+    world = World()
+    for index in Home().indexes():
+        world.register(index)
+    return world
+
+
 class Served:
     def __init__(self, intake: Intake | None = None, token: str | None = None) -> None:
         self.intake = intake or Intake()
         self.reasons: list[str] = []
         app = app_of(
-            Verbs(World(), HomePolicy(), lambda: True),
+            Verbs(_world(), HomePolicy(), lambda: True),
             HomePolicy(),
             lambda _, labels: self.reasons.append(str(labels["reason"])),
             intake=self.intake,

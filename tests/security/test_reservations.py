@@ -24,6 +24,8 @@ def pod(ordinal: int, node: str = "", uid: str = "") -> Pod:
 
 def stage(homes: dict[str, str]) -> World:
     world = World()
+    for index in Home().indexes():
+        world.register(index)
     for n in range(6):
         world.apply(Seen(Kind.NODE, Node(f"n{n}", f"n{n}-uid", "1", ready="True")))
     labels = {LABEL: "true", RESERVE_NODE: "true"}

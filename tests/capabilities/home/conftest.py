@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from mooring.capabilities.home import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.core.model.cluster import Key, Node, Owner, Pod, PodShape, Toleration, Workload
@@ -22,6 +23,8 @@ class Scenery:
 
     def __init__(self) -> None:
         self.world = World()
+        for index in Home().indexes():
+            self.world.register(index)
         self.uids: dict[tuple[Kind, Key], str] = {}
         self.version = 0
         self.on = True

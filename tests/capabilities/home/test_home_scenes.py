@@ -141,3 +141,23 @@ def test_a_reservation_ends_when_the_member_does_not_come_back():
         await rig.until(lambda: rig.cluster.ready("shop", "greedy") == 4)
 
     scene.rig().play(play)
+
+
+def test_recreated_before_its_node_was_written_down():
+    """H3: the tidb-operator is slow, so nobody has written anything yet; every replica saw where the members were."""
+    scene = HomeScenario(reservations=False)
+
+    async def play(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.cluster.tidb_operator.stopped = True  # it lives (it wrote a phase), so it gets a minute to write nodes
+        rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"status": {"tidb": {"members": None}}})
+        rig.start()
+        await rig.until(rig.leads)
+        for name in scene.homes:
+            rig.cluster.store.delete(Kind.POD, NAMESPACE, name)
+        await rig.until(lambda: scene.done(rig), limit_s=50)
+        assert scene.recorded(rig) == {}
+
+    rig = scene.rig()
+    rig.play(play)
+    assert rig.cluster.nodes_of(NAMESPACE, f"{NAME}-tidb") == scene.homes

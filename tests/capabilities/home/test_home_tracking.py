@@ -1,8 +1,9 @@
 """Writing nodes down: beside tidb-operator, without it, and what is forgotten."""
 
+from mooring.capabilities.home.bindings import LastBindings
 from mooring.capabilities.home.capability import AGAIN_S, Home
 from mooring.capabilities.home.policy import HomePolicy
-from mooring.core.model.cluster import Key
+from mooring.core.model.cluster import Key, Owner
 from mooring.core.model.events import Change
 from mooring.core.model.instructions import EmitEvent, Patch
 from mooring.core.model.kinds import Kind
@@ -178,3 +179,48 @@ def test_only_what_concerns_a_member_is_looked_at(scenery):
     node = scenery.node("n0")
     assert list(home.affected_keys(Change(Kind.NODE, node.key, None, node), scenery.world)) == []
     assert list(home.keys(scenery.world)) == ["set/tidb/store", KEY]
+
+
+def test_what_was_seen_counts_before_it_is_written_down(scenery, pod_in_request):
+    """H3: recreated before a leader of ours has written its node down: every replica saw where it was."""
+    scenery.cluster({})
+    part = scenery.set(owner=Owner("TidbCluster", "demo", "tc-uid"))
+    scenery.pod("demo-tidb-0", "n3")
+    scenery.gone(Kind.POD, "demo-tidb-0")
+    names = ["n0", "n1", "n3"]
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0"), names)["NodeNames"] == ["n3"]
+    assert scenery.ask("filter", pod_in_request("demo-tidb-1"), names)["NodeNames"] == names
+    scenery.pod("demo-tidb-0", uid="next")
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0"), names)["NodeNames"] == ["n3"], "still to be scheduled"
+    scenery.pod("demo-tidb-0", "n1", uid="next")
+    scenery.gone(Kind.POD, "demo-tidb-0")
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0"), names)["NodeNames"] == ["n1"], "it follows a move"
+    scenery.set(replicas=0, owner=part.owner)
+    scenery.set(replicas=3, owner=part.owner)
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0"), names)["NodeNames"] == names, "scaled in: forgotten"
+
+
+def test_what_was_seen_is_newer_than_what_is_written_down(scenery, pod_in_request):
+    """H3: a forced move that tidb-operator has not written down yet is followed; one of our own moves is no way back."""
+    scenery.cluster({"demo-tidb-0": "n0", "demo-tidb-1": "n1"})
+    scenery.set(owner=Owner("TidbCluster", "demo", "tc-uid"))
+    scenery.pod("demo-tidb-0", "n3")
+    scenery.gone(Kind.POD, "demo-tidb-0")
+    names = ["n0", "n1", "n3"]
+    assert scenery.ask("filter", pod_in_request("demo-tidb-0"), names)["NodeNames"] == ["n3"]
+    mark = Mark(operator="9", source="mix", reason="wrong-class", step="leaving", since=0.0, pod_uid="demo-tidb-1-uid")
+    scenery.pod("demo-tidb-1", "n1", annotations={LEAVING: write_mark(mark)})
+    scenery.gone(Kind.POD, "demo-tidb-1")
+    bindings = scenery.world.index(LastBindings)
+    assert bindings.node_of(Key("tidb", "demo-tidb-1"), "demo-tidb") == ""
+
+
+def test_what_was_seen_goes_with_its_set(scenery):
+    """Nothing is kept for ever: a StatefulSet that is gone takes the memory of its pods with it."""
+    scenery.set("web")
+    scenery.pod("web-0", "n3", of="web")
+    scenery.gone(Kind.POD, "web-0")
+    bindings = scenery.world.index(LastBindings)
+    assert bindings.node_of(Key("tidb", "web-0"), "web") == "n3"
+    scenery.gone(Kind.STATEFUL_SET, "web")
+    assert vars(bindings) == vars(LastBindings())

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.component import component_of
+from mooring.capabilities.home.bindings import LastBindings
 from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.members import (
     ALLOWED,
@@ -72,8 +73,6 @@ class HomeNotes(msgspec.Struct, frozen=True):
     asked: Asked | None = None
     #: (member, uid) of pods that have had a reservation: what a person removed is not put back for the same pod.
     reserved: frozenset[tuple[str, str]] = frozenset()
-    #: Member → the node where it was last seen, by us and not by what stands on its owner.
-    seen: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Home:
         return sorted(found)
 
     def indexes(self) -> tuple[Index, ...]:
-        return ()
+        return (LastBindings(),)
 
     def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: object, now: float) -> Evaluation:
         member_set = member_set_by_key(key, world, self.policy)
@@ -138,10 +137,8 @@ class Home:
         verdict = verdict or _unwritten(member_set, asked)
         proposals: list[Operator] = []
         reserved: set[tuple[str, str]] = set()
-        seen = {name: node for name, node in before.seen if member_set.wants(name)}
-        seen |= {name: pod.node for name, pod in pods.items() if pod.node}
         for name, pod in pods.items() if member_set.reserves_nodes else ():
-            wanted = propose_reservation(member_set, name, pod, seen, world, self.policy, now)
+            wanted = propose_reservation(member_set, name, pod, world, self.policy, now)
             if isinstance(wanted, Verdict):
                 verdict = verdict or wanted
                 instructions.append(_warn(Kind.POD, pod, wanted))
@@ -161,7 +158,7 @@ class Home:
             again_at=min(again, default=None),
             verdict=verdict,
             limits=reservation_limits(member_set.keeper.namespace, self.policy) if proposals else NO_LIMITS,
-            notes=HomeNotes(asked, frozenset(reserved), tuple(sorted(seen.items()))),
+            notes=HomeNotes(asked, frozenset(reserved)),
         )
 
     def _write(

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.home.members import MemberSet, member_set_of
-from mooring.capabilities.home.memory import home_of
+from mooring.capabilities.home.memory import last_home
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.reservation import reservation_on
 from mooring.core.model.cluster import Owner
@@ -52,7 +52,7 @@ def home_member(
 ) -> HomeMember | None:
     """None: the pod is none of ours, and nothing about its candidates changes."""
     member_set = member_set_of(namespace, labels, owner, world, policy)
-    return None if member_set is None else HomeMember(namespace, name, member_set, home_of(member_set, name))
+    return None if member_set is None else HomeMember(namespace, name, member_set, last_home(member_set, name, world))
 
 
 def choose(pod: HomeMember, names: Sequence[str], world: WorldRead) -> Choice:

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from mooring.capabilities.home.bindings import LastBindings
 from mooring.capabilities.home.members import MemberSet
+from mooring.core.model.cluster import Key
 from mooring.core.model.marks import HOME
 from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.read import WorldRead
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -50,3 +53,16 @@ def home_of(member_set: MemberSet, name: str) -> str:
     places = read_places(member_set.keeper.annotations)
     node = recorded(member_set, name, places)
     return "" if node == places.get(name, Place()).left else node
+
+
+def last_home(member_set: MemberSet, name: str, world: WorldRead) -> str:
+    """Where a member that is to be scheduled belongs: what was seen last, written down or not; "": nobody knows."""
+    return seen_home(member_set, name, world) or home_of(member_set, name)
+
+
+def seen_home(member_set: MemberSet, name: str, world: WorldRead) -> str:
+    """Where a member belongs by what this process saw itself; "" when it saw nothing, or one of our operators moved it
+    off."""
+    part = member_set.set.name if member_set.set is not None else member_set.prefix.removesuffix("-")
+    seen = world.index(LastBindings).node_of(Key(member_set.keeper.namespace, name), part)
+    return "" if seen == read_places(member_set.keeper.annotations).get(name, Place()).left else seen

@@ -9,13 +9,13 @@ The taint keeps every scheduler's pods out but those that tolerate it, so the no
 in the mark, so that whoever finds the mark knows when to end it.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from mooring.capabilities.home.bindings import moved_off
 from mooring.capabilities.home.members import RESERVE_NODE, MemberSet, member_set_by_key
-from mooring.capabilities.home.memory import home_of
+from mooring.capabilities.home.memory import seen_home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import (
     TOLERATION,
@@ -24,7 +24,6 @@ from mooring.capabilities.home.reservation import (
     reservation_taint,
     tolerates_reservation,
 )
-from mooring.capabilities.home.tracking import moved_off
 from mooring.core.model.cluster import Key, Node, Pod
 from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction
@@ -66,21 +65,18 @@ def propose_reservation(
     member_set: MemberSet,
     name: str,
     pod: Pod | None,
-    seen: Mapping[str, str],
     world: WorldRead,
     policy: HomePolicy,
     now: float,
 ) -> Operator | Verdict | None:
-    """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again. `seen`:
-    where we ourselves saw each member; what is written on its owner is anybody's word."""
+    """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again:
+    there where we ourselves saw it. What is written on its owner is anybody's word."""
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:
         node, until = pod.node, pod.deletion_at + policy.hold_s
     elif not pod.node and not pod.terminating:
-        node, until = home_of(member_set, name), pod.created_at + policy.hold_s
-        if seen.get(name) != node:
-            return None
+        node, until = seen_home(member_set, name, world), pod.created_at + policy.hold_s
     else:
         return None
     there = world.node(node)

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from mooring.capabilities.home.bindings import moved_off
 from mooring.capabilities.home.members import MemberSet
 from mooring.capabilities.home.memory import Place, Places, read_places, recorded, write_places
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.core.model.cluster import Pod
 from mooring.core.model.instructions import Patch
-from mooring.core.model.marks import HOME, leaving
+from mooring.core.model.marks import HOME
 from mooring.core.model.tidb import TidbCluster
 
 
@@ -30,12 +31,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     places: Places | None
     #: When to look again for a node that tidb-operator is expected to write.
     again_at: float | None = None
-
-
-def moved_off(pod: Pod) -> bool:
-    """One of our operators sends this pod away (a hand-over restarts it in place and is none of these)."""
-    mark = leaving(pod)
-    return mark is not None and mark.source != "handoff"
 
 
 def record(member_set: MemberSet, pods: Mapping[str, Pod], policy: HomePolicy, now: float) -> Record:
