@@ -1,5 +1,6 @@
 """Act: one call, one outcome; what happened is found out by looking, and nothing is claimed that was not seen."""
 
+import msgspec
 import pytest
 
 from mooring.core.model.cluster import Key, Taint
@@ -304,3 +305,19 @@ def test_an_answer_that_is_no_object_is_not_taken_in(bench):
     bench.act = Act(Empty(), bench, bench)
     outcome = bench.do(bench.patch())
     assert (outcome.reason, outcome.object) == (Reason.UNKNOWN, None)
+
+
+def test_no_execute_is_set_only_on_a_node_that_a_live_list_shows_empty():
+    """O2, worked example 3: "empty" is a live list of the node's pods; what was named beforehand may be cut off."""
+    bench = Bench()
+    pod = bench.pod()
+    node = bench.cluster.store.get(Kind.NODE, "", pod["spec"]["nodeName"])["metadata"]
+    edit = EditTaints(id="i1", node=node["name"], uid=node["uid"], add=(Taint("a", "NoExecute"),), may_cut_off=())
+    refused = bench.do(edit)
+    assert refused.reason is Reason.NO_EXECUTE
+    assert f"{NS}/db-" in refused.detail
+    assert not bench.cluster.store.get(Kind.NODE, "", node["name"])["spec"].get("taints")
+    here = [p for p in bench.cluster.store.list(Kind.POD) if p["spec"].get("nodeName") == node["name"]]
+    named = msgspec.structs.replace(edit, may_cut_off=tuple(p["metadata"]["uid"] for p in here))
+    assert bench.do(named).reason is None
+    assert bench.cluster.store.get(Kind.NODE, "", node["name"])["spec"]["taints"][0]["effect"] == "NoExecute"

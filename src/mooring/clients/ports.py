@@ -108,8 +108,16 @@ class KubeApi(Protocol):
     """
 
     async def list(
-        self, kind: Kind, *, limit: int = 500, continue_token: str = "", resource_version: str | None = None
-    ) -> Page: ...
+        self,
+        kind: Kind,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        node: str = "",
+    ) -> Page:
+        """`node`: only the pods on this node."""
+        ...
 
     def watch(
         self, kind: Kind, *, resource_version: str = "", timeout_s: int = 300, initial_events: bool = False

@@ -29,7 +29,7 @@ from mooring.clients.ports import (
     Unanswered,
 )
 from mooring.clients.wire.kube import KINDS, project
-from mooring.core.model.cluster import Key
+from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.events import Gone
 from mooring.core.model.instructions import (
     AddEvictLeader,
@@ -174,9 +174,13 @@ class Act:
         return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not deleted; will be asked again")
 
     async def _edit_taints(self, write: EditTaints) -> Outcome:
+        in_the_way = await self._cut_off(write)
         obj = await self._api.get(Kind.NODE, "", write.node)
         if not self._fence.may_write():
             return _not_leader(write)  # a read may take longer than the lease allows
+        if in_the_way:
+            detail = f"not tainted: {write.node} is not empty, {in_the_way} is there"
+            return Outcome(instruction=write.id, reason=Reason.NO_EXECUTE, detail=detail, retry_after_s=2.0)
         if obj["metadata"]["uid"] != write.uid:
             return msgspec.structs.replace(
                 _done(write, Kind.NODE, obj, "another node has this name"), reason=Reason.CONFLICT
@@ -200,6 +204,20 @@ class Act:
             why=write.why,
         )
         return await self._patch(guarded)
+
+    async def _cut_off(self, write: EditTaints) -> str:
+        """A pod that the taints would cut off and may not, by a list of now; "": none, or nobody asked."""
+        taints = [t for t in write.add if t.effect == "NoExecute"]
+        if write.may_cut_off is None or not taints:
+            return ""
+        page = await self._api.list(Kind.POD, node=write.node, limit=0)
+        for pod in (p for p in page.items if isinstance(p, Pod)):
+            stays = pod.terminal or pod.is_mirror or (pod.owner is not None and pod.owner.kind == Kind.DAEMON_SET)
+            if stays or pod.uid in write.may_cut_off:
+                continue
+            if any(not any(one.tolerates(taint) for one in pod.shape.tolerations) for taint in taints):
+                return f"pod {pod.key}"
+        return ""
 
     async def _create(self, write: Create) -> Outcome:
         metadata = write.object["metadata"]

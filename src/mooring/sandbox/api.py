@@ -178,11 +178,18 @@ class SandboxKubeApi:
 
     # Last, since its name hides the builtin from annotations below it.
     async def list(
-        self, kind: Kind, *, limit: int = 500, continue_token: str = "", resource_version: str | None = None
+        self,
+        kind: Kind,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        node: str = "",
     ) -> Page:
         """`resource_version` is accepted and not needed: every list is of now."""
         await self.server.arrive(f"list {kind.value}")
-        objects, revision, token = self._lists.page(kind, limit, continue_token)
+        keep = (lambda obj: obj.get("spec", {}).get("nodeName") == node) if node else None
+        objects, revision, token = self._lists.page(kind, limit, continue_token, keep=keep)
         return Page(tuple(project(kind, obj) for obj in objects), revision, token)
 
 

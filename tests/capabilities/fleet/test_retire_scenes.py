@@ -1,12 +1,14 @@
 """Issue 20, items 9 to 14: a machine retires in somebody else's cluster."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING
+from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.sandbox.controllers import manifests
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
@@ -41,7 +43,6 @@ def test_with_handoff_off_a_tikv_pod_blocks_the_retirement_and_is_never_cut_off(
     scene = WithoutHandoff()
 
     async def then(rig: Rig) -> None:
-        rig.leader().engine.world.note_features(frozenset({"fleet"}))
         n7, serial = scene.n7, serial_of(rig, scene.n7)
         await rig.until(lambda: names_on(rig, n7) == {"agent", "demo"})
         await rig.sleep(60)
@@ -124,5 +125,32 @@ def test_why_of_a_drained_and_tainted_machine_says_what_it_waits_for(subject: st
         assert answer.state == "waiting"
         assert answer.reason == "retiring"
         assert "RETIRED" in answer.answer
+
+    play(scene, then)
+
+
+def test_a_pod_that_comes_after_the_node_was_empty_is_not_cut_off():
+    """O2, worked example 3: between "empty" and the taint a pod is put on the node past the scheduler: it is asked
+    about, not cut off."""
+    scene = RetireScenario(web=0)
+
+    async def then(rig: Rig) -> None:
+        n7 = scene.n7
+        spec = {**manifests.pod_template({"app": "late"})["spec"], "nodeName": n7}
+        late = {"metadata": {"namespace": SHOP, "name": "late"}, "spec": spec}
+
+        def come(kind: Kind, event: str, old: Any, new: Any) -> None:
+            marked = '"step":"emptied"' in ((new or {}).get("metadata", {}).get("annotations") or {}).get(RETIRING, "")
+            if marked and rig.cluster.store.find(Kind.POD, SHOP, "late") is None:
+                rig.cluster.timeline.after(0.0, lambda: rig.cluster.store.create(Kind.POD, late))
+
+        rig.cluster.store.listen(come)
+        await rig.until(lambda: rig.cluster.store.find(Kind.POD, SHOP, "late") is not None)
+        await rig.sleep(300)
+        assert "late" in pods_on(rig, n7)
+        assert keys.STATE_TAINT not in taints_of(rig, n7)
+        spec["nodeName"] = "elsewhere"
+        rig.cluster.store.delete(Kind.POD, SHOP, "late")
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=120)
 
     play(scene, then)

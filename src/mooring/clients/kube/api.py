@@ -79,12 +79,20 @@ class HttpKubeApi:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def list(
-        self, kind: Kind, *, limit: int = 500, continue_token: str = "", resource_version: str | None = None
+        self,
+        kind: Kind,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        node: str = "",
     ) -> Page:
         scope = self._scopes.get(kind, _EVERYTHING)
         params = scope.params
         if limit:
             params["limit"] = str(limit)
+        if node:
+            params["fieldSelector"] = f"spec.nodeName={node}"
         if continue_token:
             params["continue"] = continue_token
         elif resource_version is not None:

@@ -26,9 +26,17 @@ class Fenced:
             raise NotLeaderError(f"{what}: not sent, this process does not hold the lease (any more)")
 
     async def list(
-        self, kind: Kind, *, limit: int = 500, continue_token: str = "", resource_version: str | None = None
+        self,
+        kind: Kind,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        node: str = "",
     ) -> Page:
-        return await self._api.list(kind, limit=limit, continue_token=continue_token, resource_version=resource_version)
+        return await self._api.list(
+            kind, limit=limit, continue_token=continue_token, resource_version=resource_version, node=node
+        )
 
     def watch(
         self, kind: Kind, *, resource_version: str = "", timeout_s: int = 300, initial_events: bool = False

@@ -62,6 +62,9 @@ class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
 
     The list of taints can only be written whole, so it is read first and everything that is not ours stays as it was.
     A taint to add replaces one of the same key and effect; one to remove goes by key and effect.
+
+    `may_cut_off` says what must be true of a `NoExecute` taint: a live list of the node's pods shows none that it would
+    cut off but these (by uid). None: it is not asked.
     """
 
     node: str
@@ -69,6 +72,7 @@ class EditTaints(_Instruction, frozen=True, gc=False, kw_only=True):
     add: tuple[Taint, ...] = ()
     remove: tuple[Taint, ...] = ()
     annotations: Mapping[str, str | None] = MappingProxyType({})
+    may_cut_off: tuple[str, ...] | None = None
 
 
 class AddEvictLeader(_Instruction, frozen=True, gc=False, kw_only=True):

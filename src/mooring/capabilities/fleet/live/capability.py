@@ -37,6 +37,7 @@ from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
 from mooring.capabilities.fleet.live.settings import Settings
 from mooring.capabilities.fleet.live.settling import live_nodes
+from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import Renderer
 from mooring.core.model.cluster import Node, Pod
@@ -146,7 +147,10 @@ class Fleet:
         template = settings.template
         if not member.control_plane and template.for_worker(machine.role) is None:
             return Evaluation()
-        wanted = Renderer(template).node(machine, control_plane=member.control_plane, state_taint=member.state_taint)
+        state_taint = member.state_taint
+        if mark is not None and mark.step == retire.EMPTYING and all(t.key != keys.STATE_TAINT for t in node.taints):
+            state_taint = None  # pods came back after it was stored: its operator empties the node again
+        wanted = Renderer(template).node(machine, control_plane=member.control_plane, state_taint=state_taint)
         write, held = bring_up_to_date(node, wanted, world.pods_on(node.name))
         if write is None:
             write = _lifted(node, member, machine, queue)

@@ -27,6 +27,7 @@ from mooring.capabilities.fleet.live.emptying import (
     mark_leaving,
     retiring_mark,
     taken_back,
+    to_leave,
     way_of,
 )
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -145,7 +146,7 @@ def next_retire_step(scene: Scene, world: WorldRead, policy: FleetPolicy) -> Nex
     if mark.step == HELD:
         return _end(running, Reason.TIMEOUT, f"given up for now: {mark.detail}")
     if emptied:
-        return _taint(scene, node, mark)
+        return _taint(scene, node, mark, world, policy)
     return _empty(scene, node, world, policy, mark)
 
 
@@ -249,8 +250,16 @@ def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Empt
     return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; breaks off {names}")))
 
 
-def _taint(scene: Scene, node: Node, mark: Mark) -> NextStep:
-    member = scene.member
+def _taint(scene: Scene, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:
+    """Stored first, then on the node, where a live list must show what we see: nobody to cut off but what is kept by
+    budgets once the time is over."""
+    member, may_cut_off = scene.member, None
+    if policy.retire != "immediate":
+        late, left = emptying.is_late(node, policy, scene.now), to_leave(node.name, world)
+        kept = [p for p in left if late and emptying.held_by(p, world, policy, late=True) is not None]
+        if len(kept) < len(left) or any(way_of(p, world) is Way.HANDED_OVER for p in left):
+            return NextStep(step=EMPTY, instructions=(_say(node, mark, EMPTYING, scene.running.operator.detail),))
+        may_cut_off = tuple(p.uid for p in kept)
     if scene.store is not None:
         return NextStep(step=TAINT, instructions=(scene.store,), progress="to be stored in the cluster")
     if member is not None and member.state_taint is None:
@@ -259,7 +268,9 @@ def _taint(scene: Scene, node: Node, mark: Mark) -> NextStep:
     taint = member.state_taint if member is not None else None
     add = (Taint(keys.STATE_TAINT, taint[1], taint[0]),) if taint is not None else ()
     why = f"{node.name}: {mark.detail}"
-    edit = EditTaints(node=node.name, uid=node.uid, add=add, annotations={RETIRING: None}, why=why)
+    edit = EditTaints(
+        node=node.name, uid=node.uid, add=add, annotations={RETIRING: None}, may_cut_off=may_cut_off, why=why
+    )
     return NextStep(step=TAINT, instructions=(edit,))
 
 
