@@ -11,6 +11,11 @@ VOTER, LEARNER, INCOMING, DEMOTING = range(4)
 ADD, REMOVE, ADD_LEARNER = range(3)
 
 
+def table_key(number):
+    """A key as TiDB encodes it: groups of eight bytes, each followed by what was left free, an empty one at the end."""
+    return b"t%07d\xff" % number + bytes(8) + b"\xf7"
+
+
 @dataclass
 class Region:
     id: int
@@ -34,6 +39,9 @@ class Store:
     id: int
     address: str
     alive: bool = True
+    labels: dict[str, str] = field(default_factory=dict)
+    #: How much of its disk is free.
+    free: float = 0.8
     started: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -45,7 +53,7 @@ class FakeTikv:
     ):
         addresses = addresses or [f"127.0.0.1:{20160 + i}" for i in range(1, stores + 1)]
         self.stores = {i + 1: Store(i + 1, a) for i, a in enumerate(addresses)}
-        self.regions = dict(self._layout(regions))
+        self.regions = dict(self._layout(regions) if isinstance(regions, int) else self._placed(regions))
         self.transfer_s = transfer_s
         self.heartbeat_s = heartbeat_s
         #: (kind, region id, store id) of every command obeyed, in order.
@@ -68,6 +76,16 @@ class FakeTikv:
             end = b"" if i == count - 1 else b"k%08d" % (i + 1)
             # The bootstrap region spans everything with version 1; these overlay it.
             yield region_id, Region(region_id, start, end, peers, where[0], version=i + 2, conf_ver=4)
+
+    def _placed(self, regions):
+        """As told: (stores with a voter, the leader first; stores with a learner), region by region."""
+        for i, (voters, learners) in enumerate(regions):
+            region_id = 1000 + 10 * i
+            roles = {**dict.fromkeys(voters, VOTER), **dict.fromkeys(learners, LEARNER)}
+            peers = {s: (region_id + 1 + k, role) for k, (s, role) in enumerate(roles.items())}
+            start = b"" if i == 0 else table_key(i)
+            end = b"" if i == len(regions) - 1 else table_key(i + 1)
+            yield region_id, Region(region_id, start, end, peers, voters[0], version=i + 2, conf_ver=9)
 
     def leaders(self):
         """The truth, store by store, whatever PD believes."""

@@ -133,8 +133,8 @@ class Wire:
         stats = m.StoreStats(
             store_id=store_id,
             capacity=100 * GIB,
-            available=80 * GIB,
-            used_size=20 * GIB,
+            available=int(self._cluster.stores[store_id].free * 100 * GIB),
+            used_size=int((1 - self._cluster.stores[store_id].free) * 100 * GIB),
             region_count=sum(store_id in r.peers for r in self._cluster.regions.values()),
             start_time=self._cluster.stores[store_id].started,
             interval=_interval(10),
@@ -191,6 +191,7 @@ def _store(store):
         status_address=store.address.replace(":2016", ":2018"),
         start_timestamp=store.started,
         deploy_path="/fake",
+        labels=[m.Label(key=k, value=v) for k, v in store.labels.items()],
     )
 
 

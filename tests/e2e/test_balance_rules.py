@@ -1,0 +1,229 @@
+"""T12 on a real PD: TiFlash, three placement policies and a full disk; our schedulers balance, PD's checkers rest."""
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mooring.capabilities.balance import Balance, BalancePolicy
+from mooring.clients.pd import PdClient
+from mooring.clients.ports import Conflict, PortError
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.events import Features, LeaseChanged, Tick
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import Listed, PdLost, PdSeen, RegionsSeen
+from mooring.core.model.instructions import (
+    AddPdOperator,
+    CancelPdOperator,
+    Outcome,
+    PausePdScheduler,
+    ReadPd,
+    ReadRegions,
+)
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.queue import Queue, live_settings
+from mooring.core.world.world import World
+from mooring.lab.pd import pd_servers, pd_url
+from mooring.lab.processes import Processes
+from mooring.process.clock import WallClock
+from tests.clients.pd.conftest import free_ports
+from tests.faketikv import FakeTikv
+from tests.faketikv.cluster import table_key
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+DEMO = Key("tidb", "demo")
+API = "/pd/api/v1"
+ZONES = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c", 7: "a"}
+#: Store 7 is nearly out of space; 8 and 9 are TiFlash.
+FULL, FLASH = 7, (8, 9)
+#: 40 plain regions, 20 with five replicas, 20 that stay out of zone c; TiFlash has a learner of the first fifty.
+VOTERS = [(1, 2, 3)] * 40 + [(1, 2, 3, 4, 5)] * 20 + [(1, 2, 4)] * 20
+REGIONS = [(voters, (FLASH[0],) if number < 50 else ()) for number, voters in enumerate(VOTERS)]
+
+
+def rule(id_, first, last, **how):
+    key = lambda n: table_key(n).hex() if n else ""
+    ranges = {"start_key": key(first), "end_key": "" if last is None else key(last)}
+    return {"group_id": "pd", "id": id_, "role": "voter", "count": 3, **ranges, **how}
+
+
+RULES = [
+    rule("default", 0, None, location_labels=["zone"]),
+    rule("five", 40, 60, count=5, override=True, index=1),
+    rule(
+        "zones", 60, None, override=True, index=1, label_constraints=[{"key": "zone", "op": "notIn", "values": ["c"]}]
+    ),
+    rule(
+        "learners",
+        0,
+        50,
+        group_id="tiflash",
+        role="learner",
+        count=1,
+        label_constraints=[{"key": "engine", "op": "in", "values": ["tiflash"]}],
+    ),
+]
+
+
+class Loop:
+    """The engine with balance alone, on a PD client: what the process does besides is no part of this."""
+
+    def __init__(self, client):
+        self.client = client
+        self.engine = Engine(World(), Queue(live_settings()), [Balance(BalancePolicy())], kinds=(Kind.TIDB_CLUSTER,))
+        self.inbox = asyncio.Queue()
+        self.asked = []
+
+    async def run(self):
+        cluster = TidbCluster("tidb", "demo", "u", "1")
+        for event in (Features(frozenset({"balance"})), Listed(Kind.TIDB_CLUSTER, (cluster,)), LeaseChanged(True)):
+            self.inbox.put_nowait(event)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                due = self.engine.next_wakeup()
+                event = Tick()
+                with contextlib.suppress(TimeoutError):
+                    wait = 0.5 if due is None else min(0.5, max(0.0, due - time.time()))
+                    event = await asyncio.wait_for(self.inbox.get(), wait + 0.001)
+                for instruction in self.engine.handle(event, time.time()):
+                    tasks.create_task(self.carry_out(instruction))
+
+    async def carry_out(self, what):
+        began, reason, detail = time.time(), None, ""
+        try:
+            match what:
+                case ReadPd():
+                    self.inbox.put_nowait(PdSeen(DEMO, await self.client.observe(), began))
+                case ReadRegions(region_ids=ids) if ids:
+                    found = [r for i in ids if (r := await self.client.region(i)) is not None]
+                    self.inbox.put_nowait(RegionsSeen(DEMO, tuple(found), began, ids))
+                case ReadRegions(start_key=start, limit=limit):
+                    found = tuple(await self.client.regions(start, limit))
+                    self.inbox.put_nowait(RegionsSeen(DEMO, found, began, (), start, ""))
+                case PausePdScheduler(name=name, seconds=seconds):
+                    await self.client.pause_scheduler(name, seconds)
+                case AddPdOperator(body=body):
+                    self.asked.append(dict(body))
+                    await self.client.add_operator(dict(body))
+                case CancelPdOperator(region_id=region):
+                    await self.client.cancel_operator(region)
+        except Conflict as error:
+            reason, detail = Reason.REGION_BUSY, str(error)
+        except PortError as error:
+            reason, detail = Reason.PD_UNREACHABLE, str(error)
+            if isinstance(what, ReadPd):
+                self.inbox.put_nowait(PdLost(DEMO, detail, began))
+        looked = isinstance(what, ReadPd | ReadRegions)
+        self.inbox.put_nowait(Outcome(instruction=what.id, reason=reason, detail=detail, looked=looked))
+
+
+@contextlib.asynccontextmanager
+async def real_pd(directory):
+    program = Path(os.environ.get("MOORING_BIN_DIR", "/nowhere")) / "pd-server"
+    if not program.is_file():
+        pytest.skip("pd-server is not in MOORING_BIN_DIR: tests/capabilities/balance asked the sandbox's PD instead")
+    ports = free_ports(2)
+    processes, servers = Processes(directory, foreground=True), pd_servers(program, directory, ports)
+    url = pd_url(ports[0])
+    client = PdClient([url], clock=WallClock())
+    tikv = FakeTikv([url], stores=9, regions=REGIONS, transfer_s=0.05, reconnect_s=1.0)
+    for store in tikv.stores.values():
+        store.labels = {"engine": "tiflash"} if store.id in FLASH else {"zone": ZONES[store.id], "host": str(store.id)}
+    tikv.stores[FULL].free = 0.01
+    try:
+        for server in servers:
+            processes.start(server)
+        processes.wait_ready(servers)
+        await tikv.start()
+        yield client, tikv
+    finally:
+        await client.close()
+        await tikv.close()
+        for server in servers:
+            processes.kill(server.name)
+
+
+async def say(client, path, body):
+    """Until PD takes it: it has to be bootstrapped first."""
+    end = time.monotonic() + 20
+    while True:
+        with contextlib.suppress(PortError):
+            answer = await client._transport.ask("POST", API + path, body)
+            if answer.ok or time.monotonic() > end:
+                assert answer.ok, answer.words
+                return
+        await asyncio.sleep(0.05)
+
+
+def held(tikv, store):
+    return sum(store in region.peers for region in tikv.regions.values())
+
+
+async def until(holds, within_s, tell):
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, tell()
+        await asyncio.sleep(0.2)
+
+
+async def play(directory):
+    async with real_pd(directory) as (client, tikv):
+        await say(client, "/config/rules", RULES)
+        loop = Loop(client)
+        running = asyncio.ensure_future(loop.run())
+        counts = lambda: {store: held(tikv, store) for store in tikv.stores}
+        tell = lambda: f"{counts()} {loop.engine.verdicts} {loop.asked[-3:]}"
+        even = lambda: max(counts()[s] for s in range(1, 7)) - min(counts()[s] for s in (4, 5)) <= 25
+        try:
+            await until(lambda: len(loop.asked) > 20 and abs(counts()[8] - counts()[9]) <= 8 and even(), 200, tell)
+            await asyncio.sleep(15)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        records = await client._transport.ask("GET", API + f"/operators/records?from={int(time.time()) - 600}")
+        view = await client.observe()
+        return tikv, loop, records.words if not records.ok else records.body.decode(), view
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    return asyncio.run(play(tmp_path_factory.mktemp("pd")))
+
+
+def test_pds_own_checkers_find_nothing_to_do(played):
+    """T12: after ours have balanced, PD's record of operators has ours, and none of its rule checker's."""
+    _, loop, records, _ = played
+    assert any(body["name"] == "transfer-peer" for body in loop.asked)
+    assert "admin-move-peer" in records
+    for theirs in ("rule", "orphan", "replica", "better-location", "peer-role"):
+        assert theirs not in records.replace("admin-", ""), records[:2000]
+
+
+def test_every_region_has_the_replicas_that_its_rules_want(played):
+    """T12: three, five, three voters, a learner of the first fifty on TiFlash, nothing new on the full disk."""
+    tikv, _, _, _ = played
+    regions = sorted(tikv.regions.values(), key=lambda r: r.start)
+    roles = [sorted(role for _, role in region.peers.values()) for region in regions]
+    assert roles == [[0] * len(voters) + [1] * len(learners) for voters, learners in REGIONS]
+    assert held(tikv, FULL) == 0
+    assert all(ZONES[store] != "c" for region in regions[60:] for store in region.peers)
+    assert all({ZONES[s] for s in region.peers if s in ZONES} == {"a", "b", "c"} for region in regions[:40])
+
+
+def test_the_rules_are_read_as_they_were_set(played):
+    """T12: placement rules of a real PD."""
+    placement = played[3].placement
+    assert [(r.group, r.id, r.role, r.count) for r in placement.rules] == [
+        ("pd", "default", "voter", 3),
+        ("pd", "five", "voter", 5),
+        ("pd", "zones", "voter", 3),
+        ("tiflash", "learners", "learner", 1),
+    ]
+    assert placement.rules[2].constraints[0].values == ("c",) and not placement.halted
+    assert placement.low_space_ratio == 0.8
