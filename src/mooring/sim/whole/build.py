@@ -49,13 +49,15 @@ def config_of(shape: Shape) -> Config:
 
 
 def rig_of(plan: Plan) -> Rig:
-    return Rig(seed=plan.seed, config=config_of(plan.shape), cluster=Cluster(seed=plan.seed, log=False))
+    cluster = Cluster(seed=plan.seed, log=False)
+    cluster.sabakan = SandboxSabakan(cluster.timeline, ipam=Ipam())
+    return Rig(seed=plan.seed, config=config_of(plan.shape), cluster=cluster)
 
 
 async def build(rig: Rig, shape: Shape) -> None:
     """Returns when every workload is there."""
     cluster = rig.cluster
-    registry = cluster.sabakan = SandboxSabakan(cluster.timeline, ipam=Ipam())
+    registry = cluster.sabakan
     for number in range(shape.machines):
         rack = number % shape.racks
         entry = registry.register(f"M{number:03d}", rack=rack, state=MachineState.HEALTHY)

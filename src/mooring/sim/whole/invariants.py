@@ -80,6 +80,9 @@ class Watch:
         now = self.sim.now
         return now - since > SLACK_S + self.lag_s and now > self.blind_until + SLACK_S
 
+    def away_since(self, pod: Json) -> float | None:
+        return self._away.get(_key(pod))
+
     def _stale(self, by: str) -> bool:
         """Does this write come from a process that has just been woken up?"""
         return self.sim.now - self._resumed.get(by, -math.inf) < 10.0

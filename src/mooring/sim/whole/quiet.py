@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 WITHIN_S = 5400.0
 REST_S = 60.0
 EVERY_S = 5.0
+#: A pod without a node for so long is looked at by a person.
+STRANDED_S = 120.0
 GOING = frozenset({MachineState.RETIRING, MachineState.RETIRED})
 
 
@@ -94,7 +96,29 @@ def tidy(sim: "Simulation") -> None:
     for name, store_id in sorted(sim.persons.evicts):
         requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
     sim.persons.evicts.clear()
+    for name in sorted(sim.persons.tampered):
+        # A scheduler whose mark a person took away is that person's to remove.
+        tc = store.get(Kind.TIDB_CLUSTER, TIDB, name)
+        if HANDOFF not in podstate.annotations_of(tc):
+            for store_id in cluster.pd[TIDB, name].server.evict_list() or ():
+                requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
     _heal_machines(sim)
+    _free_volumes(sim)
+
+
+def _free_volumes(sim: "Simulation") -> None:
+    """A pod whose local volume is on a node that is gone or closed waits for a person: the claim is given up."""
+    store = sim.rig.cluster.store
+    for pod in store.list(Kind.POD):
+        since = sim.watch.away_since(pod)
+        if podstate.node_of(pod) or since is None or sim.now - since < STRANDED_S:
+            continue
+        for volume in pod["spec"].get("volumes") or ():
+            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if claim and store.find(Kind.PVC, pod["metadata"]["namespace"], claim) is not None:
+                sim.note(f"a person gives up the volume of {pod['metadata']['name']}")
+                store.remove(Kind.PVC, pod["metadata"]["namespace"], claim)
+                store.delete(Kind.POD, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_s=0)
 
 
 def _tidy_node(sim: "Simulation", obj: Json) -> None:

@@ -16,6 +16,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.process.replica import Replica
 from mooring.sandbox.clock import Stuck
+from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers.podstate import annotations_of
 from mooring.sim.rig import Rig
 from mooring.sim.whole import cke, faults, interference, load, machines, quiet
@@ -118,7 +119,8 @@ class Simulation:
 
     def run(self) -> Result:
         try:
-            self.rig.play(self._whole)
+            with quiet_collector():
+                self.rig.play(self._whole)
         except Stuck as error:
             self.fail("virtual time advances", str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
