@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from mooring.install.rights import RIGHTS, merged
+from mooring.install.rights import merged, rights_table
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "monitoring"))
@@ -15,7 +15,8 @@ from dashboard import dashboard  # noqa: E402
 def rendered() -> dict[str, str]:
     """Path under deploy/ → its text."""
     rights = {
-        name: {"cluster": merged(found, own=False), "own": merged(found, own=True)} for name, found in RIGHTS.items()
+        name: {"cluster": merged(found, own=False), "own": merged(found, own=True)}
+        for name, found in rights_table().items()
     }
     return {
         "chart/mooring/files/rights.json": json.dumps(rights, indent=1) + "\n",

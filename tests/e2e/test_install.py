@@ -17,17 +17,17 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from mooring import __version__ as version
+from mooring.capabilities.registry import names
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
 from mooring.install.doctor.cluster import rights as doctors_rights
-from mooring.install.rights import CORE, RIGHTS, rights_of
+from mooring.install.rights import CORE, rights_of, rights_table
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.lab.tools import find_tools
 from mooring.process import metrics
-from mooring.process.features import FEATURES
 from tests.process.page.chromium import Chromium, NoBrowser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -139,7 +139,7 @@ def table(features, *, own: bool) -> set[tuple[str, str, str, str]]:
     }
 
 
-@pytest.mark.parametrize("feature", [CORE, *FEATURES])
+@pytest.mark.parametrize("feature", [CORE, *names()])
 async def test_a_feature_brings_its_rights_and_no_other(lab: Lab, namespace: str, tmp_path: Path, feature: str):
     """With one feature on, the API server's list of what the account may do is the table, row by row; what nobody may
     have is refused; and each right that is cut off is named by doctor, and only that one."""
@@ -155,7 +155,7 @@ async def test_a_feature_brings_its_rights_and_no_other(lab: Lab, namespace: str
     async with HttpKubeApi(load(lab.kubeconfig)) as api:
         for verb, resource, where in NEVER:
             assert not await may(api, namespace, verb, resource, where), (feature, verb, resource)
-        mine = RIGHTS[feature]
+        mine = rights_table()[feature]
         for cut in [(right, verb) for right in mine for _, _, verb in right.each()]:
             await cut_and_named(api, lab, namespace, on, *cut)
 
@@ -282,7 +282,7 @@ def scrape_is_sound(url: str) -> None:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     families = list(text_string_to_metric_families(text))
-    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    tables = metrics.tables()
     assert {f.name + ("_total" if f.type == "counter" else "") for f in families} == set(tables)
     assert sum(s.value for f in families if f.name == "mooring_extender_requests" for s in f.samples) > 0
     words = {s.labels["reason"] for f in families for s in f.samples if "reason" in s.labels}

@@ -5,14 +5,15 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from mooring.capabilities.handoff.requests import RESTART
+from mooring.capabilities.registry import sources
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.process.config import Config
-from mooring.process.metrics import COUNTERS, GAUGES, HISTOGRAMS, SOURCES, WAITING_REASONS, Metrics
+from mooring.process.metrics import COUNTERS, HISTOGRAMS, WAITING_REASONS, Metrics, tables
 from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig
 
-TABLES = {**COUNTERS, **GAUGES, **HISTOGRAMS}
+TABLES = tables()
 #: Under these names CKE's dashboards ask.
 OF_CKE = {name for name in TABLES if name.startswith("cke_sabakan_")}
 
@@ -47,7 +48,7 @@ def test_what_may_wait_is_there_at_0_from_the_start():
     """An alert can tell 0 from unknown: each source with each reason of the queue, and each of those that hold."""
     found = waiting(Metrics())
     assert set(found.values()) == {0.0}
-    assert {key[0] for key in found} == set(SOURCES)
+    assert {key[0] for key in found} == set(sources())
     assert {(state, reason) for _, state, reason in found} == {
         *((str(State.WAITING), str(reason)) for reason in WAITING_REASONS),
         *((str(State.BLOCKED), str(reason)) for reason in BLOCKED_REASONS),

@@ -48,14 +48,14 @@ def cleanup(
 
     Example: mooring cleanup --feature home --yes
     """
+    from mooring.capabilities.registry import names
     from mooring.process.config import BadConfig, resolve
-    from mooring.process.features import FEATURES
 
     if dry_run == yes:
         raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")
     for name in feature:
-        if name not in FEATURES:
-            raise CommandError(f"--feature {name}: one of {', '.join(FEATURES)} is wanted")
+        if name not in names():
+            raise CommandError(f"--feature {name}: one of {', '.join(names())} is wanted")
     try:
         config = resolve(
             {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, os.environ, "", pd

@@ -89,7 +89,8 @@ def sim(
 
 
 def _options(faults: str, features: str, hours: float, until: float | None, only: str) -> "Options":
-    from mooring.sim.whole.plan import FAULTS, FEATURES
+    from mooring.capabilities.registry import names
+    from mooring.sim.whole.plan import FAULTS
     from mooring.sim.whole.seeds import Options
 
     groups = tuple(FAULTS) if faults == "all" else () if faults == "none" else _names(faults, tuple(FAULTS), "--faults")
@@ -100,7 +101,7 @@ def _options(faults: str, features: str, hours: float, until: float | None, only
     return Options(
         hours=hours,
         faults=groups,
-        features=_names(features, FEATURES, "--features") if features else None,
+        features=_names(features, names(), "--features") if features else None,
         until_s=until,
         only=tuple(int(n) for n in only.split(",")) if only else None,
     )

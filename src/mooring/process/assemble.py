@@ -2,29 +2,26 @@
 
 from collections.abc import Container, Sequence
 
-from mooring.capabilities.balance import Balance
-from mooring.capabilities.fleet.live.capability import Fleet
-from mooring.capabilities.handoff import Handoff
-from mooring.capabilities.home import Home
-from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.registry import descriptors, limits, uncapped
 from mooring.clients.pd.client import PdClient
 from mooring.clients.ports import Chance, Clock, MachineRegistry, PlacementDriver
 from mooring.clients.sabakan.client import Sabakan
 from mooring.core.engine.capability import Capability
 from mooring.core.model.cluster import Key
+from mooring.core.queue import Settings, live_settings
+from mooring.core.queue.config import parse, with_targets
 from mooring.process.config import Config
 from mooring.process.pd_directory import Make, may_ask
 
 
 def capabilities(config: Config) -> Sequence[Capability]:
     """All of them, on or off: what a switched-off one has begun must still end well."""
-    return [
-        Fleet(config.fleet, config.namespace),
-        Handoff(config.handoff),
-        Home(config.home),
-        Mix(config.mix, namespace=config.namespace),
-        Balance(config.balance),
-    ]
+    return [descriptor.make(config) for descriptor in descriptors()]
+
+
+def queue_settings(config: Config) -> Settings:
+    """The defaults of the design and of every capability, and what the configuration says instead."""
+    return parse(config.queue, with_targets(live_settings(), limits(), uncapped()))
 
 
 def make_registry(url: str) -> MachineRegistry:

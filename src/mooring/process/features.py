@@ -6,7 +6,8 @@ share one line between the tools: they are ignored, with a warning.
 
 from typing import Final
 
-FEATURES: Final = ("balance", "fleet", "handoff", "home", "mix")
+from mooring.capabilities.registry import names
+
 ALIASES: Final = {"StableScheduling": "home"}
 #: Names of an earlier version, understood for one release.
 FORMER: Final = {"traffic": "balance"}
@@ -35,7 +36,7 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
             warnings.append(f"feature {name} is called {ours} now; the former name will be removed")
         if name in FOREIGN:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
-        elif ours not in FEATURES:
+        elif ours not in names():
             raise BadFeatures(f"unknown feature {name!r}; {_allowed()}")
         else:
             switches[ours] = value in _TRUE
@@ -43,4 +44,4 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
 
 
 def _allowed() -> str:
-    return f"allowed: {', '.join(FEATURES)}, StableScheduling"
+    return f"allowed: {', '.join(names())}, StableScheduling"

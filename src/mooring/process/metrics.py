@@ -4,11 +4,12 @@ A reader that asks for a series before anything happened finds it at 0: those wi
 at the start.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
+from mooring.capabilities.registry import descriptors, sources
 from mooring.core.engine.engine import Engine
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.core.queue.why import why_all
@@ -25,22 +26,17 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_operators_waiting": (
-        "What waits in the queue, or is held until a person acts, by the one reason that counts",
+        "What waits in the queue, or is blocked until a person acts, by the one reason that counts",
         ("source", "state", "reason"),
     ),
-    "mooring_needs_you": ("Operators and objects that are held until a person acts", ()),
+    "mooring_needs_you": ("Operators and objects that are blocked until a person acts", ()),
     "mooring_deadlines_at_risk": ("Operators that still wait with less than a minute to their deadline", ()),
     "mooring_operators_running": ("Operators that run", ("source",)),
-    "cke_sabakan_integration_successful": ("1 when the last pass over the machines succeeded (CKE's name)", ()),
-    "cke_sabakan_integration_timestamp_seconds": ("When the last pass over the machines was made (CKE's name)", ()),
-    "cke_sabakan_workers": ("Workers in the cluster, by role (CKE's name)", ("role",)),
-    "cke_sabakan_unused_machines": ("Healthy machines that are in no cluster (CKE's name)", ()),
-    "mooring_fleet_role_target": ("Workers of a role that the weights ask for", ("role",)),
-    "mooring_fleet_unmet": ("By how much a constraint is missed", ("constraint",)),
     "mooring_leading": ("1 while this replica holds the lease", ()),
     "mooring_deciding": ("1 while it proposes and promotes", ()),
     "mooring_synced": ("1 once every kind has been listed", ()),
     "mooring_world_objects": ("Objects in the world", ("kind",)),
+    "mooring_operators_backed_off": ("How often a subject was proposed in a circle and had to back off", ()),
     "mooring_inbox_events": ("Events that wait to be taken in", ()),
 }
 HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
@@ -55,29 +51,14 @@ HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
 #: Why something in the queue waits; created at 0 for every source, as are the reasons why one is held.
 WAITING_REASONS: Final = (Reason.TARGET_FULL, Reason.BEHIND, Reason.FACT, Reason.NOT_SYNCED)
 AT_RISK_S: Final = 60.0
-SOURCES: Final = (
-    "balance-leader",
-    "balance-region",
-    "replica",
-    "merge",
-    "split",
-    "hot",
-    "handoff",
-    "home",
-    "mix",
-    "spot",
-    "fleet",
-)
-
 # A scrape holds the names of the tables above and no others: not when each series was created, a series more for each.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-@runtime_checkable
-class Gauges(Protocol):
-    """What a capability may have besides: figures of its own."""
-
-    def gauges(self, notes: object) -> Iterable[tuple[str, dict[str, str], float]]: ...
+def tables() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Every metric there is, with its help and labels: ours and those of the capabilities."""
+    theirs = {name: told for one in descriptors() for name, told in one.gauges.items()}
+    return {**COUNTERS, **GAUGES, **theirs, **{name: told[:2] for name, told in HISTOGRAMS.items()}}
 
 
 class Metrics:
@@ -87,8 +68,11 @@ class Metrics:
             name: Counter(name.removesuffix("_total"), text, labels, registry=self.registry)
             for name, (text, labels) in COUNTERS.items()
         }
+        #: Gauges of capabilities, in which a role or constraint may come and go.
+        self._theirs = {name: told for one in descriptors() for name, told in one.gauges.items()}
         self._gauges = {
-            name: Gauge(name, text, labels, registry=self.registry) for name, (text, labels) in GAUGES.items()
+            name: Gauge(name, text, labels, registry=self.registry)
+            for name, (text, labels) in {**GAUGES, **self._theirs}.items()
         }
         self._histograms = {
             name: Histogram(name, text, labels, registry=self.registry, buckets=buckets)
@@ -96,13 +80,13 @@ class Metrics:
         }
         self._waiting_series: set[tuple[str, str, str]] = {
             (source, str(state), str(reason))
-            for source in SOURCES
+            for source in sources()
             for state, reasons in ((State.WAITING, WAITING_REASONS), (State.BLOCKED, BLOCKED_REASONS))
             for reason in reasons
         }
         for series in self._waiting_series:
             self._gauges["mooring_operators_waiting"].labels(*series)
-        for source in SOURCES:
+        for source in sources():
             self._gauges["mooring_operators_running"].labels(source)
 
     def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
@@ -120,7 +104,7 @@ class Metrics:
     def look_at(self, engine: Engine, inbox: int) -> None:
         """Refresh the gauges; called when somebody asks, not on every event."""
         waiting = dict.fromkeys(self._waiting_series, 0)
-        running = dict.fromkeys(SOURCES, 0)
+        running = dict.fromkeys(sources(), 0)
         for operator_id, why in why_all(engine.queue).items():
             found = engine.queue.get(operator_id)
             series = (found.source if found is not None else "", str(State.WAITING), str(why.reason))
@@ -138,22 +122,27 @@ class Metrics:
         self.gauge("mooring_needs_you", {}, sum(1 for _ in _held(engine)))
         late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
         self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
-        self._look_at_fleet(engine)
+        self._look_at_capabilities(engine)
         self.gauge("mooring_leading", {}, engine.leading)
         self.gauge("mooring_deciding", {}, engine.deciding)
         self.gauge("mooring_synced", {}, engine.synced)
+        self.gauge("mooring_operators_backed_off", {}, engine.backed_off)
         self.gauge("mooring_inbox_events", {}, inbox)
         self.gauge("mooring_world_objects", {"kind": "Node"}, sum(1 for _ in engine.world.nodes()))
         self.gauge("mooring_world_objects", {"kind": "Pod"}, sum(1 for _ in engine.world.pods()))
 
-    def _look_at_fleet(self, engine: Engine) -> None:
-        """Whatever a capability says of itself; a role or constraint that is gone is no longer told."""
-        for name, (_, labels) in GAUGES.items():
-            if labels and name.startswith(("cke_", "mooring_fleet_")):
+    def _look_at_capabilities(self, engine: Engine) -> None:
+        """What capabilities say of themselves; a role or constraint that is gone is no longer told."""
+        for name, (_, labels) in self._theirs.items():
+            if labels:
                 self._gauges[name].clear()
-        fleet = engine.capabilities.get("fleet")
-        if isinstance(fleet, Gauges) and engine.leading:
-            for name, named, value in fleet.gauges(engine.notes.get(("fleet", "plan"))):
+        if not engine.leading:
+            return
+        for one in descriptors():
+            notes = (
+                {key: value for (name, key), value in engine.notes.items() if name == one.name} if one.gauges else {}
+            )
+            for name, named, value in one.figures(notes):
                 self.gauge(name, named, value)
 
     def render(self) -> bytes:

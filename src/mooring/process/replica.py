@@ -24,14 +24,14 @@ from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import QueueSettingsChanged
 from mooring.core.model.kinds import Kind
-from mooring.core.queue import Queue, live_settings
-from mooring.core.queue.config import parse
+from mooring.core.queue import Queue
 from mooring.core.world.world import World
 from mooring.process.act import Act
 from mooring.process.admission.configurations import Address
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import Reviewer
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
+from mooring.process.assemble import queue_settings
 from mooring.process.config import Config
 from mooring.process.election import Timing
 from mooring.process.elector import Elector
@@ -86,7 +86,7 @@ class Replica:
         self.metrics = Metrics()
         self._lifetimes = Lifetimes(self.metrics)
         self.world = World(config.mix.capacity)
-        settings = parse(config.queue, live_settings()) if config.queue else live_settings()
+        settings = queue_settings(config)
         self.engine = Engine(self.world, Queue(settings), capabilities, kinds=KINDS)
         self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd, config.pd_hosts)
@@ -169,7 +169,7 @@ class Replica:
 
     def apply(self, config: Config) -> list[str]:
         """Take over what may change while running; answers with the keys that need a restart."""
-        settings = parse(config.queue, live_settings())  # first: should it be wrong, nothing has changed
+        settings = queue_settings(config)  # first: should it be wrong, nothing has changed
         old, self.config = self.config, config
         if config.on() != old.on():
             self.shell.switch(config.on())

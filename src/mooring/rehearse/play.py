@@ -12,12 +12,12 @@ from typing import Final, Protocol
 
 import msgspec
 
+from mooring.capabilities.registry import names
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.demo.sandbox_stage import HURRY
 from mooring.process.config import Config
-from mooring.process.features import FEATURES
 from mooring.rehearse.events import Act, Name, listed
 from mooring.rehearse.findings import breaches, interrupted
 from mooring.rehearse.inject import strike
@@ -64,7 +64,7 @@ class Beside(Protocol):
 
 def everything_on(config: Config) -> Config:
     """The settings of a rehearsal that names no features: all of them."""
-    return msgspec.structs.replace(config, features=dict.fromkeys(FEATURES, True))
+    return msgspec.structs.replace(config, features=dict.fromkeys(names(), True))
 
 
 def rehearse(

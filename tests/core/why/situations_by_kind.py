@@ -223,7 +223,7 @@ async def racks(g: Racks, cells: Cells) -> None:
     await g.scene.act(g.rig)
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(2.0)
-    await g.rig.sleep(620.0)
+    await g.rig.sleep(300.0)
     lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
     cells.put(g, "blocked", machine, f"node/{g.scene.n7}", f"pod/{SHOP}/{lock}")
     operator = next(o for o in g.engine.queue.operators() if o.kind == "retire-machine")

@@ -120,7 +120,7 @@ class Racks(Environment):
 async def a_machine_retires_and_a_budget_holds_it(g: Racks) -> None:
     await g.build()
     await g.until(lambda: bool(g.engine.running))
-    await g.rig.sleep(620.0)
+    await g.rig.sleep(420.0)
     g.ask(f"machine/{serial_of(g.rig, g.scene.n7)}")
     lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
     g.ask(f"pod/{SHOP}/{lock}")

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.capabilities.registry import names
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.manifests import USER, Install, manifests
-from mooring.install.rights import CORE, RIGHTS, rights_of, rules
+from mooring.install.rights import CORE, rights_of, rights_table, rules
 from mooring.process import metrics
-from mooring.process.features import FEATURES
 from mooring.process.pd_directory import endpoints
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy/chart/mooring"
 ALERTS = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
 DASHBOARD = json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
-NAMES = {*metrics.COUNTERS, *metrics.GAUGES, *metrics.HISTOGRAMS}
+NAMES = set(metrics.tables())
 
 
 def known(query: str) -> set[str]:
@@ -61,7 +61,7 @@ def test_pods_are_locked_down():
 
 def test_the_network_policy_lets_in_what_we_listen_on_and_out_where_we_go():
     """In: the container's three ports. Out: DNS, API servers, a PD where tidb-operator puts it, the other replica."""
-    found = {o["kind"]: o for o in manifests(Install(image="m:1", features=frozenset(FEATURES)))}
+    found = {o["kind"]: o for o in manifests(Install(image="m:1", features=frozenset(names())))}
     pod, policy = found["Deployment"]["spec"]["template"], found["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
@@ -88,10 +88,10 @@ def test_a_rollout_leads_nobody_to_a_replica_that_is_not_there():
     assert found["PodDisruptionBudget", "mooring"]["spec"]["maxUnavailable"] == 1
 
 
-@pytest.mark.parametrize("feature", [CORE, *FEATURES])
+@pytest.mark.parametrize("feature", [CORE, *names()])
 def test_rights_are_least(feature):
     """No wildcard, no escalation, no reading of Secrets beyond our own by name; own rights stay in a Role."""
-    for right in RIGHTS[feature]:
+    for right in rights_table()[feature]:
         assert "*" not in (right.group, right.resource, *right.verbs)
         assert not {"escalate", "bind", "impersonate"} & set(right.verbs)
         if right.resource == "secrets":
@@ -118,7 +118,7 @@ def test_every_query_names_a_metric_that_exists():
 
 def test_labels_in_queries_exist():
     """What a query groups by or selects on is a label of that metric."""
-    tables = {**metrics.COUNTERS, **metrics.GAUGES, **metrics.HISTOGRAMS}
+    tables = metrics.tables()
     for query in [r["expr"] for g in ALERTS for r in g["rules"]] + [
         t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]
     ]:
@@ -170,7 +170,7 @@ def test_the_values_schema_is_strict_everywhere():
             walk(inner, value.get(name, {}) if isinstance(value, dict) else {}, f"{path}.{name}")
 
     walk(schema, values, "values")
-    assert set(values["features"]) == set(FEATURES)
+    assert set(values["features"]) == set(names())
 
 
 def test_the_container_is_small_and_harmless():

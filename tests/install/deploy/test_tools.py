@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.capabilities.registry import names
 from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rules
-from mooring.process.features import FEATURES
 from mooring.process.metrics import Metrics
 
 pytestmark = pytest.mark.e2e
@@ -42,7 +42,7 @@ def without_settings_file(deployment):
     assert container.pop("imagePullPolicy") == "IfNotPresent"
 
 
-@pytest.mark.parametrize("on", [(), ("handoff",), ("mix", "home"), FEATURES], ids=lambda on: "+".join(on) or "core")
+@pytest.mark.parametrize("on", [(), ("handoff",), ("mix", "home"), names()], ids=lambda on: "+".join(on) or "core")
 def test_the_chart_renders_what_the_manifests_say(helm, on):
     """Object by object, field by field: `helm template` is `mooring manifests`, but for the settings file."""
     ran = template(helm, *(f"--set=features.{name}=true" for name in on))

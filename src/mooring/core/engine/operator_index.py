@@ -64,5 +64,5 @@ def _names_of(operator: Operator) -> Iterator[str]:
             yield f"{kind}/{operator.args[kind]}"
     if operator.subject.startswith(("pod/", "node/")):
         yield operator.subject
-    if operator.source == "fleet":
+    if operator.subject.startswith(("machine/", "control-plane")) or "serial" in operator.args:
         yield _REGISTRY

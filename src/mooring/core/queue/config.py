@@ -5,7 +5,7 @@ Limits take effect at once, for operators that wait too; step costs hold for ope
 a cost is frozen at admission.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     operator_step_cost: StepCosts = MappingProxyType({})
     max_waiting_operator: int | None = 3
     scheduler_max_waiting_operator: Mapping[str, int | None] = MappingProxyType({})
+    #: Kind of target → its limit, beside the kinds that the queue knows itself.
+    target_limits: Mapping[str, int | None] = targets.DEFAULT_LIMITS
     #: Beyond the design, off by default: cost stays charged so long after a success, which bounds the rate too.
     cooldown_s: float = 0.0
     #: Beyond the design, off by default: a strictly higher priority replaces what holds its subject.
@@ -70,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     if name in self.store_max_schedule_cost:
                         return self.store_max_schedule_cost[name]
             return self.max_schedule_cost
-        return targets.DEFAULT_LIMITS.get(targets.kind_of(target), targets.UNKNOWN_KIND_LIMIT)
+        return self.target_limits.get(targets.kind_of(target), targets.UNKNOWN_KIND_LIMIT)
 
     def cap(self, source: str) -> int | None:
         """How many operators of a source may wait at once."""
@@ -90,6 +92,15 @@ def live_settings() -> Settings:
     caps: dict[str, int | None] = dict.fromkeys(REGION_SCHEDULERS, 3)
     caps["spot"] = None
     return Settings(max_waiting_operator=10, scheduler_max_waiting_operator=caps)
+
+
+def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]], uncapped: Iterable[str]) -> Settings:
+    """Know the kinds of targets and the uncapped sources of the capabilities too."""
+    return msgspec.structs.replace(
+        settings,
+        target_limits={**settings.target_limits, **{kind: limit for kind, (limit, _) in limits.items()}},
+        scheduler_max_waiting_operator={**settings.scheduler_max_waiting_operator, **dict.fromkeys(uncapped)},
+    )
 
 
 class BadConfig(ValueError):  # noqa: N818

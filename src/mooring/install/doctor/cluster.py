@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFound, PortError
+from mooring.core.model.descriptor import Right
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.install.doctor.finding import Finding, ill, skipped, well
-from mooring.install.rights import Right, rights_of
+from mooring.install.rights import rights_of
 
 OLDEST_TESTED: Final = (1, 34)
 MOST_SKEW_S: Final = 2.0

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from mooring.capabilities.mix.labels import ENABLED, MODE
+from mooring.capabilities.registry import names
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFound, PortError, Refused
 from mooring.core.model.cluster import Node, Pod
@@ -14,7 +15,6 @@ from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.install.cleanup.begun import Begun, feature_of
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.admission.configurations import NAME as HOOKS
-from mooring.process.features import FEATURES
 
 #: Asks a path of the running Mooring: JSON, or None when nobody answers.
 Ask = Callable[[str], Awaitable[Any]]
@@ -175,7 +175,7 @@ def marks(
     nodes: list[Node],
     clusters: list[TidbCluster],
     running: frozenset[str] | None,
-    on: frozenset[str] = frozenset(FEATURES),
+    on: frozenset[str] = frozenset(names()),
 ) -> list[Finding]:
     """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered. Those of
     features that are not on are for `remains`."""

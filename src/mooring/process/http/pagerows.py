@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.registry import descriptor, names
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import of_node, rack_of
 from mooring.core.engine.why.findings import state_of
@@ -25,8 +26,6 @@ from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue.why import Why
 from mooring.core.world.read import WorldRead
 
-#: Capability → how `why` spells the keys that it looks at.
-SUBJECTS: Final[Mapping[str, str]] = {"handoff": "cluster", "fleet": "machine"}
 DIGITS: Final = re.compile(r"\d+")
 MOST_PODS: Final = 8
 MOST_GLYPHS: Final = 120
@@ -158,6 +157,11 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
     )
 
 
+def _key_kind(capability: str) -> str:
+    """How `why` spells the keys of a capability."""
+    return (descriptor(capability).key_kind if capability in names() else "") or "workload"
+
+
 def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
     """Something that a person must act on, though nothing of ours runs there."""
     return QueueRow(
@@ -165,7 +169,7 @@ def verdict_row(capability: str, key: str, verdict: Verdict) -> QueueRow:
         state=str(verdict.state),
         source=capability,
         what=key,
-        subject=verdict.subject or f"{SUBJECTS.get(capability, 'workload')}/{key}",
+        subject=verdict.subject or f"{_key_kind(capability)}/{key}",
         waiting_on=verdict.detail,
         detail=verdict.remedy,
         about=(verdict.subject or key).partition("/")[2] or key,

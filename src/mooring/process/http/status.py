@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from mooring.capabilities.registry import descriptors
 from mooring.core.engine.why.findings import state_of
+from mooring.core.model.descriptor import Descriptor
 from mooring.core.model.reasons import State
 from mooring.core.queue import why_all
 from mooring.process.http import mix
-from mooring.process.http.handoff import handoff_status
-from mooring.process.http.home import home_status
 from mooring.process.http.page import Page
 from mooring.process.http.queuerows import queue_rows
 from mooring.process.http.served_replica import Find, replica_behind
@@ -53,13 +53,24 @@ def status_app(
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
             web.get("/api/v1/story", pages.story),
-            web.get("/api/v1/handoff", handoff_status(replica)),
-            web.get("/api/v1/home", home_status(replica)),
+            *(web.get(f"/api/v1/{one.name}", _report(replica, one)) for one in descriptors() if one.report),
         ]
     )
     mix.add_to(app, replica)
     Page(replica, cluster=cluster, beside=beside).add_to(app)
     return app
+
+
+def _report(find: Find, descriptor: Descriptor) -> Handler:
+    """What a capability says of its objects; any replica answers, only the one that leads knows what waits and runs."""
+
+    async def answer(_: web.Request) -> web.Response:
+        replica = replica_behind(find)
+        engine = replica.engine
+        found = descriptor.report(engine, replica.config) if descriptor.report is not None else {}
+        return _json({**found, "on": descriptor.name in engine.on, "synced": engine.synced})
+
+    return answer
 
 
 class StatusPages:

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-FEATURES: Final = ("balance", "fleet", "handoff", "home", "mix")
+from mooring.capabilities.registry import names
+
 #: The groups of `--faults`, and the deeds in each.
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "watch": ("watches-cut", "watches-late", "pod-watch-late", "history-compacted"),
@@ -142,7 +143,7 @@ def draw_plan(
     """`features` None: all of them in half of the seeds, a random subset in the others (swarm testing)."""
     chance = random.Random(f"{seed}/shape")  # noqa: S311
     if features is None:
-        features = FEATURES if chance.random() < 0.5 else sorted(chance.sample(FEATURES, chance.randint(1, 4)))
+        features = names() if chance.random() < 0.5 else sorted(chance.sample(names(), chance.randint(1, 4)))
     else:
         chance.random()
     shape = _shape(chance, tuple(features))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from mooring.capabilities.drain.cordon import cordon_mark, lift_cordon
 from mooring.capabilities.fleet.live import ledger as ledgers
-from mooring.capabilities.fleet.live import report as reports
 from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_members, is_control_plane, node_news
@@ -32,7 +31,7 @@ from mooring.capabilities.fleet.live.explain import machine_words, retirement
 from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
 from mooring.capabilities.fleet.live.index import FleetIndex
 from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
-from mooring.capabilities.fleet.live.planning import PlanNotes, evaluate_plan
+from mooring.capabilities.fleet.live.planning import evaluate_plan
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
 from mooring.capabilities.fleet.live.settings import Settings
@@ -269,10 +268,6 @@ class Fleet:
         if node is None or found is None:
             return ()
         return machine_words(index.by_address.get(found.address), found, ledger, node)
-
-    def gauges(self, notes: object) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Figures from the notes of the key `plan`."""
-        return reports.gauges(notes.report) if isinstance(notes, PlanNotes) else iter(())
 
 
 def _counts_on(node: Node, index: FleetIndex) -> bool:

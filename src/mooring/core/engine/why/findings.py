@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.registry import descriptor, names
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import Condition
 from mooring.core.engine.why.dry import Dry, door
@@ -207,9 +208,7 @@ def switch(dry: Dry) -> str:
 def _asked_of(dry: Dry) -> str:
     """In two or three words, what a switched-off capability is asked for; "": nothing."""
     if dry.proposals or any(verdict.subject or verdict.reason in WANTED for verdict in dry.verdicts):
-        return {"handoff": "a hand-over", "mix": "a move", "fleet": "a change", "home": "a seat"}.get(
-            dry.capability, "a move"
-        )
+        return descriptor(dry.capability).request if dry.capability in names() else "a change"
     return ""
 
 

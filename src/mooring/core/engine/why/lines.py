@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from mooring.capabilities.registry import limits
 from mooring.core.engine.capability import Speaks
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.commands import commands, typed
@@ -94,15 +95,8 @@ def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: flo
 
 
 def _meaning(target: str) -> str:
-    return {
-        "evicting": "leaders may leave one store at a time",
-        "tikv": "members of one TiKV cluster away at once",
-        "workload": "replicas away at once",
-        "node": "what leaves one node at once",
-        "control-plane": "control plane nodes changed at once",
-        "fleet": "machines on their way out at once",
-        "store": "what one store takes at once",
-    }.get(target.partition("/")[0], "")
+    kind = target.partition("/")[0]
+    return "what one store takes at once" if kind == "store" else limits().get(kind, (None, ""))[1]
 
 
 def on_its_way(running: Running, now: float) -> str:

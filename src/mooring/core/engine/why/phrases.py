@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Final
 
+from mooring.capabilities.registry import phrases
 from mooring.core.engine.why.explanation import LONGEST_ANSWER
 from mooring.core.model.decision import Running
 from mooring.core.model.operator import Operator, StepKind
@@ -16,16 +17,6 @@ LASTING: Final = frozenset({StepKind.HOLD_EMPTY, StepKind.RESERVE_NODE})
 _DANGLING: Final = frozenset(
     ["a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"]
 )
-
-#: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
-DOING: Final = {
-    "evict-leaders": ("{it} handing over", "when {it} is back"),
-    "restart-tikv": ("{it} restarting", "when {it} is back"),
-    "reserve-node": ("the node of {it} reserved", "when {it} is back"),
-    "evict-pod": ("{it} leaving", "when {it} is gone"),
-    "move-replica": ("{it} moving", "when its replacement is Ready"),
-    "retire-machine": ("{it} retiring", "when {it} is empty"),
-}
 
 
 def short(subject: str) -> str:
@@ -45,7 +36,7 @@ def it(operator: Operator) -> str:
 
 
 def doing(operator: Operator) -> str:
-    phrase = DOING.get(operator.kind)
+    phrase = phrases().get(operator.kind)
     if phrase is not None:
         return phrase[0].format(it=it(operator))
     return f"{operator.kind.replace('-', ' ')} {it(operator)}"
@@ -69,7 +60,7 @@ def ends(operator: Operator) -> str:
     """What ends it, said to those who wait behind it."""
     if operator.kind == "evict-leaders" and operator.args.get("value") == "none":
         return f"when the leaders of {it(operator)} are gone"
-    phrase = DOING.get(operator.kind)
+    phrase = phrases().get(operator.kind)
     return phrase[1].format(it=it(operator)) if phrase is not None else f"when op {operator.id} ends"
 
 

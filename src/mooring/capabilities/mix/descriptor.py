@@ -1,0 +1,46 @@
+"""Mix, described to the rest of the product."""
+
+from collections.abc import Iterator
+
+from mooring.capabilities.mix.capability import Mix
+from mooring.capabilities.mix.release import undo
+from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITES, Descriptor, Leftover, Marked, Right
+
+_HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+def hooks(*verbs: str, named: bool = True) -> tuple[Right, ...]:
+    """On both webhook configurations of ours."""
+    names = ("mooring-mix",) if named else ()
+    return tuple(Right("admissionregistration.k8s.io", hook, verbs, names=names) for hook in _HOOKS)
+
+
+def leftovers(marked: Marked) -> Iterator[Leftover]:
+    for one in undo(marked.pods, marked.nodes, marked.replica_sets):
+        yield Leftover(one.what, (one.write,))
+
+
+DESCRIPTOR = Descriptor(
+    name="mix",
+    sources=("mix", "spot"),
+    make=lambda config: Mix(config.mix, namespace=config.namespace),
+    limits={
+        "workload": (1, "replicas away at once"),
+        "node": (20, "what leaves one node at once"),
+    },
+    uncapped=("spot",),
+    # Pods moved, nodes cordoned on notice; certificates and webhook configurations kept.
+    rights=(
+        EVENTS,
+        *POD_WRITES,
+        NODE_WRITES,
+        MEMORY,
+        Right("", "secrets", ("get", "update"), own=True, names=("mooring-webhook-tls",)),
+        Right("", "secrets", ("create",), own=True),
+        *hooks("get", "update", "delete"),
+        *hooks("create", named=False),
+    ),
+    phrases={"move-replica": ("{it} moving", "when its replacement is Ready")},
+    request="a move",
+    leftovers=leftovers,
+)

@@ -1,0 +1,49 @@
+"""The capabilities there are. A sixth one is its own package, and one line here."""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Final
+
+from mooring.core.model.descriptor import Descriptor
+
+#: Name → where its descriptor is; imported when it is asked for.
+CAPABILITIES: Final[dict[str, str]] = {
+    "balance": "mooring.capabilities.balance.descriptor",
+    "fleet": "mooring.capabilities.fleet.descriptor",
+    "handoff": "mooring.capabilities.handoff.descriptor",
+    "home": "mooring.capabilities.home.descriptor",
+    "mix": "mooring.capabilities.mix.descriptor",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every feature there is, in order."""
+    return tuple(sorted(CAPABILITIES))
+
+
+def descriptor(name: str) -> Descriptor:
+    found: Descriptor = import_module(CAPABILITIES[name]).DESCRIPTOR
+    return found
+
+
+def descriptors() -> Iterator[Descriptor]:
+    return (descriptor(name) for name in names())
+
+
+def phrases() -> Mapping[str, tuple[str, str]]:
+    """Kind of operator → what it is doing, and what ends it."""
+    return {kind: words for one in descriptors() for kind, words in one.phrases.items()}
+
+
+def limits() -> Mapping[str, tuple[int | None, str]]:
+    """Kind of target → its limit, and what it stands for."""
+    return {kind: limit for one in descriptors() for kind, limit in one.limits.items()}
+
+
+def uncapped() -> tuple[str, ...]:
+    """Sources of which any number may wait."""
+    return tuple(source for one in descriptors() for source in one.uncapped)
+
+
+def sources() -> tuple[str, ...]:
+    return tuple(source for one in descriptors() for source in one.sources)

@@ -1,0 +1,87 @@
+"""What a capability is to the rest of the product, in one value: nothing else anywhere has to know its name.
+
+`capabilities/registry.py` lists them. Features, rights, limits, metrics, `why`, the read-only API, doctor and cleanup
+are all made from what stands here; adding a capability touches its own package and one line of that list.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.instructions import Write
+from mooring.core.model.tidb import TidbCluster
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Right(msgspec.Struct, frozen=True, order=True):
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    #: Only in our own namespace.
+    own: bool = False
+    #: Only objects of these names.
+    names: tuple[str, ...] = ()
+
+    def each(self) -> Iterable[tuple[str, str, str]]:
+        """(group, resource, verb), one by one."""
+        for verb in self.verbs:
+            yield self.group, self.resource, verb
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """What a mark says was begun and still stands, and the writes that end it."""
+
+    #: The object, and how it ends: "node n3: end the reservation".
+    what: str
+    #: One after the other, and none after one that failed. Empty: not ours to touch, for the reason in the words.
+    writes: tuple[Write, ...] = ()
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The objects on which marks of ours can stand."""
+
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    clusters: tuple[TidbCluster, ...] = ()
+    #: Uids of the ReplicaSets that exist.
+    replica_sets: frozenset[str] = frozenset()
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
+    #: Feature gate, section of the configuration, path of its report.
+    name: str
+    #: The sources that its operators carry.
+    sources: tuple[str, ...]
+    #: Configuration → the capability (`core/engine/capability.py`).
+    make: Callable[[Any], Any]
+    #: Kind of target → how much of it may be under way at once, and what it stands for.
+    limits: Mapping[str, tuple[int | None, str]] = NONE
+    #: Sources of which any number may wait.
+    uncapped: tuple[str, ...] = ()
+    #: What it may do in a cluster. A right stands here because it is used.
+    rights: tuple[Right, ...] = ()
+    #: Name of a metric → (help, labels).
+    gauges: Mapping[str, tuple[str, tuple[str, ...]]] = NONE
+    #: Notes by key → (metric, labels, value).
+    figures: Callable[[Mapping[str, object]], Iterable[tuple[str, Mapping[str, str], float]]] = lambda _: ()
+    #: Kind of operator → (what it is doing, what ends it); {it} is the object's short name.
+    phrases: Mapping[str, tuple[str, str]] = NONE
+    #: What is asked of it, in two words: "a hand-over".
+    request: str = "a change"
+    #: Kind of object that its keys name, for links: "cluster", "machine"; "": the key says it itself.
+    key_kind: str = ""
+    #: Marked objects → what was begun and has not ended.
+    leftovers: Callable[[Marked], Iterable[Leftover]] = lambda _: ()
+    #: (engine, configuration) → what `GET /api/v1/<name>` answers; None: it has no report.
+    report: Callable[[Any, Any], Mapping[str, Any]] | None = None
+
+
+#: Rights that several capabilities use.
+EVENTS = Right("", "events", ("create",))
+POD_WRITES = (Right("", "pods", ("get", "patch", "delete")), Right("", "pods/eviction", ("create",)))
+NODE_WRITES = Right("", "nodes", ("get", "patch"))
+MEMORY = Right("", "configmaps", ("get", "create", "patch"), own=True)

@@ -1,0 +1,73 @@
+"""A tiny sixth capability: a pod that says `sixth/label` gets the label `sixth=done`, one pod at a time."""
+
+from mooring.core.model.decision import End, Evaluation, NextStep, Verdict
+from mooring.core.model.descriptor import Descriptor, Leftover, Right
+from mooring.core.model.events import Change
+from mooring.core.model.instructions import Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.operator import Operator, Step, StepKind
+from mooring.core.model.reasons import Reason, State
+
+ASKS = "vacant.io/interrupt-at"  # an annotation that the wire format keeps
+MARK = "mooring.dev/leaving"
+
+
+class Sixth:
+    name, sources = "sixth", frozenset({"sixth"})
+
+    def affected_keys(self, trigger, world):
+        return [str(trigger.key)] if isinstance(trigger, Change) and trigger.kind is Kind.NODE else []
+
+    def keys(self, world):
+        return [node.name for node in world.nodes()]
+
+    def indexes(self):
+        return ()
+
+    def evaluate(self, key, world, queue, notes, now):
+        node = world.node(key.lstrip("/"))
+        if node is None or node.labels.get("sixth") != "asked":
+            return Evaluation(notes=now)
+        operator = Operator(
+            id="",
+            source="sixth",
+            kind="sixth-label",
+            subject=f"node/{node.name}",
+            steps=(Step(StepKind.CORDON),),
+            phases=({"sixth": 1},),
+            args={"node": node.name, "uid": node.uid},
+        )
+        words = Verdict(State.WAITING, Reason.ASKED, "sixth was asked for", subject=f"node/{node.name}")
+        return Evaluation(proposals=(operator,), verdict=words, verdicts=(words,), notes=now)
+
+    def next_step(self, running, world, queue, now):
+        node = world.node(running.operator.args["node"])
+        if node is None or node.labels.get("sixth") == "done":
+            return NextStep(step=0, end=End())
+        patch = {"metadata": {"labels": {"sixth": "done"}}}
+        return NextStep(step=0, instructions=(Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="t"),))
+
+    def recover(self, world, queue, now):
+        return ()
+
+    def recovery_needs(self, world):
+        return ()
+
+    def explain(self, subject, world, queue, now):
+        return ()
+
+
+DESCRIPTOR = Descriptor(
+    name="sixth",
+    sources=("sixth",),
+    make=lambda config: Sixth(),
+    limits={"sixth": (2, "nodes labelled at once")},
+    rights=(Right("", "nodes", ("get", "patch")), Right("sixth.example", "sixths", ("get",))),
+    gauges={"mooring_sixth_evaluated": ("Nodes looked at by the sixth", ())},
+    figures=lambda notes: [("mooring_sixth_evaluated", {}, len(notes))],
+    phrases={"sixth-label": ("{it} being labelled", "when {it} is labelled")},
+    request="a label",
+    key_kind="node",
+    leftovers=lambda marked: [Leftover(f"node {n.name}: sixth") for n in marked.nodes if n.labels.get("sixth")],
+    report=lambda engine, config: {"nodes": sorted(n.name for n in engine.world.nodes())},
+)
