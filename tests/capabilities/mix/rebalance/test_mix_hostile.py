@@ -8,7 +8,17 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sim.scenarios.mix import NAMESPACE, given, left_behind, physical, relabel, slow_template, switched_on, uids
+from mooring.sim.scenarios.mix import (
+    NAMESPACE,
+    given,
+    left_behind,
+    physical,
+    relabel,
+    serving,
+    slow_template,
+    switched_on,
+    uids,
+)
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 CAPACITY = "node.kubernetes.io/capacity"
@@ -428,3 +438,28 @@ def test_scaled_to_nothing_and_back_starts_at_slot_zero():
         assert stage.moves() == []
 
     Stage(on_demand=6, spot=6).play(scene)
+
+
+def test_the_quicker_way_goes_as_far_as_the_workload_itself_allows():
+    """M6, issue 20: 50 replicas with maxSurge 100 % went ten at a time, for the cluster-wide limit of housekeeping."""
+
+    async def scene(stage: Stage) -> None:
+        strategy = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+        annotations = {REBALANCE: "fast"}
+        template = slow_template("web", 20.0)
+        await stage.deployed("web", 50, "all-in-spot", template=template, annotations=annotations, strategy=strategy)
+        relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
+        most, fewest = 0, 50
+
+        def moved() -> bool:
+            nonlocal most, fewest
+            pods = stage.cluster.store.list(Kind.POD, NAMESPACE)
+            most = max(most, sum(not p["metadata"].get("ownerReferences") for p in pods))
+            fewest = min(fewest, serving(stage.rig, "web"))
+            return physical(stage.rig, "web") == ["on-demand"] * 50 and stage.cluster.ready(NAMESPACE, "web") == 50
+
+        await stage.rig.until(moved, 120.0)
+        assert most >= 40
+        assert fewest >= 50
+
+    Stage(on_demand=12, spot=12).play(scene)

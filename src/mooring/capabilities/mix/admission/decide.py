@@ -163,7 +163,7 @@ class Admission:
             operations = bound
         else:
             operations = prefer(rules, capacity, place.node_class)
-        if not on_demand:
+        if not on_demand or place.relaxed:
             operations += tolerate(rules, self._tolerations)
         annotations = {SLOT: str(place.slot), RESERVATION: place.token}
         if place.relaxed:

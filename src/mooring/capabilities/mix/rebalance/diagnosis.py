@@ -32,6 +32,7 @@ from mooring.capabilities.mix.rebalance.misplaced import (
     carries_ours,
     immovable,
     plan,
+    starved,
     stuck,
 )
 from mooring.capabilities.mix.rebalance.move import KIND
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from mooring.capabilities.mix.capability import Mix
 
 SOURCE = "mix"
+_CLASSES = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 
 
 class WorkloadNotes(msgspec.Struct, frozen=True, gc=False):
@@ -132,7 +134,7 @@ class Diagnosis:
         if not isinstance(self.wish, Managed):
             return self._disabled()
         health, name = self.health, self.workload.name
-        shortage = stuck(health, self.now, self.pace.shortage_s)
+        shortage = stuck(health, self.now, self.pace.shortage_s, self.policy.tolerations)
         if shortage:
             return self._shortage(shortage)
         if health.changing:
@@ -140,6 +142,9 @@ class Diagnosis:
         urgent = self.world.index(InterruptedNodes).urgent
         if urgent and any(p.node in urgent for p in health.pods):
             return self._waits(Reason.NOTICE, f"{name} has pods on a node that is about to go")
+        waiting = starved(health, self.now, self.pace.shortage_s)
+        if waiting:
+            return self._starved(waiting[0])
         found = plan(health, self.wish.target, self.world, to_spot=self.pace.to_spot)
         if found.off_by:
             # Whoever stands on a node that is being emptied is moved off it anyway.
@@ -163,7 +168,7 @@ class Diagnosis:
             case Reason.NOTICE:
                 return sum(p.node in self.interrupted for p in self.health.pods)
             case Reason.NO_ROOM:
-                return len(stuck(self.health, self.now, 0.0))
+                return len(stuck(self.health, self.now, 0.0, self.policy.tolerations))
             case _ if isinstance(self.wish, Managed):
                 return plan(self.health, self.wish.target, self.world, to_spot=self.pace.to_spot).off_by
             case _:
@@ -191,6 +196,13 @@ class Diagnosis:
         # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
         return self.paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
+
+    def _starved(self, pod: Pod) -> Case:
+        """It may go to either class, and neither has room: nothing that moving it would help."""
+        lacks = [f"no {one} node has room ({self.room.lack(pod, one).words})" for one in _CLASSES]
+        words = f"{pod.name} finds no node: {'; '.join(lacks)}"
+        verdict = Verdict(State.WAITING, Reason.NO_ROOM, words, "add nodes, or make room on them")
+        return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
 
     def _guarded(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
         """Not while pods come and go, not right after a failure, and only those for whom there is room."""

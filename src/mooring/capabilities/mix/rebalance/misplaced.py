@@ -22,7 +22,7 @@ from mooring.capabilities.mix.slots import class_of, ordinal_slot
 from mooring.capabilities.mix.targets import Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Pod
+from mooring.core.model.cluster import Pod, Toleration
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -114,16 +114,23 @@ def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, w
     return sorted(movable, key=order)
 
 
-def stuck(health: Health, now: float, shortage_s: float) -> list[Pod]:
-    """Pods that we tied to on-demand and that have found no node for too long."""
+def starved(health: Health, now: float, shortage_s: float) -> list[Pod]:
+    """Pods that we gave a class and that have found no node for too long."""
     return [
         pod
         for pod in health.unplaced
-        if not pod.schedulable
-        and pod.labels.get(AFFINITY) == NodeClass.ON_DEMAND.value
-        and RESERVATION in pod.annotations
-        and RELAXED not in pod.annotations
-        and now - pod.created_at >= shortage_s
+        if not pod.schedulable and carries_ours(pod) and now - pod.created_at >= shortage_s
+    ]
+
+
+def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Toleration, ...]) -> list[Pod]:
+    """Those of them that would find one if they were made anew: tied to on-demand, or relaxed without what spot pods
+    tolerate."""
+    return [
+        pod
+        for pod in starved(health, now, shortage_s)
+        if pod.labels[AFFINITY] == NodeClass.ON_DEMAND.value
+        and (RELAXED not in pod.annotations or not set(tolerations) <= set(pod.shape.tolerations))
     ]
 
 

@@ -59,8 +59,8 @@ def operator(
     """`takes_room`: it needs its workload's room, at least until its replacement has been asked for."""
     room = {target_of(workload): 1} if takes_room else {}
     rest = {f"node/{pod.node}": NODE_COST} if pod.node else {}
-    if deadline is None:
-        rest[ALL_MOVES] = 1
+    if deadline is None and (source == SPOT or way == EVICT):
+        rest[ALL_MOVES] = 1  # the quicker way goes as far as its workload's own surge allows
     phases: tuple[Mapping[str, int], ...] = ({**room, **rest},)
     if way == DETACH and room:
         # Once detached, the replacement that is not Ready yet is a fact of its own.
@@ -262,8 +262,9 @@ def _evict(scene: Scene, pod: Pod) -> NextStep:
     if not late:
         health = scene.health
         assert health is not None
-        others = health.missing - (0 if is_ready(pod, health.workload, scene.now) else 1)
-        if scene.deadline is None and others >= scene.limit:
+        # One that is not Ready is missing already: nothing is lost by its going.
+        serves = is_ready(pod, health.workload, scene.now)
+        if scene.deadline is None and serves and health.missing >= scene.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             return NextStep(
                 step=0,
@@ -296,6 +297,8 @@ def _await(running: Running, scene: Scene) -> NextStep:
         return NextStep(step=step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     if health.missing == 0:
         return NextStep(step=step, end=End(Reason.DONE, f"{name} is gone, {health.ready} of {health.wanted} are Ready"))
+    if scene.op.reason is Reason.NO_ROOM and scene.pod is None:
+        return NextStep(step=step, end=End(Reason.DONE, f"{name} is gone; it never had a node"))
     since = running.step_since if running.step == step else scene.now
     if scene.now - since > scene.rebalance.ready_within_s:
         detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready {scene.now - since:.0f} s later"

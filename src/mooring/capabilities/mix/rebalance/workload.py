@@ -108,6 +108,8 @@ class Rebalance:
     def _chosen(self, case: Case) -> tuple[Candidate, ...]:
         """Those that are on their way count; the rest of the places go to the first of the others."""
         limit = min(case.off_by, self.mix.limit_of(self.workload, self.world))
+        if case.candidates and case.candidates[0].reason is Reason.NO_ROOM:
+            limit = case.off_by  # they never started: letting them go takes nothing from anybody
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}
         places = max(0, limit - len(running))
         requested = {p.uid for p in self.seen.requested}
