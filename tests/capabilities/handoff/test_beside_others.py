@@ -162,3 +162,43 @@ def test_members_are_found_by_owner_whatever_the_instance_label_says():
     stage.play(scene)
     assert any("store 1" in str(line) for line in whys)
     assert stage.pd.interruptions == []
+
+
+def test_a_recreated_cluster_does_not_inherit_a_lost_pd():
+    """E4: what the old cluster's PD did not answer says nothing about the new one's: it is looked at anew."""
+    stage = Stage()
+    lost = []
+
+    async def scene(s):
+        s.pd.go_dark()
+        world = s.rig.leader().engine.world
+        await s.rig.until(lambda: bool(world.pd_lost(Key(NS, "demo"))), limit_s=120)
+        s.cluster.store.delete(Kind.TIDB_CLUSTER, NS, "demo")
+        await s.rig.until(lambda: world.tidb_cluster(Key(NS, "demo")) is None)
+        s.pd.lighten()
+        s.cluster.tidb_cluster(NS, "demo", **s.counts)
+        await s.rig.until(lambda: world.tidb_cluster(Key(NS, "demo")) is not None, every_s=0.01)
+        lost.append(world.pd_lost(Key(NS, "demo")))
+
+    stage.play(scene)
+    assert lost == [""]
+
+
+@pytest.mark.parametrize("asked", [{"evict_leader": "none"}, {"pd_transfer_leader": "none"}])
+def test_a_tidb_operator_gets_its_time_to_begin(asked):
+    """E3: it keeps the cluster, so what it may act on is begun by us only when it has not; and then it is."""
+    members = tuple(f"demo-pd-{i}" for i in range(3))
+    stage = Stage(pd=3, nodes=8, settings=PdSettings(members=members))
+    member = 0 if "evict_leader" in asked else stage.pd.leader
+    began = []
+
+    async def scene(s):
+        await s.rig.sleep(30)
+        writes = len(s.rig.writes)
+        at = s.cluster.timeline.now()
+        s.annotate(member, **asked)
+        await s.rig.until(lambda: len(s.rig.writes) > writes, limit_s=60, every_s=0.1)
+        began.append(s.cluster.timeline.now() - at)
+
+    stage.play(scene)
+    assert began[0] == pytest.approx(HandoffPolicy().yield_s, abs=3.0)

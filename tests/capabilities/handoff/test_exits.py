@@ -479,19 +479,24 @@ def test_eviction_ended_by_others_while_the_pod_is_away_is_begun_again():
     assert stage.pd.interruptions == []
 
 
-def test_where_tidb_operator_acts_itself_we_leave_it_to_it():
-    """E3: told so, `evict-leader` is its business, a fact to us; `restart` is ours and waits for it."""
-    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, leave_to_tidb_operator=True))
+@pytest.mark.parametrize("leave", [True, "auto"])
+def test_where_tidb_operator_acts_itself_we_leave_it_to_it(leave):
+    """E3: `evict-leader` is its business, from beginning to end; `restart` is ours, and goes on beside it."""
+    stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, leave_to_tidb_operator=leave))
 
     async def scene(s):
         s.cluster.tidb_evictions.acts = True
         s.annotate(0, evict_leader="none")
         await s.rig.until(lambda: s.evicting() == (1,), limit_s=60)
-        s.annotate(1, restart="")
         await s.rig.sleep(60)
         assert not s.marks()
+        s.annotate(1, restart="")
+        await s.rig.until(lambda: s.renewed(1) and s.ready() and not s.marks(), limit_s=300)
+        assert s.evicting() == (1,)
         s.annotate(0, evict_leader=None)
-        await s.rig.until(lambda: s.renewed(1) and s.ready() and s.clean(), limit_s=600)
+        await s.rig.until(s.clean, limit_s=60)
+        assert not s.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)["status"]["tikv"].get("evictLeader")
+        assert not [w for w in s.rig.writes if w.endswith("evict_leader 1")], "never touched by us"
 
     stage.play(scene)
     assert stage.deletions() == ["tidb/demo-tikv-1"]

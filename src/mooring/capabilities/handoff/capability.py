@@ -19,6 +19,7 @@ from mooring.capabilities.handoff.operators import RESTART_TIKV, read_back
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.restart import next_restart_step
 from mooring.capabilities.handoff.tikv_evaluation import TikvEvaluation
+from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger
@@ -74,8 +75,9 @@ class Handoff:
         tc = world.tidb_cluster(cluster)
         if tc is None:
             return Evaluation()
-        tikv = TikvEvaluation(tc, world, self.policy, queue, now)
-        others = MemberEvaluation(tc, world, self.policy, queue, now)
+        yielding = Yielding(tc, self.policy, notes, now)
+        tikv = TikvEvaluation(tc, world, self.policy, queue, now, yielding)
+        others = MemberEvaluation(tc, world, self.policy, queue, now, yielding)
         verdicts = (*tikv.verdicts, *others.verdicts)
         every = self.policy.recheck_s if tikv.busy or others.busy else self.policy.idle_s
         seen_at, lost = world.pd_observed_at(cluster), world.pd_lost(cluster)
@@ -89,6 +91,8 @@ class Handoff:
             refreshes=(PdRefresh(cluster, look_at),),
             verdict=verdicts[0] if verdicts else None,
             verdicts=verdicts,
+            again_at=yielding.again_at,
+            notes=yielding.notes,
         )
 
     def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:

@@ -149,7 +149,7 @@ def _leave_ruins(here: Situation, end: End) -> NextStep:
 
 
 def drop_requests(pod: Pod, policy: HandoffPolicy) -> Patch:
-    gone = without_requests(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator)
+    gone = without_requests(pod, leave_to_tidb_operator=policy.leaves_all)
     patch = {"metadata": {"annotations": gone}}
     return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="the request has expired")
 

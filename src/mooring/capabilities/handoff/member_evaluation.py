@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.handoff.facts import pod_subject
 from mooring.capabilities.handoff.members import (
@@ -16,6 +18,7 @@ from mooring.capabilities.handoff.members import (
 )
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import ALLOWED, DELETE_POD, Request
+from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import Fact, Verdict, Withdrawal
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch
@@ -30,7 +33,9 @@ from mooring.core.world.read import WorldRead
 class MemberEvaluation:
     """What an evaluation of one TidbCluster finds about its PD and TiDB pods."""
 
-    def __init__(self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float) -> None:
+    def __init__(
+        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float, yielding: Yielding
+    ) -> None:
         self.proposals: list[Operator] = []
         self.instructions: list[Instruction] = []
         self.verdicts: list[Verdict] = []
@@ -49,6 +54,10 @@ class MemberEvaluation:
                     self.instructions.append(_expire(pod, request))
                     continue
                 asked[pod.name] = request
+                yields = yielding.verdict(pod, request) if _ours(queue, pod) is None else None
+                if yields is not None:
+                    self.verdicts.append(msgspec.structs.replace(yields, subject=pod_subject(pod.key)))
+                    continue
                 stuck = stuck_volume(pod, world) if request.value == DELETE_POD else None
                 if stuck is not None and _ours(queue, pod) is None:
                     self._blocked(pod, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)

@@ -61,7 +61,7 @@ def member_request(pod: Pod, component: str, policy: HandoffPolicy) -> Request |
     if leaving is not None and leaving.source != SOURCE:
         return leaving
     key = _KEYS[component]
-    if policy.leave_to_tidb_operator or key not in pod.annotations:
+    if policy.leaves_all or key not in pod.annotations:
         return None
     value = pod.annotations[key]
     return Request(

@@ -1,8 +1,10 @@
 """What an administrator may set about handoff. Numbers are seconds."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
+
+from mooring.core.model.tidb import TidbCluster
 
 #: A year is for ever; less than a tenth of a second would ask PD without end.
 Every = Annotated[float, msgspec.Meta(ge=0.1, le=31_536_000)]
@@ -27,5 +29,16 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0
-    #: Leave the annotations that tidb-operator itself acts on to it, and count what it does as a fact.
-    leave_to_tidb_operator: bool = False
+    #: The annotations that tidb-operator acts on itself (`evict-leader`, `pd-transfer-leader`,
+    #: `tidb-graceful-shutdown`): true leaves them to it, false acts on them. `auto`: where a tidb-operator keeps the
+    #: cluster's status it may begin; what it has not begun within `yield_s` is done here.
+    leave_to_tidb_operator: bool | Literal["auto"] = "auto"
+    yield_s: Span = 10.0
+
+    @property
+    def leaves_all(self) -> bool:
+        return self.leave_to_tidb_operator is True
+
+    def yields(self, tc: TidbCluster) -> bool:
+        """Whether a tidb-operator gets its time to begin. It always writes a phase; we never do."""
+        return self.leave_to_tidb_operator == "auto" and bool(tc.tikv_phase or tc.pd_phase or tc.tidb_phase)

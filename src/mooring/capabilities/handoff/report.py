@@ -68,7 +68,7 @@ def _tikv(
         store = view.store_of(name, tc.namespace) if view is not None else None
         store_id = store.id if store is not None else mark.store_id if mark is not None else 0
         claims = (store_target(tc.key, store_id), pod_subject(Key(tc.namespace, name)))
-        request = request_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+        request = request_of(pod, leave_to_tidb_operator=policy.leaves_all) if pod is not None else None
         live = [o for o in map(queue.holder, claims) if o is not None]
         row = _member(name, "tikv", pod, request, live, queue, running, mark, said.get(claims[1]))
         row["store"] = store_id or None

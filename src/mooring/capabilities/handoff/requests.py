@@ -42,6 +42,11 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.expires_at is not None and now >= self.expires_at
 
     @property
+    def is_shared(self) -> bool:
+        """tidb-operator acts on this annotation, too."""
+        return self.key not in {LEAVING, RESTART}
+
+    @property
     def may_wait(self) -> bool:
         """A person's request can wait until the pod has somewhere to go.
 

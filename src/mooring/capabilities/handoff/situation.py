@@ -79,7 +79,7 @@ def observe(
     cluster = Key(namespace, args["cluster"].partition("/")[2])
     tc = world.tidb_cluster(cluster)
     pod = world.pod(Key(namespace, name))
-    request = request_of(pod, leave_to_tidb_operator=policy.leave_to_tidb_operator) if pod is not None else None
+    request = request_of(pod, leave_to_tidb_operator=policy.leaves_all) if pod is not None else None
     notes = dict(running.notes)
     _note_ready(notes, pod if pod is not None and pod.uid != args["uid"] else None, now)
     deletes = pod is not None and request is not None and request.value == DELETE_POD and not pod.terminating

@@ -22,6 +22,7 @@ from mooring.capabilities.handoff.requests import (
 )
 from mooring.capabilities.handoff.restart import rolling
 from mooring.capabilities.handoff.situation import other_evictions, others_take_leaders, others_up
+from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact, Verdict, Withdrawal
 from mooring.core.model.instructions import EmitEvent, Instruction
@@ -39,7 +40,10 @@ SOURCE = "handoff"
 class TikvEvaluation:
     """What an evaluation of one TidbCluster finds about its TiKV pods."""
 
-    def __init__(self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float) -> None:
+    def __init__(
+        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float, yielding: Yielding
+    ) -> None:
+        self._yielding = yielding
         self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
         self._lost, self._seen = world.pd_lost(tc.key), world.pd(tc.key)
         self._view = None if self._lost else self._seen
@@ -63,7 +67,7 @@ class TikvEvaluation:
         self.busy = bool(requests) or bool(self._marks)
 
     def _request_of(self, pod: Pod) -> Request | None:
-        return request_of(pod, leave_to_tidb_operator=self._policy.leave_to_tidb_operator)
+        return request_of(pod, leave_to_tidb_operator=self._policy.leaves_all)
 
     def _requests(self) -> list[tuple[Pod, Request]]:
         found = []
@@ -112,6 +116,10 @@ class TikvEvaluation:
             return Verdict(State.BLOCKED, reason, detail, "remove the annotation to ask again")
         if stuck is not None and request.may_wait:
             return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+        if mark is None or mark.step == GAVE_UP:
+            yields = self._yielding.verdict(pod, request)
+            if yields is not None:
+                return yields
         if self._view is None:
             return Verdict(State.WAITING, Reason.PD_UNREACHABLE, self._lost or "PD has not been looked at yet")
         return None
