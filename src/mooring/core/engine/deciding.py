@@ -284,6 +284,9 @@ class Deciding:
         """A mark says that this runs: it is charged before anything else may be promoted."""
         operator = recovered.operator
         self._numbers.seen(operator.id)
+        if operator.id in self.queue:  # a copied or forged mark names an operator that runs: this one is another
+            self._numbers.last += 1
+            operator = msgspec.structs.replace(operator, id=str(self._numbers.last))
         events = self.queue.resume(operator, recovered.phase)
         record = self.queue.records.running.get(operator.id)
         if record is None or record.operator is not operator:

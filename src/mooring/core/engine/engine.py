@@ -244,7 +244,8 @@ class Engine:
         for name, capability in self.capabilities.items():
             with self.defects.guard(f"{name} recovery"):
                 for recovered in capability.recover(self.world, self.queue, self.now):
-                    self._apply(Effects(self._decides.recover(recovered, self.now)), [])
+                    with self.defects.guard(f"{name} recovery of {recovered.operator.subject}"):
+                        self._apply(Effects(self._decides.recover(recovered, self.now)), [])
         self.stage = after(self.stage, Signal.MARKS_READ)
         self._decides.evaluate_all(self._listening(), "recover")
 
