@@ -4,12 +4,25 @@ import json
 import sys
 from pathlib import Path
 
+from mooring.install.manifests import webhooks
+from mooring.install.policy import policy
 from mooring.install.rights import merged, rights_table
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "monitoring"))
 
 from dashboard import dashboard  # noqa: E402
+
+#: Replaced by the release's namespace.
+NAMESPACE = "mooring-system"
+
+
+def _policies() -> dict[str, list[dict[str, object]]]:
+    """With fleet and without."""
+    return {
+        name: policy(NAMESPACE, features, {"app.kubernetes.io/name": "mooring"})
+        for name, features in (("fleet", {"fleet"}), ("others", set()))
+    }
 
 
 def rendered() -> dict[str, str]:
@@ -20,6 +33,8 @@ def rendered() -> dict[str, str]:
     }
     return {
         "chart/mooring/files/rights.json": json.dumps(rights, indent=1) + "\n",
+        "chart/mooring/files/policy.json": json.dumps(_policies(), indent=1) + "\n",
+        "chart/mooring/files/webhooks.json": json.dumps(webhooks(NAMESPACE), indent=1) + "\n",
         "chart/mooring/files/alerts.yaml": (HERE / "monitoring/alerts.yaml").read_text(),
         "monitoring/dashboard.json": json.dumps(dashboard(), indent=1) + "\n",
     }

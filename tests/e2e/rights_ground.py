@@ -78,6 +78,7 @@ class Installation:
 
     async def __aenter__(self):
         wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+        wanted |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
         install = Install(image="mooring", namespace=self.own, features=frozenset(self.features))
         found = [o for o in manifests(install) if o["kind"] in wanted]
         text = yaml.safe_dump_all(found)

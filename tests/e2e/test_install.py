@@ -45,6 +45,8 @@ NEVER = (
     ("impersonate", "users", "all"),
     ("bind", "clusterroles.rbac.authorization.k8s.io", "all"),
     ("delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io/other", "all"),
+    ("create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "all"),
+    ("create", "validatingwebhookconfigurations.admissionregistration.k8s.io", "all"),
 )
 
 
@@ -86,7 +88,9 @@ def crd() -> dict:
 def install(lab: Lab, namespace: str, features) -> None:
     ran = mooring("manifests", "--namespace", namespace, "--features", switches(features), "--replicas", "1")
     assert ran.returncode == 0, ran.stderr
-    lab.kubectl("apply", "-f", "-", input=ran.stdout)
+    # The process runs outside the cluster, so its webhook has a URL, which the policy for our account forbids.
+    objects = [o for o in yaml.safe_load_all(ran.stdout) if not o["kind"].startswith("ValidatingAdmissionPolicy")]
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
     # The pods themselves have no image here; what they may do is what counts.
     lab.kubectl("-n", namespace, "scale", "deploy/mooring", "--replicas", "0")
 

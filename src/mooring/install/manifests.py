@@ -1,7 +1,7 @@
 """Everything that installs Mooring, as plain Kubernetes objects: what `mooring manifests` prints.
 
 Two replicas, non-root, a read-only root file system, no capabilities, and the rights of the switched-on features only.
-The webhook configurations and certificates are not here: the leader makes, rotates and removes them.
+Certificates are not here: the leader makes and rotates them, and writes into the webhook configurations whom to trust.
 """
 
 from collections.abc import Iterable
@@ -9,13 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.install.policy import policy
 from mooring.install.rights import rules
+from mooring.process.admission.configurations import Address, configurations
 
 NAME: Final = "mooring"
 HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
 #: Where we go: DNS, API servers, PD, sabakan, the other replica.
 EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
 USER: Final = 65532
+TLS: Final = "/etc/mooring-http-tls"
 #: The kinds that say who we are and what we may do.
 RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
@@ -28,6 +31,10 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     features: frozenset[str] = frozenset()
     replicas: int = 2
     sabakan_url: str = ""
+    #: Where nodes are: API servers call the webhook, and kubelets and schedulers on the host ask, from there.
+    node_cidrs: tuple[str, ...] = ()
+    #: A Secret in the namespace with tls.crt and tls.key: the page over HTTPS.
+    http_tls_secret: str = ""
     #: A Secret in the namespace whose key `token` readers of the page must bring.
     token_secret: str = "mooring-http"  # noqa: S105
 
@@ -55,8 +62,15 @@ def manifests(install: Install) -> list[Json]:
             install,
             spec={"maxUnavailable": 1, "selector": {"matchLabels": labels()}},
         ),
-        _network_policy(install),
+        *network_policies(install),
+        *policy(install.namespace, install.features, labels()),
+        *(webhooks(install.namespace) if "mix" in install.features else []),
     ]
+
+
+def webhooks(namespace: str) -> list[Json]:
+    """Without anybody to trust yet, and ignored until then: the leader may change these two, and create no others."""
+    return list(configurations(Address(namespace), b"").values())
 
 
 def labels() -> dict[str, str]:
@@ -104,32 +118,41 @@ def arguments(install: Install) -> list[str]:
         "run",
         f"--namespace={install.namespace}",
         f"--listen-http=0.0.0.0:{HTTP}",
-        f"--listen-extender=0.0.0.0:{EXTENDER}",
+        *([f"--listen-extender=0.0.0.0:{EXTENDER}"] if "home" in install.features else []),
         f"--listen-webhook=0.0.0.0:{WEBHOOK}",
         *([f"--features={features}"] if features else []),
         *([f"--sabakan-url={install.sabakan_url}"] if install.sabakan_url else []),
     ]
 
 
+def _secret(variable: str, name: str, key: str) -> Json:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key, "optional": True}}}
+
+
 def _deployment(install: Install) -> Json:
+    home, tls = "home" in install.features, bool(install.http_tls_secret)
+    scheme = {"scheme": "HTTPS"} if tls else {}
     container = {
         "name": NAME,
         "image": install.image,
         "args": arguments(install),
         "env": [
             {"name": "MOORING_ADVERTISE_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {
-                "name": "MOORING_HTTP_TOKEN",
-                "valueFrom": {"secretKeyRef": {"name": install.token_secret, "key": "token", "optional": True}},
-            },
+            _secret("MOORING_HTTP_TOKEN", install.token_secret, "token"),
+            *([_secret("MOORING_EXTENDER_TOKEN", install.token_secret, "extender-token")] if home else []),
+            *([{"name": "MOORING_HTTP_CERTIFICATES", "value": TLS}] if tls else []),
         ],
         "ports": [
             {"name": "http", "containerPort": HTTP},
             {"name": "extender", "containerPort": EXTENDER},
             {"name": "webhook", "containerPort": WEBHOOK},
         ],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "http", **scheme},
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http", **scheme}, "periodSeconds": 5},
         # API servers hear a little late that a pod goes: meanwhile it serves as before.
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
@@ -139,7 +162,10 @@ def _deployment(install: Install) -> Json:
             "capabilities": {"drop": ["ALL"]},
         },
         # The root is read-only, and OpenSSL loads a certificate's key from a file: one that is in memory only.
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            *([{"name": "http-tls", "mountPath": TLS, "readOnly": True}] if tls else []),
+        ],
     }
     spec = {
         "serviceAccountName": NAME,
@@ -162,7 +188,10 @@ def _deployment(install: Install) -> Json:
             }
         ],
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            *([{"name": "http-tls", "secret": {"secretName": install.http_tls_secret}}] if tls else []),
+        ],
     }
     return _object(
         "apps/v1",
@@ -182,19 +211,34 @@ def _service(install: Install, name: str, ports: dict[str, tuple[int, str]]) -> 
     return _object("v1", "Service", install, name=name, spec={"selector": labels(), "ports": listed})
 
 
-def _network_policy(install: Install) -> Json:
-    """In: our three ports. Out: what a feature talks to. The API server and schedulers come from node addresses."""
-    return _object(
+def network_policies(install: Install) -> Iterable[Json]:
+    """In: schedulers, Prometheus and replicas by their pods; the API server, schedulers on the host and kubelets come
+    from addresses of nodes, which `node_cidrs` names (none: they are not told apart). Out: what a feature talks to."""
+    ours = {"podSelector": {"matchLabels": labels()}}
+    nodes = [{"ipBlock": {"cidr": cidr}} for cidr in install.node_cidrs]
+    prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
+    scheduler = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"mooring.dev/asks-extender": "true"}}}
+    ingress = [_from([prometheus, *nodes], HTTP)]
+    if "home" in install.features:
+        ingress.append(_from([scheduler, *nodes], EXTENDER))
+    if "mix" in install.features:
+        ingress.append(_from([ours, *nodes] if nodes else [], WEBHOOK))
+    yield _object(
         "networking.k8s.io/v1",
         "NetworkPolicy",
         install,
         spec={
             "podSelector": {"matchLabels": labels()},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in (HTTP, EXTENDER, WEBHOOK)]}],
+            "ingress": ingress,
             "egress": [
                 {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
                 {"ports": [{"port": port, "protocol": "TCP"} for port in EGRESS]},
             ],
         },
     )
+
+
+def _from(peers: list[Json], port: int) -> Json:
+    """No peers: from anywhere."""
+    return ({"from": peers} if peers else {}) | {"ports": [{"port": port, "protocol": "TCP"}]}

@@ -9,10 +9,9 @@ from mooring.core.model.descriptor import EVENTS, MEMORY, NODE_WRITES, POD_WRITE
 _HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
-def hooks(*verbs: str, named: bool = True) -> tuple[Right, ...]:
-    """On both webhook configurations of ours."""
-    names = ("mooring-mix",) if named else ()
-    return tuple(Right("admissionregistration.k8s.io", hook, verbs, names=names) for hook in _HOOKS)
+def hooks(*verbs: str) -> tuple[Right, ...]:
+    """On both webhook configurations of ours. Not `create`, which knows no names: the installer has made them."""
+    return tuple(Right("admissionregistration.k8s.io", hook, verbs, names=("mooring-mix",)) for hook in _HOOKS)
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
@@ -38,7 +37,6 @@ DESCRIPTOR = Descriptor(
         Right("", "secrets", ("get", "update"), own=True, names=("mooring-webhook-tls",)),
         Right("", "secrets", ("create",), own=True),
         *hooks("get", "update", "delete"),
-        *hooks("create", named=False),
     ),
     phrases={"move-replica": ("{it} moving", "when its replacement is Ready")},
     request="a move",

@@ -105,7 +105,7 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
             ]
         return [well("webhooks", "mix is off, and no webhook is configured")]
     if len(there) < 2:
-        fix = f"kubectl -n {namespace} logs deploy/mooring | grep -i webhook   (the leader writes them)"
+        fix = "mooring manifests --features mix=true … | kubectl apply -f -   (the installer makes them)"
         return [ill("webhooks", "MO401", "webhook configurations", f"{2 - len(there)} of 2 missing", fix)]
     found = [well("webhooks", "webhook configurations are there")]
     what = "the API server reaches the webhook"

@@ -1,11 +1,14 @@
 """Labels, annotations and taints of the design on a live Node: ours only, everybody else's stay.
 
 Ours are the keys of the design's tables, and what the template itself brought, which is written down on the node
-(`mooring.dev/fleet`) so that it can be taken away again. `NoExecute` cuts pods off: the state taint is set only once it
-is stored (the retire operator has released it), and one that a template brings waits until every pod tolerates it.
+(`mooring.dev/fleet`) so that it can be taken away again. A kubelet may write that annotation on its own Node, and would
+have us strip labels and taints that it may not touch itself; so the record counts only with its seal, a label under
+`node-restriction.kubernetes.io/`, which no kubelet may set. `NoExecute` cuts pods off: the state taint is set only once
+it is stored (the retire operator has released it), and one that a template brings waits until every pod tolerates it.
 """
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +21,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 
 APPLIED: Final = "mooring.dev/fleet"
+SEAL: Final = "node-restriction.kubernetes.io/mooring-fleet"
 _NO_EXECUTE: Final = "NoExecute"
 _OUR_LABELS: Final = frozenset(
     {
@@ -43,9 +47,17 @@ class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
     taints: tuple[str, ...] = ()
 
 
+def _seal(node: Node, record: str) -> str:
+    return sha256(f"{node.name}\n{record}".encode()).hexdigest()[:40]
+
+
 def applied_to(node: Node) -> Applied:
+    """Nothing, where the record is not as we have sealed it."""
+    record = node.annotations.get(APPLIED) or ""
+    if not record or node.labels.get(SEAL) != _seal(node, record):
+        return Applied()
     try:
-        return msgspec.json.decode(node.annotations.get(APPLIED) or "{}", type=Applied)
+        return msgspec.json.decode(record, type=Applied)
     except (msgspec.DecodeError, RecursionError):
         return Applied()
 
@@ -79,7 +91,7 @@ def _metadata(
     node: Node, labels: Mapping[str, str], annotations: Mapping[str, str], before: Applied, after: Applied
 ) -> dict[str, Any]:
     put: dict[str, str | None] = {k: v for k, v in labels.items() if node.labels.get(k) != v}
-    put |= {k: None for k in node.labels if k not in labels and (_our_label(k) or k in before.labels)}
+    put |= {k: None for k in node.labels if k not in labels and k != SEAL and (_our_label(k) or k in before.labels)}
     note: dict[str, str | None] = {
         k: annotations[k] for k in _OUR_ANNOTATIONS if k in annotations and node.annotations.get(k) != annotations[k]
     }
@@ -89,8 +101,11 @@ def _metadata(
     # Taints that are to go are forgotten only once they are gone.
     known = tuple(dict.fromkeys((*after.taints, *(t for t in before.taints if _carried(node, t)))))
     record = msgspec.structs.replace(after, taints=known)
-    if record != before:
-        note[APPLIED] = msgspec.json.encode(record).decode() if record != Applied() else None
+    text = msgspec.json.encode(record).decode() if record != Applied() else ""
+    if text != node.annotations.get(APPLIED, ""):
+        note[APPLIED] = text or None
+    if (_seal(node, text) if text else "") != node.labels.get(SEAL, ""):
+        put[SEAL] = _seal(node, text) if text else None
     change: dict[str, Any] = {}
     if put:
         change["labels"] = put

@@ -1,0 +1,85 @@
+"""What RBAC cannot say: a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) for our own account alone.
+
+Whoever gets hold of the account's token has its rights. RBAC knows neither fields nor "not in this namespace", so the
+API server also checks each write of the account:
+
+- a webhook configuration is ours by name, and calls our own Service only: a foreign one would see and change
+  everything that is created in the cluster;
+- pods, StatefulSets and TidbClusters keep their spec: what we write is metadata (and the status of a TidbCluster);
+- kube-system is left out: no pod is deleted there, and evicted only where fleet empties machines.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+NAME: Final = "mooring-own-account"
+HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+CONFIGURATION: Final = "mooring-mix"
+
+Json = dict[str, Any]
+
+
+def policy(namespace: str, features: Collection[str], labels: Json) -> list[Json]:
+    """The policy and its binding."""
+    api = "admissionregistration.k8s.io/v1"
+    metadata = {"name": NAME, "labels": labels}
+    return [
+        {
+            "apiVersion": api,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "resourceRules": [
+                        _rule("", ["pods"], ["UPDATE", "DELETE"]),
+                        _rule("", ["pods/eviction"], ["CREATE"]),
+                        _rule("apps", ["statefulsets"], ["UPDATE"]),
+                        _rule("pingcap.com", ["tidbclusters"], ["UPDATE"]),
+                        _rule("admissionregistration.k8s.io", list(HOOKS), ["CREATE", "UPDATE", "DELETE"]),
+                    ]
+                },
+                "matchConditions": [
+                    {
+                        "name": "our-account",
+                        "expression": f"request.userInfo.username == 'system:serviceaccount:{namespace}:mooring'",
+                    }
+                ],
+                "validations": _validations(namespace, features),
+            },
+        },
+        {
+            "apiVersion": api,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
+    return {"apiGroups": [group], "apiVersions": ["*"], "resources": resources, "operations": operations}
+
+
+def _validations(namespace: str, features: Collection[str]) -> list[Json]:
+    hook = f"request.resource.resource in {list(HOOKS)!r}"
+    ours = (
+        "has(w.clientConfig.service) && w.failurePolicy == 'Ignore' && "
+        f"w.clientConfig.service.namespace == '{namespace}' && w.clientConfig.service.name == 'mooring-webhook'"
+    )
+    emptied = "request.subResource == 'eviction'" if "fleet" in features else "false"
+    return [
+        {
+            "expression": f"!({hook}) || (request.name == '{CONFIGURATION}' && (request.operation == 'DELETE' || "
+            f"!has(object.webhooks) || object.webhooks.all(w, {ours})))",
+            "message": f"mooring writes no webhook configuration but {CONFIGURATION}, for its own Service",
+        },
+        {
+            "expression": f"({hook}) || request.operation != 'UPDATE' || object.spec == oldObject.spec",
+            "message": "mooring changes metadata only, no spec",
+        },
+        {
+            "expression": f"request.namespace != 'kube-system' || request.operation == 'UPDATE' || {emptied}",
+            "message": "mooring leaves the pods of kube-system alone",
+        },
+    ]

@@ -1,0 +1,71 @@
+"""What the account of an installation cannot do on a real API server, with its own token and nothing else."""
+
+import json
+import time
+
+import pytest
+import yaml
+
+from mooring.install.manifests import Install, manifests
+from mooring.lab.cluster import Lab
+from mooring.lab.errors import LabError
+from tests.e2e.test_install import as_account, namespace  # noqa: F401
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "spec": {"containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]},
+}
+
+
+def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # noqa: F811
+    """A stolen token: no foreign webhook, no other Service behind ours, no spec changed, kube-system left alone."""
+    features = frozenset({"mix", "handoff"})
+    objects = manifests(Install(image="m:1", namespace=namespace, features=features))
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([o for o in objects if o["kind"] != "Deployment"]))
+    account = as_account(lab, namespace, tmp_path)
+    pods = {where: {**POD, "metadata": {"name": "victim", "namespace": where}} for where in ("kube-system", "default")}
+    for pod in pods.values():
+        lab.kubectl("apply", "-f", "-", input=json.dumps(pod))
+
+    def tried(*arguments: str, input: str | None = None) -> str:  # noqa: A002
+        """What the API server says to our account; empty: it was done (dry)."""
+        try:
+            lab.kubectl("--kubeconfig", str(account), *arguments, "--dry-run=server", input=input)
+        except LabError as error:
+            return str(error)
+        return ""
+
+    def patched(patch: object) -> str:
+        return tried("-n", "default", "patch", "pod", "victim", "--type=strategic", "-p", json.dumps(patch))
+
+    def replaced(hook: str, **change: object) -> str:
+        found = json.loads(lab.kubectl("get", hook, "mooring-mix", "-o", "json"))
+        found["webhooks"][0] |= change
+        return tried("replace", "-f", "-", input=json.dumps(found))
+
+    def delete(where: str) -> str:
+        return tried("-n", where, "delete", "pod", "victim", "--wait=false")
+
+    try:
+        end = time.monotonic() + 60
+        while "leaves the pods of kube-system alone" not in delete("kube-system"):
+            assert time.monotonic() < end, "the policy never took hold"
+            time.sleep(0.5)
+        assert delete("default") == ""
+        assert patched({"metadata": {"annotations": {"mooring.dev/leaving": "{}"}}}) == ""
+        assert "metadata only" in patched({"spec": {"containers": [{"name": "c", "image": "evil"}]}})
+        for hook in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+            assert "for its own Service" in replaced(hook, clientConfig={"url": "https://evil.example/x"})
+            assert "for its own Service" in replaced(hook, failurePolicy="Fail")
+            assert replaced(hook, timeoutSeconds=3) == ""
+            foreign = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": hook, "metadata": {"name": "evil"}}
+            foreign["kind"] = {"m": "Mutating", "v": "Validating"}[hook[0]] + "WebhookConfiguration"
+            assert "forbidden" in tried("create", "-f", "-", input=json.dumps(foreign))
+    finally:
+        for pod in pods.values():
+            lab.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", input=json.dumps(pod))
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            lab.kubectl("delete", kind, "mooring-own-account", "--ignore-not-found")
