@@ -6,7 +6,7 @@
   scaled in.
 - It tells PD which TiKV pods run.
 - After an upgrade of TiKV it ends evictions on every store, also those it did not begin.
-It does not do what its upgrader does before a TiKV restart (evict, wait, transfer back).
+- What its upgrader does before a TiKV restart (evict, wait, end) is in `tidb_upgrades`, off unless a scenario wants it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.controllers.tidb_manifests import COMPONENTS, component_services, component_set
+from mooring.sandbox.controllers.tidb_upgrades import TikvUpgrades
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
@@ -47,6 +48,7 @@ class TidbOperator:
         self.ends_foreign_evictions = ends_foreign_evictions
         #: Stands for a tidb-operator that is not running.
         self.stopped = False
+        self.upgrades = TikvUpgrades(store, pd)
         self.queue = WorkQueue(timeline, self._sync, latency_s=latency_s)
         self._ready: dict[tuple[str, str], bool] = {}
         store.subscribe(Kind.TIDB_CLUSTER, self._on_cluster)
@@ -98,7 +100,9 @@ class TidbOperator:
         status = self._status(cluster)
         if status != cluster.get("status"):
             self._store.mutate(Kind.TIDB_CLUSTER, *key, lambda one: {**one, "status": status})
-        return STATUS_S if key in self._pd else None
+        tikv = self._store.find(Kind.STATEFUL_SET, key[0], f"{key[1]}-tikv")
+        again_s = self.upgrades.step(cluster, tikv)
+        return again_s or (STATUS_S if key in self._pd else None)
 
     def _ensure(self, cluster: Json, component: str) -> None:
         wanted = component_set(cluster, component)
@@ -110,11 +114,11 @@ class TidbOperator:
             self._create(Kind.STATEFUL_SET, wanted)
             return
         if current["spec"]["replicas"] != wanted["spec"]["replicas"] or not _same_pods(current, wanted):
-            template = current["spec"]["template"]
+            changed: Json = {}
             if not _same_pods(current, wanted):
-                template = wanted["spec"]["template"]
+                changed = {"template": wanted["spec"]["template"], **self.upgrades.held_back(wanted, component)}
             self._store.update(
-                Kind.STATEFUL_SET, podstate.with_spec(current, replicas=wanted["spec"]["replicas"], template=template)
+                Kind.STATEFUL_SET, podstate.with_spec(current, replicas=wanted["spec"]["replicas"], **changed)
             )
 
     def _create(self, kind: Kind, obj: Json) -> None:
