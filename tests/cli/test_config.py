@@ -1,9 +1,11 @@
 """Settings: flags beat the environment beats the file; strict; each value knows where it came from."""
 
+import msgspec
 import pytest
 
 from mooring.process.config import BadConfig, Config, host_port, resolve
 from mooring.process.features import BadFeatures, parse_features
+from mooring.process.settings_keys import settings
 
 
 def test_flags_beat_environment_beat_file_beat_default(tmp_path):
@@ -75,6 +77,57 @@ def test_a_flag_beside_a_file_of_the_wrong_shape(tmp_path):
     file.write_text("pd: [a]\n")
     with pytest.raises(BadConfig, match="object"):
         resolve({}, {}, str(file), ("tidb/demo=http://127.0.0.1:2379",))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "namespace: x\nhandoff:\n  prove-s: 2\n  recheck_s: 5\n",
+            ":4: unknown setting 'handoff.recheck_s'; did you mean handoff.recheck-s?",
+        ),
+        ("balance: {pause_s: 5}\n", ":1: unknown setting 'balance.pause_s'; did you mean balance.pause-s?"),
+        ("\nfeature: {}\n", ":2: unknown setting 'feature'; did you mean features?"),
+        (
+            "mix:\n  interruption:\n    margin_s: 5\n",
+            ":3: unknown setting 'mix.interruption.margin_s'; did you mean mix.interruption.margin-s?",
+        ),
+    ],
+)
+def test_an_unknown_key_is_said_with_file_line_and_nearest_name(tmp_path, text, says):
+    """One spelling, kebab-case: the former `recheck_s` is refused with the name that is right."""
+    file = tmp_path / "mooring.yml"
+    file.write_text(text)
+    with pytest.raises(BadConfig) as raised:
+        resolve({}, {}, str(file))
+    assert str(raised.value) == f"{file}{says}"
+
+
+def keys_of(struct, prefix=""):
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
+        yield f"{prefix}{field.encode_name}"
+        if isinstance(value, msgspec.Struct):
+            yield from keys_of(value, f"{prefix}{field.encode_name}.")
+
+
+def test_every_setting_is_kebab_case():
+    """`query-s` and `recheck_s` stood side by side."""
+    assert [key for key in keys_of(Config()) if "_" in key] == []
+
+
+def test_every_setting_is_shown_with_its_source_and_no_secret(tmp_path):
+    """`mooring config`: value, source, whether it follows; tokens and passwords in addresses are never printed."""
+    file = tmp_path / "mooring.yml"
+    file.write_text("handoff: {prove-s: 2}\nsabakan-url: http://user:hunter2@10.0.0.1:10080\n")
+    resolved = resolve({"features": "mix=true"}, {"MOORING_HTTP_TOKEN": "hunter2"}, str(file))
+    found = {one.key: one for one in settings(resolved.config, resolved.sources)}
+    assert "hunter2" not in str(found)
+    assert found["http-token"].value == "(set, not shown)"
+    assert found["sabakan-url"].value == "http://…@10.0.0.1:10080"
+    assert (found["handoff.prove-s"].value, found["handoff.prove-s"].source) == (2.0, f"file {file}")
+    assert found["handoff.recheck-s"].source == "default"
+    assert [key for key, one in found.items() if one.follows] == ["features", "queue"]
 
 
 def test_a_missing_file_is_a_sentence():

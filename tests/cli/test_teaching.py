@@ -20,9 +20,9 @@ def test_why_without_a_subject_shows_what_one_looks_like():
     told = refusal("why")
     assert told.code is Exit.USAGE
     shown = re.findall(r"(\w+/[\w/-]+)(?: -n (\w+))?", str(told).replace("KIND/NAME", ""))
-    assert len(shown) == 7
+    assert len(shown) == 8
     kinds = {spelled_out(subject, namespace or "default").partition("/")[0] for subject, namespace in shown}
-    assert kinds == {"pod", "node", "workload", "operator", "store", "cluster", "machine"}
+    assert kinds == {"pod", "node", "workload", "operator", "store", "cluster", "machine", "rack"}
 
 
 @pytest.mark.parametrize("more", ["--keep", "--open"])

@@ -7,47 +7,71 @@ Exit codes, of every command: 0 done · 1 the thing asked about is not as it sho
 import errno
 import os
 import sys
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import mooring
 from mooring.cli.exits import CommandError, Exit
 
-#: name → where its app (or function) lives. A group appears here when its capability lands.
-GROUPS: Final[dict[str, str]] = {
-    "balance": "mooring.cli.balance:app",
-    "cleanup": "mooring.cli.cleanup:app",
-    "completion": "mooring.cli.completion:app",
-    "demo": "mooring.cli.demo:app",
-    "doctor": "mooring.cli.doctor:app",
-    "fleet": "mooring.cli.fleet:app",
-    "handoff": "mooring.cli.handoff:app",
-    "home": "mooring.cli.home:app",
-    "lab": "mooring.cli.lab:app",
-    "manifests": "mooring.cli.manifests:app",
-    "mix": "mooring.cli.mix:app",
-    "queue": "mooring.cli.queue:app",
-    "rehearse": "mooring.cli.rehearse:app",
-    "run": "mooring.cli.run:app",
-    "sim": "mooring.cli.sim:app",
-    "top": "mooring.cli.top:app",
-    "why": "mooring.cli.why:app",
+#: name → where its app (or function) lives, and what it is for, in one line. Imported only when it is used.
+GROUPS: Final[dict[str, tuple[str, str]]] = {
+    "balance": ("mooring.cli.balance:app", "Balance regions and leaders of TiKV stores."),
+    "cleanup": ("mooring.cli.cleanup:app", "List or remove what Mooring has left in a cluster."),
+    "completion": ("mooring.cli.completion:app", "Print a completion script for your shell."),
+    "config": ("mooring.cli.config:app", "Show each setting, its value and its source."),
+    "demo": ("mooring.cli.demo:app", "Play one day on a sandbox cluster; no cluster needed."),
+    "doctor": ("mooring.cli.doctor:app", "Check cluster, rights and the running Mooring."),
+    "fleet": ("mooring.cli.fleet:app", "Plan which machines make up the cluster."),
+    "handoff": ("mooring.cli.handoff:app", "Show TiKV pods that hand over their leaders."),
+    "home": ("mooring.cli.home:app", "Show which members are on their node."),
+    "lab": ("mooring.cli.lab:app", "Start and stop a real control plane on this machine."),
+    "manifests": ("mooring.cli.manifests:app", "Print the Kubernetes objects that install Mooring."),
+    "mix": ("mooring.cli.mix:app", "Show replicas across on-demand and spot nodes."),
+    "queue": ("mooring.cli.queue:app", "List what runs and what waits, in order."),
+    "rehearse": ("mooring.cli.rehearse:app", "Play an event on a snapshot of a cluster."),
+    "run": ("mooring.cli.run:app", "Run one replica of the control plane."),
+    "sim": ("mooring.cli.sim:app", "Play seeded days with faults and check every invariant."),
+    "top": ("mooring.cli.top:app", "Watch queue, stores, nodes and racks in the terminal."),
+    "why": ("mooring.cli.why:app", "Explain one object and say what to type."),
 }
 
+
+def _default(value: Any) -> str | None:
+    """A default that says something: not that a flag is off, nor that a text is empty or not given."""
+    return None if (value in ("", (), None, False, -1) and value != 0) or value is False else str(value)
+
+
+#: No `--no-yes`, no `--empty-feature`, no `[default: -1]`.
+PLAIN: Final = Parameter(negative=(), show_default=_default)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-app = App(
-    name="mooring",
-    help="Says where machines, pods and data leaders belong, and moves them gently when they must move.",
-    version=mooring.__version__,
-    version_flags=["--version"],
-)
-for _name, _where in GROUPS.items():
-    app.command(_where, name=_name)
 #: Former names, kept for one release with a warning.
 FORMER: Final = {"traffic": "balance, or queue replay"}
-app.command("mooring.cli.traffic:app", name="traffic", show=False)
+HELP: Final = """Decides where machines, pods and data leaders of a Kubernetes cluster belong, and moves them safely.
+
+Start with: mooring demo
+
+On your cluster: mooring doctor --pre
+"""
+
+
+def make(*, described: bool = False) -> App:
+    """The whole command. `described`: with a line per command, which would replace the commands' own help."""
+    made = App(
+        name="mooring",
+        help=HELP,
+        version=mooring.__version__,
+        version_flags=["--version"],
+        default_parameter=PLAIN,
+    )
+    for name, (where, words) in GROUPS.items():
+        made.command(where, name=name, help=words if described else None)
+    made.command("mooring.cli.traffic:app", name="traffic", show=False)
+    return made
+
+
+app = make()
 
 
 def main() -> NoReturn:
@@ -70,11 +94,20 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _typed(words: list[str]) -> list[str]:
+    """`mooring rehearse spot-gone`: an event where a command is expected is played."""
+    if len(words) > 1 and words[0] == "rehearse" and not words[1].startswith("-") and words[1] not in app["rehearse"]:
+        return ["rehearse", "play", *words[1:]]
+    return words
+
+
 def _run() -> int:
     if len(sys.argv) > 1 and sys.argv[1] in FORMER:
         _say(f"`mooring {sys.argv[1]}` is a former name and will be removed; use mooring {FORMER[sys.argv[1]]}")
     try:
-        result = app(exit_on_error=False, print_error=False, result_action="return_value")
+        asks_for_help = len(sys.argv) < 2 or sys.argv[1] in {"-h", "--help"}
+        whole = make(described=True) if asks_for_help else app
+        result = whole(_typed(sys.argv[1:]), exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         _say(str(error))
         return Exit.USAGE

@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from mooring.cli.balance_release import release
 from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
 
 app = App(name="balance", help="Balance regions and leaders of TiKV stores through the queue.")
-app.command("mooring.cli.balance_release:release", name="release")
+app.command(release)
 
 
 @app.command
@@ -28,6 +29,8 @@ def compare(
     prints them). The same seed gives the same result.
 
     Example: mooring balance compare --scenario store-loss --stores 30
+
+    Example: mooring balance compare --vary -o json
 
     Parameters
     ----------
@@ -123,6 +126,8 @@ def _figures(f: Any) -> tuple[str, ...]:
 @app.command
 def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Output = Format.TABLE) -> None:
     """Say which step costs keep the slowest store's latency within a bound, under assumptions that are printed.
+
+    Example: mooring balance calibrate --bound 2.5
 
     Example: mooring balance calibrate --bound 2.5 -o json
 

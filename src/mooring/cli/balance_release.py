@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from mooring.cli.connect import Context, Kubeconfig, connect
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
 
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def release(
-    cluster: str = "",
+    cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of the TidbCluster.")] = "",
     *,
-    kubeconfig: str = "",
-    context: str = "",
-    pd: str = "",
-    take_back: Annotated[bool, Parameter(negative="")] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    pd: Annotated[str, Parameter(help="URL[,URL…] of PD; found by the TidbCluster when left out.")] = "",
+    take_back: Annotated[bool, Parameter(help="The other way: Mooring balances it again.")] = False,
 ) -> None:
     """Give a cluster's regions back to PD: its own schedulers resume at once, and Mooring keeps its hands off.
 
@@ -28,18 +29,7 @@ def release(
 
     Example: mooring balance release tidb/demo
 
-    Parameters
-    ----------
-    cluster
-        NAMESPACE/NAME of the TidbCluster.
-    kubeconfig
-        Where the cluster is; as for kubectl when left out.
-    context
-        A context of the kubeconfig.
-    pd
-        URL[,URL…] of PD; found by the TidbCluster when left out.
-    take_back
-        The other way: Mooring balances it again.
+    Example: mooring balance release tidb/demo --take-back
     """
     if not cluster and (take_back or not pd):
         raise CommandError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
@@ -71,22 +61,17 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
 
 async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
     from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
-    from mooring.clients.ports import NotFound, PortError
+    from mooring.clients.ports import NotFound
     from mooring.clients.wire.kube import project
     from mooring.core.model.kinds import Kind
 
     namespace, _, name = cluster.partition("/")
     patch = {"metadata": {"annotations": {BALANCE_ANNOTATION: None if take_back else RELEASED}}}
-    try:
-        async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:
+    async with connect(kubeconfig, context) as api:
+        try:
             obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
-    except NotFound:
-        raise CommandError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
-    except PortError as error:
-        raise CommandError(f"the cluster cannot be reached: {error}", Exit.COULD_NOT_LOOK) from None
+        except NotFound:
+            raise CommandError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
     tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
     return tc
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connect
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import Server, ask
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
     from mooring.core.world.world import World
     from mooring.process.config import Config
 
-app = App(name="cleanup", help="Take back everything of Mooring's in a cluster: webhooks, marks, cordons, objects.")
+app = App(name="cleanup")
 
 
 @app.default
 def cleanup(
     *,
     dry_run: Annotated[bool, Parameter(help="Only list what is there.")] = False,
-    yes: Annotated[bool, Parameter(help="Do it.")] = False,
+    yes: Annotated[bool, Parameter(help="Remove it.")] = False,
     feature: Annotated[
-        tuple[str, ...], Parameter(help="Only what this feature began and nobody ends, now that it is off; may repeat.")
+        tuple[str, ...], Parameter(help="Only what this feature began, now that it is off; may repeat.")
     ] = (),
-    kubeconfig: str = "",
-    context: str = "",
-    namespace: str = "",
-    pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: OwnNamespace = "",
+    pd: Pd = (),
     server: Server = "",
     output: Output = Format.TABLE,
 ) -> int:
@@ -81,8 +82,6 @@ def cleanup(
 async def _cleanup(
     config: "Config", features: frozenset[str], server: str, *, yes: bool
 ) -> tuple[list[str], list[str], list[str]]:
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
-    from mooring.clients.ports import PortError
     from mooring.core.world.world import World
     from mooring.install.cleanup.remove import traces
     from mooring.install.doctor.running import leader
@@ -90,14 +89,10 @@ async def _cleanup(
     from mooring.process.clock import SystemChance, WallClock
     from mooring.process.pd_directory import PdDirectory
 
-    try:
-        connection = load(config.kubeconfig or None, context=config.context)
-    except ConfigError as error:
-        raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
     clock = WallClock()
     done: list[str] = []
     failed: list[str] = []
-    async with HttpKubeApi(connection) as api:
+    async with connect(config.kubeconfig, config.context) as api:
         world = World()
         make = make_pd(clock, SystemChance(), given=config.pd, hosts=config.pd_hosts)
         pds = PdDirectory(world, make, config.pd, config.pd_hosts)
@@ -120,8 +115,6 @@ async def _cleanup(
                     continue
                 trouble = await trace.undo() if yes else ""
                 (failed if trouble else done).append(f"{trace.what}: {trouble}" if trouble else trace.what)
-        except PortError as error:
-            raise CommandError(f"the cluster cannot be looked at: {error}", Exit.COULD_NOT_LOOK) from None
         finally:
             await pds.close()
     return done, failed, [t.what for t in found if t.undo is None]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-app = App(name="completion", help="Print a completion script for your shell.")
+app = App(name="completion")
 
 
 @app.default

@@ -17,7 +17,7 @@ from mooring.cli.output import Format, Output, note, print_json, print_table
 if TYPE_CHECKING:
     from mooring.demo.day import Day
 
-app = App(name="demo", help="Play one day on a sandbox cluster of 24 nodes, inside this process; no cluster needed.")
+app = App(name="demo")
 
 PORT: Final = 8390
 TRIED: Final = 20
@@ -56,9 +56,13 @@ def demo(
     promise was kept, 1 when one did not or the day was stopped before its end. The narration is on stderr, the table of
     promises on stdout.
 
-    Example: mooring demo --keep, then in another terminal: mooring why pod/demo-tikv-1 -n tidb
+    With --keep, ask in another terminal: mooring why pod/demo-tikv-1 -n tidb
 
-    Example: mooring demo --on lab, once `mooring lab build` has built the control plane
+    Example: mooring demo --keep
+
+    Example: mooring demo --short -o json
+
+    Example: mooring demo --on lab
     """
     from mooring.demo.day import Day
     from mooring.process import logs

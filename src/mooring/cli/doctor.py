@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
+from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
+from mooring.cli.exits import Exit
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import DEFAULT, Server
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mooring.install.doctor import Finding
     from mooring.process.config import Resolved
 
-app = App(name="doctor", help="Check the cluster, our rights, the running Mooring, and what may have been left behind.")
+app = App(name="doctor")
 
 MARKS = {"ok": "√", "warning": "‼", "error": "×", "skipped": "–"}
 
@@ -28,12 +29,12 @@ def doctor(
     wait: Annotated[float, Parameter(help="Look again for this many seconds while something is wrong.")] = 0.0,
     short: Annotated[bool, Parameter(help="Only what is not well, one line each: to paste into a chat.")] = False,
     strict: Annotated[bool, Parameter(help="Warnings fail too.")] = False,
-    kubeconfig: str = "",
-    context: str = "",
-    config: Annotated[str, Parameter(help="The settings file that `mooring run` gets.")] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    config: ConfigFile = "",
     features: Annotated[str, Parameter(help="Whose rights and parts to check: NAME=true,…")] = "",
-    namespace: str = "",
-    pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
+    namespace: OwnNamespace = "",
+    pd: Pd = (),
     service_account: Annotated[str, Parameter(help='Whose rights to ask about; "" asks about your own.')] = "mooring",
     server: Server = "",
     output: Output = Format.TABLE,
@@ -76,16 +77,11 @@ def doctor(
 
 
 async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
     from mooring.install.doctor import DoctorTarget, examine
     from mooring.process.clock import SystemChance, WallClock
 
     settings = resolved.config
-    try:
-        connection = load(settings.kubeconfig or None, context=settings.context)
-    except ConfigError as error:
-        raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
-    async with HttpKubeApi(connection) as api:
+    async with connect(settings.kubeconfig, settings.context) as api:
         patient = DoctorTarget(
             api=api,
             clock=WallClock(),

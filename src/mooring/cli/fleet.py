@@ -66,9 +66,9 @@ def plan(
 
     Without --cluster it is the first generation, with it the one action that is due now.
 
-    Example:
+    Example: mooring fleet plan --template template.yml --machines machines.json
 
-        mooring fleet plan --template template.yml --machines machines.json --cluster cluster.yml -o table
+    Example: mooring fleet plan --template template.yml --machines machines.json --cluster cluster.yml --diff
 
     Parameters
     ----------

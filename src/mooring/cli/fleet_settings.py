@@ -27,6 +27,9 @@ from mooring.core.model.machine import Machine
 from mooring.core.model.marks import RETIRING, read_mark
 
 HERE = Where()
+Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
+Limits = Annotated[Path, Parameter(help="The constraints, as YAML or JSON.")]
+Variables = Annotated[Path, Parameter(help="A JSON object with having and notHaving.")]
 
 
 def register(app: App) -> None:
@@ -52,10 +55,14 @@ class Switch(StrEnum):
 # ── Setting ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def set_url(url: str, /, *, where: Where = HERE) -> None:
+def set_url(
+    url: Annotated[str, Parameter(help="http:// or https:// address of sabakan.")], /, *, where: Where = HERE
+) -> None:
     """Say where sabakan answers.
 
     Example: mooring fleet set-url http://10.0.0.1:10080
+
+    Example: mooring fleet set-url http://10.0.0.1:10080 --context prod
     """
     from mooring.clients.sabakan.client import graphql_url
 
@@ -66,10 +73,12 @@ def set_url(url: str, /, *, where: Where = HERE) -> None:
     _set(where, settings.URL, url)
 
 
-def set_template(file: Path, /, *, where: Where = HERE) -> None:
+def set_template(file: Template, /, *, where: Where = HERE) -> None:
     """Set the template: cluster.yml with one control-plane node and at least one worker node, without addresses.
 
     Example: mooring fleet set-template template.yml
+
+    Example: mooring fleet set-template template.yml -n mooring-system
     """
     text = _read(file)
     document = _good(decode_document(text.encode(), str(file), ErrorCode.INVALID_TEMPLATE))
@@ -78,10 +87,12 @@ def set_template(file: Path, /, *, where: Where = HERE) -> None:
     _set(where, settings.TEMPLATE, text)
 
 
-def set_constraints(file: Path, /, *, where: Where = HERE) -> None:
+def set_constraints(file: Limits, /, *, where: Where = HERE) -> None:
     """Set control-plane-count, minimum-workers and maximum-workers, as YAML or JSON.
 
     Example: mooring fleet set-constraints constraints.yml
+
+    Example: mooring fleet set-constraints constraints.json --context prod
     """
     text = _read(file)
     for remark in _good(read_constraints(text)).notes:
@@ -89,10 +100,12 @@ def set_constraints(file: Path, /, *, where: Where = HERE) -> None:
     _set(where, settings.CONSTRAINTS, text)
 
 
-def set_variables(file: Path, /, *, where: Where = HERE) -> None:
+def set_variables(file: Variables, /, *, where: Where = HERE) -> None:
     """Set `having` and `notHaving` of the search; a key left out keeps its default.
 
     Example: mooring fleet set-variables variables.json
+
+    Example: mooring fleet set-variables variables.json --context prod
     """
     try:
         check_variables(msgspec.json.decode(_read(file)))
@@ -107,6 +120,8 @@ def enable(*, where: Where = HERE) -> None:
     """Let the loop plan and act (with `mooring run --features fleet=true`).
 
     Example: mooring fleet enable
+
+    Example: mooring fleet enable --context prod
     """
 
     async def go(store: Store) -> None:
@@ -125,22 +140,30 @@ def disable(*, where: Where = HERE) -> None:
     """Stop planning. What was begun is taken back: cordons of ours are lifted, nothing new is stored.
 
     Example: mooring fleet disable
+
+    Example: mooring fleet disable --context prod
     """
     _set(where, settings.ENABLED, "false")
 
 
-def cke_integration(state: Switch, /, *, where: Where = HERE) -> None:
+def cke_integration(state: Annotated[Switch, Parameter(help="on or off.")], /, *, where: Where = HERE) -> None:
     """Say whether CKE's own sabakan integration is on. While it is, cluster.yml is not written out: two would fight.
+
+    Example: mooring fleet cke-integration on
 
     Example: ckecli sabakan disable && mooring fleet cke-integration off
     """
     _set(where, settings.CKE_INTEGRATION, state.value)
 
 
-def confirm_removal(*addresses: str, where: Where = HERE) -> None:
+def confirm_removal(
+    *addresses: Annotated[str, Parameter(help="Of the vanished machines.")], where: Where = HERE
+) -> None:
     """Let workers go whose machines vanished, where too many did at once. Without addresses: all that are held.
 
     Example: mooring fleet confirm-removal 10.69.0.4 10.69.0.5
+
+    Example: mooring fleet confirm-removal
     """
 
     async def go(store: Store) -> list[str]:
@@ -162,13 +185,15 @@ def confirm_removal(*addresses: str, where: Where = HERE) -> None:
 
 
 def set_cluster(
-    file: Path,
+    file: Annotated[Path, Parameter(help="A cluster.yml, with addresses.")],
     /,
     *,
     quorum_is_lost: Annotated[bool, Parameter(negative="", help="Replace half of the control planes or more.")] = False,
     where: Where = HERE,
 ) -> None:
     """Set the cluster by hand: to adopt one that is there, or to mend one. Checked against constraints and quorum.
+
+    Example: mooring fleet set-cluster cluster.yml
 
     Example: ckecli cluster get > cluster.yml && mooring fleet set-cluster cluster.yml
     """
@@ -218,6 +243,8 @@ def get_url(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print where sabakan is asked.
 
     Example: mooring fleet get-url
+
+    Example: mooring fleet get-url -o json
     """
     _print(where, settings.URL, output)
 
@@ -226,6 +253,8 @@ def get_template(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Print the template as it was set.
 
     Example: mooring fleet get-template > template.yml
+
+    Example: mooring fleet get-template -o json
     """
     _print(where, settings.TEMPLATE, output)
 
@@ -234,6 +263,8 @@ def get_constraints(*, output: Output = Format.TABLE, where: Where = HERE) -> No
     """Print the constraints as they were set.
 
     Example: mooring fleet get-constraints
+
+    Example: mooring fleet get-constraints -o json
     """
     _print(where, settings.CONSTRAINTS, output)
 
@@ -242,6 +273,8 @@ def get_variables(*, output: Output = Format.TABLE, where: Where = HERE) -> None
     """Print the variables of the search as they were set.
 
     Example: mooring fleet get-variables
+
+    Example: mooring fleet get-variables -o json
     """
     _print(where, settings.VARIABLES, output)
 
@@ -249,12 +282,16 @@ def get_variables(*, output: Output = Format.TABLE, where: Where = HERE) -> None
 def get_cluster(
     *,
     cke_metrics: Annotated[str, Parameter(help="CKE's /metrics: asked whether its own integration is on.")] = "",
-    output: Annotated[ClusterFormat, Parameter(name=["--output", "-o"])] = ClusterFormat.YAML,
+    output: Annotated[
+        ClusterFormat, Parameter(name=["--output", "-o"], help="yaml for CKE, json for scripts.")
+    ] = ClusterFormat.YAML,
     where: Where = HERE,
 ) -> None:
     """Print the stored cluster as cluster.yml, for CKE: what is decided *and* released, not what is planned.
 
     Refused (exit 3) while CKE's own sabakan integration is on: two generators would fight over one file.
+
+    Example: mooring fleet get-cluster -o json
 
     Example: mooring fleet get-cluster > cluster.yml && ckecli cluster set cluster.yml
     """
@@ -318,6 +355,8 @@ def _cke_generates(url: str) -> bool:
 def status(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """Show what is set, what is stored, and what it waits for. Exit 1 when something needs a person.
 
+    Example: mooring fleet status
+
     Example: mooring fleet status -o json
     """
 
@@ -377,6 +416,8 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     """List the stored revisions, the newest last: when, what for, and which machines.
 
     Example: mooring fleet history
+
+    Example: mooring fleet history -o json
     """
 
     async def go(store: Store) -> Ledger:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cyclopts import Parameter
 
@@ -11,8 +11,9 @@ from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
 from mooring.capabilities.fleet.live.settings import Settings, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
 from mooring.cli.exits import CommandError, Exit
-from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound
 from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.kinds import Kind
 
@@ -27,9 +28,9 @@ T = TypeVar("T")
 class Where:
     """Which cluster, and where in it."""
 
-    kubeconfig: Annotated[str, Parameter(help="Else $KUBECONFIG, ~/.kube/config, or the pod's own.")] = ""
-    context: str = ""
-    namespace: Annotated[str, Parameter(help="Mooring's own namespace.")] = "mooring-system"
+    kubeconfig: Kubeconfig = ""
+    context: Context = ""
+    namespace: OwnNamespace = "mooring-system"
 
 
 class Store:
@@ -88,19 +89,14 @@ class Store:
 
 def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
     """One conversation with the cluster; everything that may go wrong becomes a message and an exit code."""
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
 
     async def whole() -> T:
-        async with HttpKubeApi(load(where.kubeconfig or None, context=where.context)) as api:
-            return await what(Store(api, where.namespace))
+        async with connect(where.kubeconfig, where.context) as api:
+            try:
+                return await what(Store(api, where.namespace))
+            except NotFound as error:
+                raise CommandError(
+                    f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
+                ) from None
 
-    try:
-        return asyncio.run(whole())
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
-    except NotFound as error:
-        raise CommandError(
-            f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
-        ) from None
-    except PortError as error:
-        raise CommandError(f"the cluster cannot be asked: {error}", Exit.COULD_NOT_LOOK) from None
+    return asyncio.run(whole())

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 from mooring.capabilities.handoff.progress import span
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.cli.server import Server, ask
+from mooring.cli.server import HERE, Reach, ask
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 
@@ -20,7 +20,7 @@ def status(
     cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of one TidbCluster; empty shows all.")] = "",
     *,
     all_: Annotated[bool, Parameter(name="--all", help="Members nobody asks anything of, too.")] = False,
-    server: Server = "",
+    reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
     """List the members that are asked to leave, with leaders left, their pace, and how long the rest will take.
@@ -28,9 +28,11 @@ def status(
     JSON has every member with `state`, `reason`, `waiting_on`, `remedy`, `leaders_left`, `leaders_gone`, `rate_per_s`,
     `estimate_s`, and `still_s` where none has left for a minute and more.
 
+    Example: mooring handoff status --all
+
     Example: mooring handoff status tidb/demo -o json
     """
-    answer = ask(server, "/api/v1/handoff")
+    answer = ask(reach, "/api/v1/handoff")
     if cluster:
         answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == cluster]
         if not answer["clusters"]:
@@ -47,24 +49,6 @@ def status(
         note("nothing is asked of any member")
     if len(shown) < len(found):
         note(f"{len(shown)} of {len(found)} members, --all shows the rest")
-
-
-@app.command
-def why(
-    pod: Annotated[str, Parameter(help="Name of a TiKV, PD or TiDB pod.")],
-    *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="Where the pod lives.")] = "default",
-    all_: Annotated[bool, Parameter(name="--all", help="The whole history that is kept.")] = False,
-    server: Server = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Explain one member: what is asked of it, what it waits for, what would end that. The same as `mooring why pod/…`.
-
-    Example: mooring handoff why demo-tikv-1 -n tidb
-    """
-    from mooring.cli.why import why as explain
-
-    explain(f"pod/{pod.removeprefix('pod/')}", namespace=namespace, all_=all_, server=server, output=output)
 
 
 def row(cluster: str, member: dict[str, Any]) -> tuple[str, ...]:

@@ -5,20 +5,23 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
+from mooring.cli.connect import Context, Kubeconfig, connect
+from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.cli.server import Server, ask
+from mooring.cli.server import HERE, Reach, ask
 
 app = App(name="home", help="Recreated members go back to their node: who is at home, and how a scheduler asks.")
 
 
 @app.command
-def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
+def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every member with its home, where it is now, and which nodes are reserved.
+
+    Example: mooring home status
 
     Example: mooring home status -o json
     """
-    answer = ask(server, "/api/v1/home")
+    answer = ask(reach, "/api/v1/home")
     if output is Format.JSON:
         print_json(answer)
         return
@@ -52,9 +55,11 @@ def scheduler_config(
     profile: Annotated[str, Parameter(help="schedulerName of the pods that shall find it.")] = "tidb-scheduler",
     url: Annotated[str, Parameter(help="Where the scheduler reaches mooring run --listen-extender.")] = "",
     prefer: Annotated[bool, Parameter(help="Add the prioritize verb, for members that only wish to go home.")] = False,
-    namespace: Annotated[str, Parameter(help="Where the scheduler keeps its lease.")] = "mooring-system",
-    kubeconfig: str = "",
-    context: str = "",
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="Where the scheduler keeps its lease.")
+    ] = "mooring-system",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     output: Annotated[str, Parameter(name=["--output", "-o"], help="yaml or json.")] = "yaml",
 ) -> None:
     """Print a KubeSchedulerConfiguration for a kube-scheduler that asks Mooring.
@@ -62,7 +67,8 @@ def scheduler_config(
     Run it as a second scheduler beside the default one, with Mooring on the same host or in the same pod.
 
     Example: mooring home scheduler-config > tidb-scheduler.yaml
-             kube-scheduler --config tidb-scheduler.yaml --kubeconfig …
+
+    Example: mooring home scheduler-config --k8s 1.36 --prefer -o json
     """
     from mooring.capabilities.home import schedulerconfig
 
@@ -86,18 +92,8 @@ def scheduler_config(
 def _ask_version(kubeconfig: str, context: str) -> str:
     import asyncio
 
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
-    from mooring.clients.ports import PortError
-
     async def ask_server() -> str:
-        async with HttpKubeApi(load(kubeconfig or None, context=context)) as api:
+        async with connect(kubeconfig, context, hint="or name the version with --k8s") as api:
             return str((await api.raw("GET", "/version"))["gitVersion"])
 
-    try:
-        return asyncio.run(ask_server())
-    except ConfigError as error:
-        raise CommandError(f"{error}; or name the version with --k8s") from None
-    except PortError as error:
-        raise CommandError(
-            f"the cluster cannot be reached: {error}; or name the version with --k8s", Exit.COULD_NOT_LOOK
-        ) from None
+    return asyncio.run(ask_server())

@@ -39,6 +39,8 @@ def up(
     lab's directory is touched, least of all ~/.kube/config.
 
     Example: mooring lab up --nodes 5
+
+    Example: mooring lab up --with pd,sabakan -o json
     """
     from mooring.lab import build
     from mooring.lab.binaries import find, release
@@ -80,6 +82,8 @@ def down(
     """End the lab and remove what it wrote; nothing is left running.
 
     Example: mooring lab down
+
+    Example: mooring lab down --keep-logs
     """
     from mooring.lab.cluster import Lab
     from mooring.lab.errors import LabError
@@ -100,6 +104,8 @@ def down(
 @app.command
 def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A002 - the flag's name
     """Show which servers of the lab run; exit 1 unless all of them do.
+
+    Example: mooring lab status
 
     Example: mooring lab status -o json
     """

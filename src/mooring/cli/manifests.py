@@ -6,11 +6,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import mooring
+from mooring.cli.connect import OwnNamespace
 from mooring.cli.exits import CommandError
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, print_json
 
-app = App(name="manifests", help="Print the Kubernetes objects that install Mooring, with the rights of what is on.")
+app = App(name="manifests")
 
 
 @app.default
@@ -22,9 +23,9 @@ def manifests(
     image: Annotated[
         str, Parameter(help="The image built from deploy/Containerfile.")
     ] = f"mooring:{mooring.__version__}",
-    namespace: str = "mooring-system",
-    replicas: Whole = 2,
-    sabakan_url: str = "",
+    namespace: OwnNamespace = "mooring-system",
+    replicas: Annotated[Whole, Parameter(help="How many; one leads, the others stand by.")] = 2,
+    sabakan_url: Annotated[str, Parameter(help="The machine registry, for fleet.")] = "",
     rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:

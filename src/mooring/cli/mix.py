@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.capabilities.mix.wording import counted
+from mooring.cli.connect import Context, Kubeconfig, connect
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.cli.server import Server, ask
+from mooring.cli.server import HERE, Reach, ask
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
 
@@ -88,15 +89,17 @@ def _sequence(slots: str) -> str:
 
 
 @app.command
-def status(*, server: Server = "", output: Output = Format.TABLE) -> None:
+def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every workload that is switched on, those that need a look first, and the nodes that are about to go.
 
     ON-DEMAND is "have of wanted"; SAFE counts the Ready ones on on-demand nodes that stay: what survives if every spot
     node goes at once.
 
     Example: mooring mix status
+
+    Example: mooring mix status -o json
     """
-    answer = ask(server, "/api/v1/mix")
+    answer = ask(reach, "/api/v1/mix")
     if output is Format.JSON:
         print_json(answer)
         return
@@ -141,8 +144,8 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 def explain(
     workload: Annotated[str, Parameter(help="NAME, Deployment/NAME or StatefulSet/NAME.")],
     *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = "default",
-    server: Server = "",
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the workload.")] = "default",
+    reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
     """Say of one workload: its slots, where each pod stands, what is wrong, what happens next and why not yet.
@@ -151,7 +154,7 @@ def explain(
 
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
-    answer = _asked(server, workload, namespace)
+    answer = _asked(reach, workload, namespace)
     if output is Format.JSON:
         print_json(answer)
         return
@@ -175,7 +178,7 @@ def explain(
     print_table(("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", ""), rows)
 
 
-def _asked(server: str, workload: str, namespace: str) -> dict[str, Any]:
+def _asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     """What Mooring knows of it; of a bare name, whichever kind there is."""
     written, slash, name = workload.rpartition("/")
     kind = _KINDS.get(written.lower())
@@ -184,7 +187,7 @@ def _asked(server: str, workload: str, namespace: str) -> dict[str, Any]:
     kinds = list(WorkloadKind) if kind is None else [kind]
     for one in kinds:
         try:
-            answer: dict[str, Any] = ask(server, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")
+            answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")
         except CommandError as error:
             if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
                 raise
@@ -233,8 +236,8 @@ def _headline(words: str, problems: list[str]) -> str:
 @app.command
 def release(
     *,
-    kubeconfig: str = "",
-    context: str = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
@@ -244,6 +247,8 @@ def release(
     leads would begin anew. Only what a mark says we did is undone; a person's cordon stays.
 
     Example: mooring mix release --dry-run
+
+    Example: mooring mix release --context prod
     """
     found, failed = asyncio.run(_release(kubeconfig, context, dry_run=dry_run))
     if output is Format.JSON:
@@ -259,16 +264,7 @@ def release(
 
 
 async def _release(kubeconfig: str, context: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
-    from mooring.clients.kube import ConfigError, HttpKubeApi, load
-    from mooring.clients.ports import PortError
     from mooring.install.cleanup.undo import released
 
-    try:
-        connection = load(kubeconfig or None, context=context)
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
-    async with HttpKubeApi(connection) as api:
-        try:
-            return await released(api, dry_run=dry_run)
-        except PortError as error:
-            raise CommandError(f"the cluster cannot be read: {error}", Exit.COULD_NOT_LOOK) from None
+    async with connect(kubeconfig, context) as api:
+        return await released(api, dry_run=dry_run)

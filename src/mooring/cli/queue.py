@@ -5,11 +5,12 @@ from typing import Any, Final
 from cyclopts import App
 
 from mooring.cli.output import Format, Output, note, print_json, print_table
-from mooring.cli.server import Server, ask
+from mooring.cli.queue_replay import migrate, replay
+from mooring.cli.server import HERE, Reach, ask
 
-app = App(name="queue", help="Show what waits and what runs, in the order in which it will pass.")
-app.command("mooring.cli.queue_replay:replay", name="replay")
-app.command("mooring.cli.queue_replay:migrate", name="migrate")
+app = App(name="queue")
+app.command(replay)
+app.command(migrate)
 
 #: Word and shape, so that neither colour nor sight of it is needed.
 GLYPHS: Final = {"blocked": "▲ blocked", "refused": "× refused", "moving": "● moving", "waiting": "○ waiting"}
@@ -17,15 +18,17 @@ COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITING FOR", "MISSI
 
 
 @app.default
-def queue(*, server: Server = "", output: Output = Format.TABLE) -> None:
+def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every operator in the queue of the running Mooring, those that need a person on top.
 
     A row says how far it has come (step k/n and progress), or which target it waits for (used/limit), how much is
     missing there and who holds it. `mooring why operator/N` tells the rest.
 
+    Example: mooring queue
+
     Example: mooring queue -o json
     """
-    answer = ask(server, "/api/v1/queue")
+    answer = ask(reach, "/api/v1/queue")
     if output is Format.JSON:
         print_json(answer)
         return

@@ -27,6 +27,8 @@ def replay(
 
     Example: mooring queue replay events.jsonl --config limits.yml | grep rejected
 
+    Example: mooring queue replay events.jsonl -o table
+
     Parameters
     ----------
     events
@@ -62,7 +64,9 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     Takes what `pd-ctl config show` (or `GET /pd/api/v1/config`) prints. With `-o json` the part under `config` is
     what `mooring queue replay --config` takes.
 
-    Example: pd-ctl config show > pd.json && mooring queue migrate pd.json
+    Example: mooring queue migrate pd.json
+
+    Example: pd-ctl config show | mooring queue migrate - -o json
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connection_of, reaching
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 
@@ -23,18 +24,16 @@ app = App(
     help="Play an event on a snapshot of a cluster, in virtual time: who would be interrupted, and would it hold?",
 )
 
-ConfigFile = Annotated[str, Parameter(help="The settings file that `mooring run` gets.")]
-
 
 @app.command
 def snapshot(
     *,
     file: Annotated[Path, Parameter(name=["--file", "-f"], help="Where to write it; appears when it is whole.")],
-    kubeconfig: str = "",
-    context: str = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     config: ConfigFile = "",
-    namespace: Annotated[str, Parameter(help="Our own namespace there: its settings and memory are taken along.")] = "",
-    pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
+    namespace: OwnNamespace = "",
+    pd: Pd = (),
     without_pd: Annotated[
         bool, Parameter(negative="", help="Do not ask any PD: it is not reachable from here.")
     ] = False,
@@ -117,8 +116,6 @@ def play(
 
     Example: mooring rehearse play spot-gone --demo
 
-    Example: mooring rehearse play spot-gone --unannounced --from prod.json
-
     Example: mooring rehearse play rack-lost 2 then spot-gone@90s --from prod.json --notice 30s
 
     Example: mooring rehearse play retire --count 3 --from prod.json -o json
@@ -192,15 +189,13 @@ def _demo(seed: int) -> "Snapshot":
 
 
 async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
-    from mooring.clients.kube import ConfigError, load
-    from mooring.clients.ports import PortError
     from mooring.process.assemble import make_pd, make_registry
     from mooring.process.clock import SystemChance, WallClock
     from mooring.rehearse.capture import take
 
     settings, clock = resolved.config, WallClock()
-    try:
-        connection = load(settings.kubeconfig or None, context=settings.context)
+    connection = connection_of(settings.kubeconfig, settings.context)
+    with reaching():
         return await take(
             connection,
             settings,
@@ -209,10 +204,6 @@ async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
             make_registry=make_registry,
             progress=_Progress().line,
         )
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
-    except PortError as error:
-        raise CommandError(f"the cluster could not be looked at: {error}", Exit.COULD_NOT_LOOK) from None
 
 
 class _Progress:

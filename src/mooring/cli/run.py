@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connection_of, reaching
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note, print_json
 
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
 
     from mooring.process.config import Config, Resolved
 
-app = App(name="run", help="Run one replica: watch the cluster, decide, and act while it holds the lease.")
+app = App(name="run")
 
 
 @app.default
 def run(
     *,
-    kubeconfig: str = "",
-    context: str = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     config: Annotated[str, Parameter(help="YAML or JSON file with the same keys as the flags.")] = "",
     features: Annotated[
         str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, balance.")
     ] = "",
-    namespace: Annotated[str, Parameter(help="Our own namespace: the lease and our memory live there.")] = "",
-    pd: Annotated[tuple[str, ...], Parameter(help="NS/CLUSTER=URL[,URL…]: where a cluster's PD is.")] = (),
-    sabakan_url: str = "",
-    listen_extender: str = "",
-    listen_webhook: str = "",
-    webhook_url: str = "",
-    listen_http: str = "",
-    log_level: str = "",
-    print_config: Annotated[bool, Parameter(help="Print every setting with its source, and stop.")] = False,
+    namespace: OwnNamespace = "",
+    pd: Pd = (),
+    sabakan_url: Annotated[str, Parameter(help="The machine registry, when fleet's own settings name none.")] = "",
+    listen_extender: Annotated[str, Parameter(help="For kube-scheduler. Default: 127.0.0.1:10262.")] = "",
+    listen_webhook: Annotated[str, Parameter(help="For the API server's admission reviews. Default: :9443.")] = "",
+    webhook_url: Annotated[str, Parameter(help="Outside a cluster: where the API server finds the webhook.")] = "",
+    listen_http: Annotated[str, Parameter(help="Page, API, metrics and health. Default: 127.0.0.1:8390.")] = "",
+    log_level: Annotated[str, Parameter(help="debug, info, warning or error. Default: info.")] = "",
+    print_config: Annotated[bool, Parameter(help="Print the settings and stop; see `mooring config`.")] = False,
 ) -> int:
     """Run one replica of Mooring.
 
@@ -45,11 +46,13 @@ def run(
     unless switched on. It stops on SIGTERM or Ctrl-C within 10 s: nothing new is begun, what is under way ends, the
     lease is given back.
 
-    Example: mooring run --kubeconfig lab/kubeconfig --features handoff=true --pd tidb/demo=http://127.0.0.1:2379
+    Example: mooring run --features handoff=true --pd tidb/demo=http://127.0.0.1:2379
+
+    Example: mooring run --kubeconfig lab/kubeconfig --config mooring.yml --webhook-url https://127.0.0.1:9443
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    from mooring.process.config import SECRETS, BadConfig, Resolved, resolve
+    from mooring.process.config import BadConfig, Resolved, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -76,9 +79,10 @@ def run(
     if print_config:
         import msgspec
 
+        from mooring.process.settings_keys import shown
+
         values = msgspec.to_builtins(resolved.config)
-        values |= {key: "(set, not shown)" for key in SECRETS if values[key]}
-        print_json({key: {"value": values[key], "source": resolved.sources[key]} for key in values})
+        print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})
         return Exit.DONE
     from mooring.process import logs
 
@@ -99,25 +103,21 @@ def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
 
 
 async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
-    from mooring.clients.kube import ConfigError, HttpKubeApi, Scope, load
-    from mooring.clients.ports import NotFound, PortError
+    from mooring.clients.kube import HttpKubeApi, Scope
+    from mooring.clients.ports import NotFound
     from mooring.core.model.kinds import Kind
     from mooring.process.serve import AddressTakenError, live
 
-    try:
-        connection = load(config.kubeconfig or None, context=config.context)
-    except ConfigError as error:
-        raise CommandError(str(error)) from None
+    connection = connection_of(config.kubeconfig, config.context)
     async with HttpKubeApi(connection, scopes={Kind.CONFIG_MAP: Scope(namespace=config.namespace)}) as api:
-        try:
-            await api.get(Kind.NAMESPACE, "", config.namespace)
-        except NotFound:
-            raise CommandError(
-                f"namespace {config.namespace!r} does not exist; create it (kubectl create namespace "
-                f"{config.namespace}) or name another with --namespace"
-            ) from None
-        except PortError as error:
-            raise CommandError(f"the cluster cannot be reached: {error}", Exit.COULD_NOT_LOOK) from None
+        with reaching():
+            try:
+                await api.get(Kind.NAMESPACE, "", config.namespace)
+            except NotFound:
+                raise CommandError(
+                    f"namespace {config.namespace!r} does not exist; create it (kubectl create namespace "
+                    f"{config.namespace}) or name another with --namespace"
+                ) from None
         task = asyncio.create_task(live(config, settings, api, connection.server, note), name="mooring")
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):

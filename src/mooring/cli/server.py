@@ -1,26 +1,87 @@
-"""How reading commands reach a running Mooring: its read-only API, over plain HTTP on loopback by default."""
+"""How reading commands reach a running Mooring: its read-only API.
 
+`--server` or MOORING_SERVER, else loopback (the demo, `mooring run`), else the one in the cluster of the kubeconfig: by
+`kubectl port-forward`, for the time of the command. That is what `kubectl mooring why …` does.
+"""
+
+import atexit
 import http.client
 import json
 import os
+import re
+import shutil
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Annotated, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from mooring.cli.connect import Context, Kubeconfig
 from mooring.cli.exits import CommandError, Exit
 
-DEFAULT = "http://127.0.0.1:8390"
+DEFAULT: Final = "http://127.0.0.1:8390"
+OWN_NAMESPACE: Final = "mooring-system"
+PORT: Final = 8390
+ANSWER_S: Final = 10.0
+FORWARD_S: Final = 10.0
+HOW: Final = f"""reach one with one of these:
+  kubectl -n {OWN_NAMESPACE} port-forward deploy/mooring {PORT}
+  mooring demo --keep
+  --server http://HOST:PORT, or MOORING_SERVER"""
 
 #: The `--server` of every command that asks a running Mooring.
 Server = Annotated[str, Parameter(help="Where Mooring answers (mooring run --listen-http), or MOORING_SERVER.")]
 
 
-def ask(server: str, path: str, *, missing: str = "") -> Any:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reach:
+    """Where the running Mooring is."""
+
+    server: Server = ""
+    kubeconfig: Kubeconfig = ""
+    context: Context = ""
+
+
+HERE: Final = Reach()
+#: Address of the Mooring behind a kubeconfig, while the command runs.
+_forwarded: dict[Reach, str] = {}
+
+
+def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = ANSWER_S) -> Any:
     """GET one answer. Exit 4 when nobody answers, exit 1 with `missing` when the thing is not there."""
-    base = server or os.environ.get("MOORING_SERVER", DEFAULT)
+    where = Reach(server=reach) if isinstance(reach, str) else reach
+    named = where.server or os.environ.get("MOORING_SERVER", "")
+    base = named or _forwarded.get(where, "")
+    if not base and not (where.kubeconfig or where.context):
+        base = DEFAULT
+    try:
+        if not base:
+            base = _forwarded[where] = _forward(where)
+        return _get(base, path, missing, timeout_s)
+    except _NobodyError as error:
+        if named or where in _forwarded or not _has_kubeconfig(where):
+            raise CommandError(
+                f"no Mooring answers at {base or DEFAULT}: {error}; {HOW}", Exit.COULD_NOT_LOOK
+            ) from None
+        first = str(error)
+    try:
+        base = _forwarded[where] = _forward(where)
+        return _get(base, path, missing, timeout_s)
+    except _NobodyError as error:
+        said = f"no Mooring answers at {DEFAULT}: {first}; nor in the cluster of the kubeconfig: {error}; {HOW}"
+        raise CommandError(said, Exit.COULD_NOT_LOOK) from None
+
+
+class _NobodyError(Exception):
+    pass
+
+
+def _get(base: str, path: str, missing: str, timeout_s: float) -> Any:
     if not base.startswith(("http://", "https://")):
         raise CommandError(f"--server {base}: an http:// or https:// address is wanted, e.g. {DEFAULT}")
     request = urllib.request.Request(  # noqa: S310 — the scheme is checked above
@@ -30,18 +91,15 @@ def ask(server: str, path: str, *, missing: str = "") -> Any:
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             return json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code == 404 and missing:
             raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
-        raise CommandError(f"{base} answered {error.code} {error.reason}", Exit.COULD_NOT_LOOK) from None
+        hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
+        raise CommandError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise CommandError(
-            f"no Mooring answers at {base}: {reason}; start one (mooring run) or name it with --server",
-            Exit.COULD_NOT_LOOK,
-        ) from None
+        raise _NobodyError(getattr(error, "reason", error)) from None
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -51,3 +109,51 @@ def _said(error: urllib.error.HTTPError) -> str:
     except (ValueError, OSError):
         return ""
     return str(told.get("error", "")) if isinstance(told, dict) else ""
+
+
+# ── The one in the cluster ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _has_kubeconfig(where: Reach) -> bool:
+    files = [where.kubeconfig] if where.kubeconfig else os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    return any(file and Path(file).exists() for file in (*files, str(Path.home() / ".kube" / "config")))
+
+
+def _forward(where: Reach) -> str:
+    """A port of ours that leads to the Mooring of that cluster, until this process ends."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise _NobodyError("kubectl is not in PATH, which would forward a port")
+    flags = [f"--kubeconfig={where.kubeconfig}"] if where.kubeconfig else []
+    flags += [f"--context={where.context}"] if where.context else []
+    command = [kubectl, *flags, "-n", OWN_NAMESPACE, "port-forward", "deploy/mooring", f":{PORT}"]
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    atexit.register(_end, child)
+    line = _first_line(child)
+    found = re.search(r"Forwarding from 127\.0\.0\.1:(\d+)", line)
+    if found is None:
+        _end(child)
+        raise _NobodyError(line.strip() or f"kubectl port-forward did not begin within {FORWARD_S:.0f} s")
+    return f"http://127.0.0.1:{found[1]}"
+
+
+def _first_line(child: "subprocess.Popen[str]") -> str:
+    import selectors
+
+    assert child.stdout is not None
+    assert child.stderr is not None
+    with selectors.DefaultSelector() as ready:
+        ready.register(child.stdout, selectors.EVENT_READ)
+        ready.register(child.stderr, selectors.EVENT_READ)
+        for key, _ in ready.select(FORWARD_S):
+            if line := key.fileobj.readline():  # type: ignore[union-attr]
+                return str(line)
+    return ""
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    if child.poll() is None:
+        child.terminate()
+        child.wait(5)

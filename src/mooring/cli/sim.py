@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mooring.sim.whole.seeds import Options
     from mooring.sim.whole.simulation import Result
 
-app = App(name="sim", help="Simulate clusters under load, interference and faults, and check every promise.")
+app = App(name="sim")
 #: Lines of the timeline that are shown before a failure.
 SHOWN = 60
 
@@ -46,6 +46,8 @@ def sim(
     broke one.
 
     Example: mooring sim --seeds 1..1000 --jobs 4
+
+    Example: mooring sim --seed 17 --shrink
 
     Parameters
     ----------

@@ -11,12 +11,12 @@ from cyclopts import App, Parameter
 from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, print_json
 from mooring.cli.queue import COLUMNS, cells
-from mooring.cli.server import Server, ask
+from mooring.cli.server import HERE, Reach, ask
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
 
-app = App(name="top", help="Watch queue, stores, nodes, racks and the newest happenings, live in the terminal.")
+app = App(name="top")
 
 CELLS: Final = 20
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -34,7 +34,7 @@ def top(
     *,
     every: Annotated[float, Parameter(help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, Parameter(help="One look, then stop; the default without a terminal.")] = False,
-    server: Server = "",
+    reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
     """Show what the page shows, in the terminal, until Ctrl-C.
@@ -42,8 +42,10 @@ def top(
     Without a terminal, or with --once, it prints one look and ends; with -o json the frame itself.
 
     Example: mooring top --every 2
+
+    Example: mooring top --once -o json
     """
-    frame = ask(server, "/api/v1/frame")
+    frame = ask(reach, "/api/v1/frame")
     if output is Format.JSON:
         print_json(frame)
         return
@@ -55,12 +57,12 @@ def top(
         console.print(screen(frame, height=ENDLESS, width=console.width))
         return
     try:
-        _live(console, frame, server, max(0.2, every))
+        _live(console, frame, reach, max(0.2, every))
     except KeyboardInterrupt:
         return
 
 
-def _live(console: "Console", frame: dict[str, Any], server: str, every: float) -> None:
+def _live(console: "Console", frame: dict[str, Any], reach: Reach, every: float) -> None:
     from rich.live import Live
 
     heard, trouble = time.monotonic(), ""
@@ -72,7 +74,7 @@ def _live(console: "Console", frame: dict[str, Any], server: str, every: float) 
             )
             time.sleep(every)
             try:
-                frame, heard, trouble = ask(server, "/api/v1/frame"), time.monotonic(), ""
+                frame, heard, trouble = ask(reach, "/api/v1/frame"), time.monotonic(), ""
             except CommandError as error:
                 # What was seen stays on the screen and looks its age.
                 trouble = str(error)

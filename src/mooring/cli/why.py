@@ -4,18 +4,21 @@ from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
+from mooring.cli.connect import ObjectNamespace
 from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, print_json
-from mooring.cli.server import Server, ask
+from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.spelling import did_you_mean
 
-app = App(name="why", help="Say where a thing is, why there, what it waits for and what it would take.")
+app = App(name="why")
 
-KINDS: Final = ("pod", "node", "machine", "workload", "operator", "store", "cluster")
-#: What people type without thinking.
+KINDS: Final = ("pod", "node", "machine", "workload", "operator", "store", "cluster", "rack")
+#: What people type on kubectl's command line.
 SHORT: Final = {
     "po": "pod",
     "no": "node",
     "op": "operator",
+    "ops": "operator",
     "tc": "cluster",
     "tidbcluster": "cluster",
     "deploy": "workload/Deployment",
@@ -29,26 +32,30 @@ SHORT: Final = {
 def why(
     subject: Annotated[
         str,
-        Parameter(
-            help="pod/NAME, node/NAME, machine/SERIAL, workload/NAME, operator/N, store/CLUSTER/ID, cluster/NAME.",
-            show_default=False,
-        ),
+        Parameter(help="KIND/NAME or a name: pod, node, machine, workload, operator, store, cluster, rack."),
     ] = "",
+    name: Annotated[str, Parameter(help="The name, where KIND and NAME are typed apart.")] = "",
+    /,
     *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="Where the object lives.")] = "default",
+    namespace: ObjectNamespace = "",
     all_: Annotated[bool, Parameter(name="--all", help="The whole history that is kept.")] = False,
-    server: Server = "",
+    reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
     """Explain one object, in the words of the running Mooring.
 
     Line 1 is the answer. `waiting`: nothing for you to do. `blocked`: a person must act. `refused`: never.
-    `placed` and `moving` say so. What does not happen is explained too: the deciders are run dry.
+    `stable` and `moving` say so. What does not happen is explained too: the deciders are run dry.
 
     Example: mooring why pod/demo-tikv-1 -n tidb
+
+    Example: mooring why node n7 -o json
+
+    Example: mooring why deploy/web -n shop --all
     """
-    path = spelled_out(subject, namespace)
-    answer = ask(server, f"/api/v1/why/{path}", missing=f"nothing is known of {path}")
+    path = spelled_out(f"{subject}/{name}" if name else subject, namespace)
+    where = f"?namespace={namespace}" if namespace else ""
+    answer = ask(reach, f"/api/v1/why/{path}{where}", missing=f"{path} not found")
     if output is Format.JSON:
         print_json(answer)
         return
@@ -57,22 +64,38 @@ def why(
     print("\n".join(render(answer, everything=all_)))
 
 
-def spelled_out(subject: str, namespace: str) -> str:
-    """`deploy/web` in namespace shop → `workload/shop/Deployment/web`; what is written in full stays as it is."""
+def spelled_out(subject: str, namespace: str = "") -> str:
+    """`deploy/web` in namespace shop → `workload/shop/Deployment/web`. Without a namespace Mooring finds the object."""
     if not subject:
         raise CommandError(
             "about what? write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb, node/n7, deploy/web -n shop, operator/42, "
-            "store/demo/4 -n tidb, cluster/demo -n tidb or machine/M007; `mooring queue` lists what moves and waits"
+            "store/demo/4 -n tidb, cluster/demo -n tidb, rack/2 or machine/M007; `mooring queue` lists what moves and "
+            "waits"
         )
     kind, slash, name = subject.partition("/")
-    kind, _, owner = SHORT.get(kind, kind).partition("/")
-    if not slash or not name or kind not in KINDS:
-        raise CommandError(f"{subject!r}: write KIND/NAME with KIND one of {', '.join(KINDS)}, e.g. pod/demo-tikv-1")
+    if not slash:
+        if _kind(kind):
+            raise CommandError(f"{kind}: which one? write {kind}/NAME; `mooring queue` lists what moves and waits")
+        return subject
+    kind, _, owner = _kind(kind).partition("/")
+    if not name or not kind:
+        typed = subject.partition("/")[0]
+        hint = did_you_mean(typed, (*KINDS, *SHORT)) if not kind else ""
+        raise CommandError(f"{subject!r}: write KIND/NAME with KIND one of {', '.join(KINDS)}{hint}")
     parts = name.split("/")
-    if kind in {"pod", "cluster", "workload"} and len(parts) == 1:
+    if namespace and kind in {"pod", "cluster", "workload"} and len(parts) == 1:
         parts = [namespace, name]
-    if kind == "store" and len(parts) == 2:
+    if namespace and kind == "store" and len(parts) == 2:
         parts = [namespace, *parts]
-    if kind == "workload" and owner and len(parts) == 2:
-        parts = [parts[0], owner, parts[1]]
+    if kind == "workload" and owner and len(parts) < 3:
+        parts = [*parts[:-1], owner, parts[-1]]
     return "/".join((kind, *parts))
+
+
+def _kind(typed: str) -> str:
+    """Singular, plural or short, in any case; "": none of ours."""
+    word = typed.lower()
+    for one in (word, word.removesuffix("s"), word.removesuffix("es")):
+        if one in SHORT or one in KINDS:
+            return SHORT.get(one, one)
+    return ""

@@ -22,6 +22,7 @@ from mooring.core.queue import live_settings
 from mooring.core.queue.config import BadConfig as BadQueueSettings
 from mooring.core.queue.config import parse
 from mooring.process.features import BadFeatures, parse_features
+from mooring.process.settings_keys import unknown_key
 
 
 class BadConfig(ValueError):  # noqa: N818
@@ -84,8 +85,6 @@ SCALARS: Final = tuple(
     for f in msgspec.structs.fields(Config)
     if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "queue"}
 )
-#: Never printed.
-SECRETS: Final = frozenset({"http-token", "extender-token"})
 ENVIRONMENT: Final = "MOORING_"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
 WRITE_S: Final = 2.5
@@ -161,6 +160,8 @@ def _read(file: str) -> dict[str, Any]:
         raise BadConfig(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
     if value is None:
         return {}
+    if isinstance(value, dict) and (wrong := unknown_key(raw.decode(errors="replace"), Config, file)):
+        raise BadConfig(wrong)
     if not isinstance(value, dict):
         raise BadConfig(f"--config {file}: a mapping of settings is wanted, this is a {type(value).__name__}")
     return value

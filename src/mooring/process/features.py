@@ -7,6 +7,7 @@ share one line between the tools: they are ignored, with a warning.
 from typing import Final
 
 from mooring.capabilities.registry import names
+from mooring.core.model.spelling import did_you_mean
 
 ALIASES: Final = {"StableScheduling": "home"}
 #: Names of an earlier version, understood for one release.
@@ -37,7 +38,7 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
         if name in FOREIGN:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
         elif ours not in names():
-            raise BadFeatures(f"unknown feature {name!r}; {_allowed()}")
+            raise BadFeatures(f"unknown feature {name!r}{did_you_mean(name, (*names(), *ALIASES))}; {_allowed()}")
         else:
             switches[ours] = value in _TRUE
     return switches, warnings

@@ -41,6 +41,7 @@ from mooring.process.metrics import Metrics
 from mooring.process.operator_times import Lifetimes
 from mooring.process.pd_directory import Make, PdDirectory
 from mooring.process.recorder import KubeRecorder
+from mooring.process.settings_keys import FOLLOWS
 from mooring.process.shell import Shell
 
 log = structlog.get_logger()
@@ -177,7 +178,7 @@ class Replica:
         if config.queue != old.queue:
             self.shell.tell(QueueSettingsChanged(settings))
         changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
-        return [name.replace("_", "-") for name in changed if name not in {"features", "queue"}]
+        return [name.replace("_", "-") for name in changed if name not in FOLLOWS]
 
     def not_ready(self) -> list[str]:
         """What is still missing before this replica can serve; empty: ready."""

@@ -19,6 +19,7 @@ from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
+from mooring.core.model.spelling import did_you_mean
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.stores import tikv_pods
 from mooring.sandbox.controllers.podstate import labels_of
@@ -113,7 +114,7 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
         case Name.RESTART:
             return _restart(_one(name, arguments, "NAMESPACE/CLUSTER"), snapshot, after_s)
         case _:
-            raise BadEvent(f"no event {name!r}; there are {_names()}")
+            raise BadEvent(f"no event {name!r}{did_you_mean(name, _names().split(', '))}; there are {_names()}")
 
 
 def _one(name: str, arguments: list[str], what: str) -> str:

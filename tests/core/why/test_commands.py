@@ -26,6 +26,11 @@ from mooring.core.model.decision import Line
         ("workload/web", "workload/tidb/web"),
         ("deploy/web", "workload/tidb/Deployment/web"),
         ("sts/shop/db", "workload/shop/StatefulSet/db"),
+        ("pods/demo-tikv-1", "pod/tidb/demo-tikv-1"),
+        ("nodes/n7", "node/n7"),
+        ("Deployments/web", "workload/tidb/Deployment/web"),
+        ("rack/2", "rack/2"),
+        ("demo-tikv-1", "demo-tikv-1"),
     ],
 )
 def test_subjects_are_understood_as_people_type_them(typed, meant):
@@ -33,10 +38,16 @@ def test_subjects_are_understood_as_people_type_them(typed, meant):
     assert spelled_out(typed, "tidb") == meant
 
 
-@pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x"])
+def test_without_a_namespace_mooring_finds_the_object():
+    """`deploy/web` alone: the server looks in every namespace."""
+    assert spelled_out("deploy/web") == "workload/Deployment/web"
+    assert spelled_out("pod/x") == "pod/x"
+
+
+@pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x", "pdo/x"])
 def test_what_is_no_subject_is_bad_usage(typed):
     """Exit 2, and the message says what would be right."""
-    with pytest.raises(CommandError, match="write KIND/NAME") as raised:
+    with pytest.raises(CommandError, match=r"write (KIND|pod)/NAME") as raised:
         spelled_out(typed, "tidb")
     assert raised.value.code == Exit.USAGE
 

@@ -11,7 +11,7 @@ BALANCE_LEADER, BALANCE_REGION, REPLICA, MERGE, SPLIT, HOT = REGION_SCHEDULERS
 ORDER: Final = (REPLICA, HOT, BALANCE_LEADER, BALANCE_REGION, SPLIT, MERGE)
 
 
-class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: Which schedulers propose. Adding and removing voters (replica), merge and split are left to PD's own checkers
     #: unless named: those cannot be paused like a scheduler, and two that merge would undo each other. So is hot: PD's
     #: own is never paused, and moves peers as well as leaders.
@@ -49,6 +49,6 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if unknown:
             raise ValueError(f"sources names {', '.join(unknown)}: known are {', '.join(REGION_SCHEDULERS)}")
         if not 1 <= self.pause_s <= 60:
-            raise ValueError("pause_s must be 1 to 60: PD must resume by itself soon after we are gone")
+            raise ValueError("pause-s must be 1 to 60: PD must resume by itself soon after we are gone")
         if not 0 < self.renew_s < self.pause_s:
-            raise ValueError("renew_s must be less than pause_s, or PD wakes up between two pauses")
+            raise ValueError("renew-s must be less than pause-s, or PD wakes up between two pauses")

@@ -66,7 +66,7 @@ def _gives_up(queue: Queue, cluster: Key, store: Store, policy: HandoffPolicy) -
         and live.args["value"] == DELETE_POD
     ):
         hours = policy.timeout_s / 3600
-        yield Line("gives up", f"after {hours:g} h with leaders left (handoff.timeout_s); nothing is deleted then")
+        yield Line("gives up", f"after {hours:g} h with leaders left (handoff.timeout-s); nothing is deleted then")
 
 
 def _to_change(tc: TidbCluster, pod: Pod) -> Iterator[Line]:

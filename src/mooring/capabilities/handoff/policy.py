@@ -11,7 +11,7 @@ Every = Annotated[float, msgspec.Meta(ge=0.1, le=31_536_000)]
 Span = Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
 
 
-class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: How often PD is asked while leaders leave (the design's 15 s).
     recheck_s: Every = 15.0
     #: How long zero must last, seen from one PD that did not restart, before it counts as proof.

@@ -21,7 +21,7 @@ from mooring.process.http import mix
 from mooring.process.http.page import Page
 from mooring.process.http.queuerows import queue_rows
 from mooring.process.http.served_replica import Find, replica_behind
-from mooring.process.http.why import full_answer, unknown
+from mooring.process.http.why import full_answer, not_found
 from mooring.process.replica import Replica
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -146,10 +146,10 @@ class StatusPages:
         return _json({"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now})
 
     async def why(self, request: web.Request) -> web.Response:
-        subject = request.match_info["subject"]
-        found = await full_answer(self._replica, subject)
+        subject, namespace = request.match_info["subject"], request.query.get("namespace", "")
+        found = await full_answer(self._replica, subject, namespace)
         if found is None:
-            return _json({"error": unknown(self._replica.engine, subject)}, status=404)
+            return _json({"error": not_found(self._replica, subject, namespace)}, status=404)
         return _json(found)
 
     async def story(self, request: web.Request) -> web.Response:

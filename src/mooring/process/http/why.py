@@ -11,7 +11,9 @@ from mooring.clients.ports import PortError
 from mooring.core.engine.why import Explanation, explain, render, unknown
 from mooring.core.engine.why.asker import manager_of, wish_of, with_asker
 from mooring.core.engine.why.phrases import clock
+from mooring.core.engine.why.resolve import KINDS, SPACED, resolve
 from mooring.core.engine.why.text import SHOWN
+from mooring.core.engine.why.unknown import names_of, nearest
 from mooring.core.model.kinds import Kind
 from mooring.process.replica import Replica
 
@@ -31,9 +33,12 @@ def answer(replica: Replica, subject: str) -> Explanation | None:
     )
 
 
-async def full_answer(replica: Replica, subject: str) -> Explanation | None:
-    """The same, with the asker's name where the API server knows it."""
+async def full_answer(replica: Replica, subject: str, namespace: str = "") -> Explanation | None:
+    """The same, with the asker's name where the API server knows it; a name that is unique needs no namespace."""
     found = answer(replica, subject)
+    if found is None:
+        meant = resolve(replica.engine, subject, namespace)
+        found = answer(replica, meant[0]) if len(meant) == 1 else None
     wish = wish_of(found) if found is not None else None
     if found is None or wish is None:
         return found
@@ -46,4 +51,20 @@ async def full_answer(replica: Replica, subject: str) -> Explanation | None:
     return with_asker(found, manager, at) if manager else found
 
 
-__all__: Final = ["SHOWN", "answer", "clock", "full_answer", "render", "unknown"]
+def not_found(replica: Replica, subject: str, namespace: str = "") -> str:
+    """Why there is no answer: several are called so, or none is and these are near."""
+    meant = resolve(replica.engine, subject, namespace)
+    if len(meant) > 1:
+        more = f" and {len(meant) - 4} more" if len(meant) > 4 else ""
+        return f"{subject} may be {', '.join(meant[:4])}{more}; write one of them"
+    kind, slash, rest = subject.partition("/")
+    if slash and kind in SPACED and "/" not in rest:
+        subject = f"{kind}/{namespace or 'default'}/{rest}"
+    if not slash:
+        near = nearest(subject, [f"{kind}/{name}" for kind in KINDS for name in names_of(replica.engine, kind)])
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb"
+        return f"nothing is called {subject}{hint}"
+    return unknown(replica.engine, subject)
+
+
+__all__: Final = ["SHOWN", "answer", "clock", "full_answer", "not_found", "render", "unknown"]

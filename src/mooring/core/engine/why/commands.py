@@ -54,6 +54,10 @@ def _by_reason(engine: Engine, subject: Subject, first: Finding) -> Iterator[Lin
     match first.reason:
         case Reason.PDB if pod is not None:
             yield from _budget(world, pod)
+        case Reason.RETIRING if subject.node is not None:
+            pods = sorted(world.pods_on(subject.node.name), key=lambda p: p.key)
+            for left in [p for p in pods if any(b.disruptions_allowed <= 0 for b in world.pdbs_of(p))][:2]:
+                yield from _budget(world, left)
         case Reason.LOCAL_VOLUME if pod is not None:
             for claim in pod.claims[:2]:
                 yield typed("look at", f"kubectl -n {pod.namespace} get pvc {claim}")

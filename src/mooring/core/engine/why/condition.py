@@ -21,6 +21,8 @@ from mooring.core.world.read import WorldRead
 #: The label that names a node's rack; the first that is there counts.
 RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 NOTICE: Final = "vacant.io/interrupt-at"
+#: The step of a retiring mark whose operator gave its place up: it is tried again, and only a person can end it.
+GAVE_UP: Final = "held"
 STATE_TAINT: Final = "cke.cybozu.com/state"
 #: Taints by which others say that a node goes.
 GOING: Final = frozenset(
@@ -134,6 +136,14 @@ def _retiring(node: Node, _: float | None) -> Condition | None:
     text = node.annotations.get(RETIRING)
     taint = next((t for t in node.taints if t.key == STATE_TAINT), None)
     mark = read_mark(text) if text is not None else None
+    if mark is not None and mark.step == GAVE_UP:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.RETIRING,
+            detail=f"retiring, given up for now: {mark.detail.removeprefix('given up for now: ')}",
+            ends="a person must act",
+            since=mark.since,
+        )
     if text is not None:
         words = f"retiring{_by(mark)}"
     elif taint is not None:
@@ -228,8 +238,9 @@ _MACHINE: Final = {
 
 def of_machine(machine: Machine, node: Node | None, now: float | None = None) -> Condition | None:
     """What the registry says of it; for a healthy one, what its node is like."""
-    if machine.state is MachineState.HEALTHY:
-        return of_node(node, now) if node is not None else None
+    found = of_node(node, now) if node is not None else None
+    if machine.state is MachineState.HEALTHY or (found is not None and found.state is State.BLOCKED):
+        return found
     state, words, ends = _MACHINE[machine.state]
     where = "no node of the cluster" if node is None else _emptied(node)
     reason = Reason.RETIRING if machine.state in {MachineState.RETIRING, MachineState.RETIRED} else Reason.FACT
@@ -299,6 +310,11 @@ def of_pod(world: WorldRead, pod: Pod, now: float) -> Condition | None:
     found = of_node(node, now) if node is not None else None
     if found is None or found.state is State.STABLE:
         return None
+    if found.reason is Reason.RETIRING and found.state is State.BLOCKED:
+        closed = sorted(b.name for b in world.pdbs_of(pod) if b.disruptions_allowed <= 0)
+        if closed:
+            words = f"{pod.node} is retiring, and pdb/{closed[0]} allows 0 disruptions"
+            return Condition(state=State.BLOCKED, reason=Reason.PDB, detail=words, ends="a person must act")
     look = (("look at", f"mooring why node/{pod.node}"),)
     words = f"on {pod.node}, which is {_adjective(found, now)}"
     return Condition(state=State.STABLE, reason=found.reason, detail=words, commands=look)

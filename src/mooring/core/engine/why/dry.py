@@ -1,23 +1,18 @@
 """Deciders run dry: what would they propose about this subject now, and if nothing, why not?
 
-`look` is asked as the engine asks it, on a copy of the capability's own notes, and nothing of the answer is taken up.
+`evaluate` is asked as the engine asks it, with the notes that the engine keeps, and nothing of the answer is taken up.
 A switched-off capability is asked too: what it would do is what its switch keeps from happening.
 """
 
-import copy
 from collections.abc import Iterator
-from typing import TypeVar
 
 import msgspec
 
-from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.subject import Subject, belongs, happening_of, names_on
 from mooring.core.model.decision import Deferred, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
-
-C = TypeVar("C", bound=Capability)
 
 
 class Dry(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +35,14 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
     # A key without a verdict by name is the object itself when it ends like it.
     own = subject.rest if subject.kind != "workload" else str(getattr(subject.workload, "key", subject.rest))
     for name in sorted(engine.capabilities):
-        shadow = _shadow(engine.capabilities[name])
-        touched = shadow.affected_keys(trigger, engine.world)
+        capability = engine.capabilities[name]
+        touched = capability.affected_keys(trigger, engine.world)
         keys = tuple(dict.fromkeys(one.key if isinstance(one, Deferred) else one for one in touched))
         proposals: list[Operator] = []
         verdicts: list[Verdict] = []
         because: list[str] = []
         for key in keys:
-            look = shadow.evaluate(key, engine.world, engine.queue, engine.notes.get((name, key)), now)
+            look = capability.evaluate(key, engine.world, engine.queue, engine.notes.get((name, key)), now)
             proposals += [o for o in look.proposals if belongs(engine.world, subject, o)]
             said = look.verdicts or ((look.verdict,) if look.verdict is not None else ())
             verdicts += [v for v in said if v.subject in names or (not v.subject and key.endswith(own))]
@@ -80,12 +75,3 @@ def door(engine: Engine, operator: Operator) -> tuple[Reason, str] | None:
     if cap is not None and waiting >= cap:
         return Reason.TOO_MANY_WAITING, f"{waiting} of {operator.source} wait already, {cap} may"
     return None
-
-
-def _shadow(capability: C) -> C:
-    """A copy whose own notes may be scribbled on. What a capability shares with others it must not change in `look`."""
-    shadow = copy.copy(capability)
-    for name, value in vars(capability).items():
-        if isinstance(value, (dict, set, list)):
-            setattr(shadow, name, copy.copy(value))
-    return shadow

@@ -241,6 +241,7 @@ def _ends_fact(subject: Subject, reason: Reason) -> str:
 
 def plain(subject: Subject, text: str) -> str:
     """Without the subject's own name in front: line 1 begins with it already."""
+    text = text.removeprefix(f"{short(subject.name)}: ")
     name = f"{short(subject.name)} "
     rest = text.removeprefix(name).rstrip(".")
     if not text.startswith(name):

@@ -78,14 +78,3 @@ def _operator(engine: Engine, number: str) -> str:
     if int(number) > newest:
         return f"operator/{number} not found: the newest is {newest}; this one never was"
     return f"operator/{number} ended long ago or never was: the newest is {newest}, and only the last few are kept"
-
-
-def find_bare(engine: Engine, name: str, namespace: str = "") -> list[str]:
-    """Subjects that a bare name may mean, over all kinds; those of `namespace` win when there are any."""
-    found = []
-    for kind in ("pod", "node", "workload", "cluster", "machine"):
-        for one in names_of(engine, kind):
-            if one == name or one.rpartition("/")[2] == name:
-                found.append(f"{kind}/{one}")
-    here = [one for one in found if one.count("/") == 2 and one.split("/")[1] == namespace]
-    return sorted(set(here or found))

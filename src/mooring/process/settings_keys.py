@@ -1,0 +1,85 @@
+"""The keys of the settings: which there are, where a file has one that is none, and what each holds now.
+
+One spelling: kebab-case, nested ones with a dot between (`handoff.recheck-s`). A key that is not known is refused with
+its file, its line and the nearest name. Secrets are never shown.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, get_type_hints
+
+import msgspec
+import yaml
+
+from mooring.core.model.spelling import did_you_mean
+
+#: Settings that a running replica takes over; the others need a restart.
+FOLLOWS: Final = frozenset({"features", "queue"})
+#: Never printed.
+SECRETS: Final = frozenset({"http-token", "extender-token"})
+HIDDEN: Final = "(set, not shown)"
+_USER: Final = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    key: str
+    value: Any
+    #: "flag --x", "environment MOORING_X", "file P" or "default".
+    source: str
+    #: Taken over while running; else after a restart.
+    follows: bool
+
+
+def unknown_key(text: str, of: type[msgspec.Struct], where: str) -> str:
+    """The first key of a YAML text that is none of these settings, with its line and the nearest name; "": none."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return ""
+    for path, line, names in _strange(root, of, ""):
+        hint = did_you_mean(path, names) or f"; there are {', '.join(sorted(names))}"
+        return f"{where}:{line}: unknown setting {path!r}{hint}"
+    return ""
+
+
+def _strange(node: Any, of: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, int, list[str]]]:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    known = {field.encode_name: field.name for field in msgspec.structs.fields(of)}
+    types = get_type_hints(of)
+    for key, value in node.value:
+        name = str(key.value)
+        if name not in known:
+            yield f"{prefix}{name}", key.start_mark.line + 1, [f"{prefix}{one}" for one in known]
+        elif isinstance(kind := types[known[name]], type) and issubclass(kind, msgspec.Struct):
+            yield from _strange(value, kind, f"{prefix}{name}.")
+
+
+def shown(key: str, value: Any) -> Any:
+    """What may be printed of a value: no token, and no password inside an address."""
+    if key in SECRETS:
+        return HIDDEN if value else ""
+    if isinstance(value, str):
+        return _USER.sub("…@", value)
+    if isinstance(value, dict):
+        return {k: shown(f"{key}.{k}", v) for k, v in value.items()}
+    return [shown(key, v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def settings(config: msgspec.Struct, sources: dict[str, str]) -> Iterator[Setting]:
+    """Every setting, nested ones one by one, as it may be printed."""
+    for field in msgspec.structs.fields(config):
+        key, value = field.encode_name, getattr(config, field.name)
+        follows, source = key in FOLLOWS, sources[key]
+        if not isinstance(value, msgspec.Struct):
+            yield Setting(key, shown(key, msgspec.to_builtins(value)), source, follows)
+            continue
+        for inner in msgspec.structs.fields(value):
+            mine = getattr(value, inner.name)
+            path = f"{key}.{inner.encode_name}"
+            default = mine == _default(inner)
+            yield Setting(path, shown(path, msgspec.to_builtins(mine)), "default" if default else source, follows)
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
