@@ -134,7 +134,6 @@ def test_budgets_select_within_their_namespace(world, rows, see):
     owner = Owner("StatefulSet", "db", "db-uid")
     assert names(world.pdbs_of(rows.pod("db-1", owner=owner))) == ["one"]
     assert names(world.pdbs_of(rows.pod("db-2", owner=owner))) == []
-    assert names(world.pdbs_in("a")) == ["one", "web"]
 
 
 def test_volumes_of_a_pod(world, rows, see):

@@ -166,7 +166,7 @@ class Cluster(RuleBasedStateMachine):
     def world_is_true(self):
         assert self.world.check() == []
         for kind in KINDS:
-            assert {row.uid: row for row in self.world._tables[kind]} == self.truth[kind]
+            assert {row.uid: row for row in self.world._rows.by_kind[kind]} == self.truth[kind]
 
     @invariant()
     def ways_in_lead_to_the_same(self):

@@ -73,7 +73,7 @@ class Engine:
         self._numbers = OperatorNumbers()
         self._decides = self._new_term(queue)
         self._ids = 0
-        world.index_failed = self.defects.note
+        world.indexes.failed = self.defects.note
         for capability in self.capabilities.values():
             for index in capability.indexes():
                 world.register(index)

@@ -58,7 +58,7 @@ class Intake:
     def advance(self) -> list[Change]:
         """One part of one list; then what waited behind it. And one part of what an index takes in."""
         if self._index_busy:
-            self._index_busy = self._world.advance()
+            self._index_busy = self._world.indexes.advance()
         kind = next(iter(self._parts), None)
         if kind is None:
             return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def differences(world: "World") -> list[str]:
     """One line per index that is not what a rebuild gives; empty when all is well."""
-    pods, nodes, sets = list(world._pods), list(world._nodes), list(world._replica_sets)  # noqa: SLF001
+    pods, nodes, sets = list(world._rows.pods), list(world._rows.nodes), list(world._rows.replica_sets)  # noqa: SLF001
     pod_indexes, node_indexes = world._pod_indexes, world._node_indexes  # noqa: SLF001
     by_deployment = world._replica_set_indexes.by_deployment  # noqa: SLF001
     found: list[str] = []
@@ -25,7 +25,7 @@ def differences(world: "World") -> list[str]:
         if kept != rebuilt:
             found.append(f"{what}: kept {_only(kept, rebuilt)}, rebuilt {_only(rebuilt, kept)}")
 
-    for kind, table in world._tables.items():  # noqa: SLF001
+    for kind, table in world._rows.by_kind.items():  # noqa: SLF001
         names = {(ns, name): uid for ns, named in table._names.items() for name, uid in named.items()}  # noqa: SLF001
         compare(f"{kind} by name", names, {(row.key.namespace, row.key.name): row.uid for row in table})
         compare(f"{kind} by uid", table._rows, {row.uid: row for row in table})  # noqa: SLF001

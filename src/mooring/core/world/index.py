@@ -4,6 +4,7 @@ The same rows give the same index, whatever the order in which they came. An ind
 reads it in `evaluate` and never writes to it.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from mooring.core.model.events import Trigger
@@ -21,3 +22,33 @@ class Index(Protocol):
     def advance(self) -> bool:
         """Take in one more part of something large; True while there is more. The engine calls it between events."""
         ...
+
+
+class IndexSet:
+    """The indexes that are registered, and who of them wants to see what."""
+
+    def __init__(self) -> None:
+        self.by_class: dict[type, Index] = {}
+        #: Kind, or class of another observation → the indexes that want to see it.
+        self.observers: dict[object, tuple[Index, ...]] = {}
+        #: Told of an index that failed on one observation; without it the failure is raised.
+        self.failed: Callable[[str, Exception], None] | None = None
+
+    def add(self, index: Index) -> None:
+        self.by_class[type(index)] = index
+        for seen in index.observes:
+            self.observers[seen] = (*self.observers.get(seen, ()), index)
+
+    def observe(self, index: Index, trigger: Trigger, world: WorldRead) -> None:
+        try:
+            index.observe(trigger, world)
+        except Exception as error:
+            if self.failed is None:
+                raise
+            self.failed(f"index {type(index).__name__} {getattr(trigger, 'key', '')}", error)
+
+    def advance(self) -> bool:
+        more = False
+        for index in self.by_class.values():
+            more |= index.advance()
+        return more

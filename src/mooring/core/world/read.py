@@ -101,8 +101,6 @@ class WorldRead(Protocol):
 
     # ── budgets, volumes, ConfigMaps ──────────────────────────────────────────────────────────────────────────────
 
-    def pdbs_in(self, namespace: str) -> tuple[Pdb, ...]: ...
-
     def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
         """The budgets that select this pod."""
         ...

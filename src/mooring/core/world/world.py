@@ -4,7 +4,7 @@ The promise: after any sequence of events the world is what a list of the same m
 with the change and not with the cluster. `mooring.core.world.check` compares the two.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
@@ -14,11 +14,12 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.check import differences
-from mooring.core.world.index import Index
+from mooring.core.world.index import Index, IndexSet
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes
 from mooring.core.world.members import by_owner, tidb_member, tidb_member_set
-from mooring.core.world.read import Usage, WorldRead
-from mooring.core.world.table import Table
+from mooring.core.world.outside import Outside
+from mooring.core.world.read import Usage
+from mooring.core.world.rows import Rows
 
 _POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX: Final = "apps.kubernetes.io/pod-index"
@@ -30,80 +31,29 @@ class World:
 
     def __init__(self, rules: CapacityRules | None = None) -> None:
         self.rules: CapacityRules = rules or CapacityRules()
-        self._pods: Table[Pod] = Table()
-        self._nodes: Table[Node] = Table()
-        self._deployments: Table[Workload] = Table()
-        self._stateful_sets: Table[Workload] = Table()
-        self._replica_sets: Table[ReplicaSet] = Table()
-        self._pdbs: Table[Pdb] = Table()
-        self._volumes: Table[Volume] = Table()
-        self._claims: Table[Claim] = Table()
-        self._config_maps: Table[ConfigMap] = Table()
-        self._tidb_clusters: Table[TidbCluster] = Table()
-        self._tables: dict[Kind, Table[Any]] = {
-            Kind.POD: self._pods,
-            Kind.NODE: self._nodes,
-            Kind.DEPLOYMENT: self._deployments,
-            Kind.STATEFUL_SET: self._stateful_sets,
-            Kind.REPLICA_SET: self._replica_sets,
-            Kind.PDB: self._pdbs,
-            Kind.PV: self._volumes,
-            Kind.PVC: self._claims,
-            Kind.CONFIG_MAP: self._config_maps,
-            Kind.TIDB_CLUSTER: self._tidb_clusters,
-        }
+        self._rows = Rows()
+        self._outside = Outside()
         self._pod_indexes = PodIndexes()
         self._node_indexes = NodeIndexes(self.rules)
         self._replica_set_indexes = ReplicaSetIndexes()
-        self._registered: dict[type, Index] = {}
-        #: Kind, or class of another observation → the registered indexes that want to see it.
-        self._observers: dict[object, tuple[Index, ...]] = {}
-        #: Told of an index that failed on one observation; without it the failure is raised.
-        self.index_failed: Callable[[str, Exception], None] | None = None
-        self._pd: dict[Key, tuple[PdView, float]] = {}
-        #: Clusters whose PD did not answer the last time, and what was said instead.
-        self._pd_lost: dict[Key, str] = {}
-        self._machines: tuple[Machine, ...] = ()
-        self._machines_at: float | None = None
-        self._machines_asked_at: float | None = None
-        self._machines_lost = ""
-        #: The features that are switched on; None: nobody has said.
-        self._features: frozenset[str] | None = None
+        self.indexes = IndexSet()
 
     # ── indexes of capabilities ───────────────────────────────────────────────────────────────────────────────────
 
     def register(self, index: Index) -> None:
         """Keep an index from now on; it is shown what is known already."""
-        self._registered[type(index)] = index
-        for seen in index.observes:
-            self._observers[seen] = (*self._observers.get(seen, ()), index)
-        for kind, table in self._tables.items():
-            if kind in index.observes:
-                for row in table:
-                    self._observe(index, Change(kind, row.key, None, row))
+        self.indexes.add(index)
+        for kind in self._rows.by_kind.keys() & index.observes:
+            for row in self._rows.by_kind[kind]:
+                self.indexes.observe(index, Change(kind, row.key, None, row), self)
 
     def index(self, of: type[IndexT]) -> IndexT:
-        return self._registered[of]  # type: ignore[return-value]
+        return self.indexes.by_class[of]  # type: ignore[return-value]
 
     def show(self, trigger: Trigger) -> None:
         """Tell the registered indexes of something that is no object of Kubernetes: a view of PD, regions, machines."""
-        for index in self._observers.get(type(trigger), ()):
-            self._observe(index, trigger)
-
-    def _observe(self, index: Index, trigger: Trigger) -> None:
-        try:
-            index.observe(trigger, self)
-        except Exception as error:
-            if self.index_failed is None:
-                raise
-            self.index_failed(f"index {type(index).__name__} {getattr(trigger, 'key', '')}", error)
-
-    def advance(self) -> bool:
-        """Let the indexes take in one more part of what is large; True while there is more."""
-        more = False
-        for index in self._registered.values():
-            more |= index.advance()
-        return more
+        for index in self.indexes.observers.get(type(trigger), ()):
+            self.indexes.observe(index, trigger, self)
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +77,7 @@ class World:
         What is gone goes first; the world is consistent at every pause. Some parts change nothing and come back empty.
         Events of the same kind wait until the end.
         """
-        table = self._tables[event.kind]
+        table = self._rows.by_kind[event.kind]
         table.listed()
         uids: set[str] = set()
         for start in range(0, len(event.objects), step * 20):
@@ -152,11 +102,11 @@ class World:
 
         For whoever gathers a list: what the world has already need not be held twice until the list is complete.
         """
-        stored: Object | None = self._tables[kind].by_uid(obj.uid)
+        stored: Object | None = self._rows.by_kind[kind].by_uid(obj.uid)
         return stored if stored is not None and stored.resource_version == obj.resource_version != "" else obj
 
     def _see(self, kind: Kind, new: Object, changes: list[Change], *, truth: bool) -> None:
-        table = self._tables[kind]
+        table = self._rows.by_kind[kind]
         old = table.by_uid(new.uid)
         if truth:
             if old is not None and old.resource_version == new.resource_version != "":
@@ -175,11 +125,11 @@ class World:
         self._index(kind, old, new)
         change = Change(kind, new.key, old, new)
         changes.append(change)
-        for index in self._observers.get(kind, ()):
-            self._observe(index, change)
+        for index in self.indexes.observers.get(kind, ()):
+            self.indexes.observe(index, change, self)
 
     def _go(self, event: Gone, changes: list[Change]) -> None:
-        table = self._tables[event.kind]
+        table = self._rows.by_kind[event.kind]
         old = table.by_uid(event.uid)
         if old is None:
             table.bury(event.uid)
@@ -187,12 +137,12 @@ class World:
             self._remove(event.kind, old, changes, for_good=True)
 
     def _remove(self, kind: Kind, old: Any, changes: list[Change], *, for_good: bool) -> None:
-        self._tables[kind].drop(old, for_good=for_good)
+        self._rows.by_kind[kind].drop(old, for_good=for_good)
         self._index(kind, old, None)
         change = Change(kind, old.key, old, None)
         changes.append(change)
-        for index in self._observers.get(kind, ()):
-            self._observe(index, change)
+        for index in self.indexes.observers.get(kind, ()):
+            self.indexes.observe(index, change, self)
 
     def _index(self, kind: Kind, old: Any, new: Any) -> None:
         match kind:
@@ -203,8 +153,7 @@ class World:
             case Kind.REPLICA_SET:
                 self._replica_set_indexes.change(old, new)
             case Kind.TIDB_CLUSTER if new is None:
-                self._pd.pop(old.key, None)
-                self._pd_lost.pop(old.key, None)
+                self._outside.forget(old.key)
             case _:
                 pass
 
@@ -212,69 +161,67 @@ class World:
 
     def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
         """A look at a cluster's PD; None forgets it. Silence is no reason to forget: the last look carries its date."""
-        self._pd_lost.pop(cluster, None)
-        if view is None:
-            self._pd.pop(cluster, None)
-        else:
-            self._pd[cluster] = (view, observed_at)
+        self._outside.forget(cluster)
+        if view is not None:
+            self._outside.pd[cluster] = (view, observed_at)
 
     def note_pd_lost(self, cluster: Key, detail: str) -> None:
         """PD did not answer. What was seen last stays, with its date."""
-        self._pd_lost[cluster] = detail
+        self._outside.pd_lost[cluster] = detail
 
     def note_features(self, on: frozenset[str]) -> None:
-        self._features = on
+        self._outside.features = on
 
     def note_machines(self, machines: Sequence[Machine], observed_at: float) -> None:
-        self._machines, self._machines_at = tuple(machines), observed_at
-        self._machines_asked_at, self._machines_lost = observed_at, ""
+        self._outside.machines, self._outside.machines_at = tuple(machines), observed_at
+        self._outside.machines_asked_at, self._outside.machines_lost = observed_at, ""
 
     def note_machines_lost(self, detail: str, at: float) -> None:
         """The registry could not be asked: what was seen last stays, and is old."""
-        self._machines_lost, self._machines_asked_at = detail or "no answer", at
+        self._outside.machines_lost, self._outside.machines_asked_at = detail or "no answer", at
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def synced(self, *kinds: Kind) -> bool:
-        return all(self._tables[kind].synced for kind in kinds)
+        return all(self._rows.by_kind[kind].synced for kind in kinds)
 
     def pods(self) -> Iterable[Pod]:
-        return self._pods.values()
+        return self._rows.pods.values()
 
     def pod(self, key: Key) -> Pod | None:
-        return self._pods.get(key)
+        return self._rows.pods.get(key)
 
     def pod_by_uid(self, uid: str) -> Pod | None:
-        return self._pods.by_uid(uid)
+        return self._rows.pods.by_uid(uid)
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
-        return self._pods.rows(self._pod_indexes.by_node.of(node))
+        return self._rows.pods.rows(self._pod_indexes.by_node.of(node))
 
     def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
-        return self._pods.rows(self._pod_indexes.by_owner.of(uid))
+        return self._rows.pods.rows(self._pod_indexes.by_owner.of(uid))
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         by_owner = self._pod_indexes.by_owner
         if workload.kind == Kind.STATEFUL_SET:
-            return self._pods.rows(by_owner.of(workload.uid))
+            return self._rows.pods.rows(by_owner.of(workload.uid))
         sets = self._replica_set_indexes.by_deployment.of(workload.uid)
-        return self._pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
+        return self._rows.pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
-        part = self._stateful_sets.get(Key(cluster.namespace, f"{cluster.name}-{component}"))
+        part = self._rows.stateful_sets.get(Key(cluster.namespace, f"{cluster.name}-{component}"))
         mine = part if part is not None and tidb_member_set(part) == (cluster, component) else None
         owned = self.pods_owned_by(mine.uid) if mine is not None else ()
-        labeled = self._pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
+        labeled = self._rows.pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
         # Labels count where no owner says otherwise: a StatefulSet that is being created anew, or of another kind.
         return (*owned, *(p for p in labeled if not by_owner(p.owner, self)[0]))
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def nodes(self) -> Iterable[Node]:
-        return self._nodes.values()
+        return self._rows.nodes.values()
 
     def node(self, name: str) -> Node | None:
-        return self._nodes.named(name)
+        return self._rows.nodes.named(name)
 
     def node_class(self, name: str) -> NodeClass:
         return self._node_indexes.class_of.get(name, NodeClass.UNKNOWN)
@@ -283,10 +230,10 @@ class World:
         return self._node_indexes.class_of
 
     def nodes_of_class(self, node_class: NodeClass) -> tuple[Node, ...]:
-        return self._nodes.rows(self._node_indexes.by_class.of(node_class))
+        return self._rows.nodes.rows(self._node_indexes.by_class.of(node_class))
 
     def nodes_with_taint(self, key: str) -> tuple[Node, ...]:
-        return self._nodes.rows(self._node_indexes.by_taint.of(key))
+        return self._rows.nodes.rows(self._node_indexes.by_taint.of(key))
 
     def usage(self, node: str) -> Usage:
         cpu, memory, count = self._pod_indexes.used.get(node, (0, 0, 0))
@@ -295,111 +242,103 @@ class World:
     # ── workloads ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def workloads(self) -> Iterable[Workload]:
-        yield from self._deployments
-        yield from self._stateful_sets
+        yield from self._rows.deployments
+        yield from self._rows.stateful_sets
 
     def workload(self, kind: Kind, key: Key) -> Workload | None:
         match kind:
             case Kind.DEPLOYMENT:
-                return self._deployments.get(key)
+                return self._rows.deployments.get(key)
             case Kind.STATEFUL_SET:
-                return self._stateful_sets.get(key)
+                return self._rows.stateful_sets.get(key)
             case _:
                 return None
 
     def workload_by_uid(self, uid: str) -> Workload | None:
-        return self._deployments.by_uid(uid) or self._stateful_sets.by_uid(uid)
+        return self._rows.deployments.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)
 
     def workload_of(self, pod: Pod) -> Workload | None:
         owner = pod.owner
         if owner is None:
             return None
         if owner.kind == Kind.STATEFUL_SET:
-            return self._stateful_sets.by_uid(owner.uid)
+            return self._rows.stateful_sets.by_uid(owner.uid)
         if owner.kind != Kind.REPLICA_SET:
             return None
-        replica_set = self._replica_sets.by_uid(owner.uid)
+        replica_set = self._rows.replica_sets.by_uid(owner.uid)
         if replica_set is None or replica_set.owner is None:
             return None
-        return self._deployments.by_uid(replica_set.owner.uid)
+        return self._rows.deployments.by_uid(replica_set.owner.uid)
 
     def replica_set(self, uid: str) -> ReplicaSet | None:
-        return self._replica_sets.by_uid(uid)
+        return self._rows.replica_sets.by_uid(uid)
 
     def replica_sets_of(self, deployment_uid: str) -> tuple[ReplicaSet, ...]:
-        return self._replica_sets.rows(self._replica_set_indexes.by_deployment.of(deployment_uid))
+        return self._rows.replica_sets.rows(self._replica_set_indexes.by_deployment.of(deployment_uid))
 
     # ── budgets, volumes, ConfigMaps ──────────────────────────────────────────────────────────────────────────────
-
-    def pdbs_in(self, namespace: str) -> tuple[Pdb, ...]:
-        return self._pdbs.within(namespace)
 
     def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
         labels = pod.labels
         if pod.owner is not None and pod.owner.kind == Kind.STATEFUL_SET:
             # Left out of the shared shape (they differ from pod to pod), and some budgets select by them.
             labels = {**labels, _POD_NAME: pod.name, _POD_INDEX: pod.name.rpartition("-")[2]}
-        return tuple(pdb for pdb in self._pdbs.within(pod.namespace) if pdb.selects(labels))
+        return tuple(pdb for pdb in self._rows.pdbs.within(pod.namespace) if pdb.selects(labels))
 
     def claim(self, key: Key) -> Claim | None:
-        return self._claims.get(key)
+        return self._rows.claims.get(key)
 
     def volume(self, name: str) -> Volume | None:
-        return self._volumes.named(name)
+        return self._rows.volumes.named(name)
 
     def volumes_of(self, pod: Pod) -> tuple[Volume, ...]:
-        claims = (self._claims.get(Key(pod.namespace, name)) for name in pod.claims)
-        volumes = (self._volumes.named(claim.volume) for claim in claims if claim is not None and claim.volume)
+        claims = (self._rows.claims.get(Key(pod.namespace, name)) for name in pod.claims)
+        volumes = (self._rows.volumes.named(claim.volume) for claim in claims if claim is not None and claim.volume)
         return tuple(volume for volume in volumes if volume is not None)
 
     def config_map(self, key: Key) -> ConfigMap | None:
-        return self._config_maps.get(key)
+        return self._rows.config_maps.get(key)
 
     # ── TiDB and machines ─────────────────────────────────────────────────────────────────────────────────────────
 
     def tidb_clusters(self) -> Iterable[TidbCluster]:
-        return self._tidb_clusters.values()
+        return self._rows.tidb_clusters.values()
 
     def tidb_cluster(self, key: Key) -> TidbCluster | None:
-        return self._tidb_clusters.get(key)
+        return self._rows.tidb_clusters.get(key)
 
     def tidb_cluster_of(self, pod: Pod) -> TidbCluster | None:
         member = tidb_member(pod, self)
-        return None if member is None else self._tidb_clusters.get(member[0])
+        return None if member is None else self._rows.tidb_clusters.get(member[0])
 
     def pd(self, cluster: Key) -> PdView | None:
-        found = self._pd.get(cluster)
+        found = self._outside.pd.get(cluster)
         return None if found is None else found[0]
 
     def pd_observed_at(self, cluster: Key) -> float | None:
-        found = self._pd.get(cluster)
+        found = self._outside.pd.get(cluster)
         return None if found is None else found[1]
 
     def pd_lost(self, cluster: Key) -> str:
-        return self._pd_lost.get(cluster, "")
+        return self._outside.pd_lost.get(cluster, "")
 
     def is_on(self, feature: str) -> bool:
-        return self._features is None or feature in self._features
+        return self._outside.features is None or feature in self._outside.features
 
     def machines(self) -> tuple[Machine, ...]:
-        return self._machines
+        return self._outside.machines
 
     def machines_observed_at(self) -> float | None:
-        return self._machines_at
+        return self._outside.machines_at
 
     def machines_asked_at(self) -> float | None:
-        return self._machines_asked_at
+        return self._outside.machines_asked_at
 
     def machines_lost(self) -> str:
-        return self._machines_lost
+        return self._outside.machines_lost
 
     # ── the checker ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> list[str]:
         """Every index compared with one built anew from the rows; what differs, in words. Walks everything."""
         return differences(self)
-
-
-def as_read(world: World) -> WorldRead:
-    """The same world with its writing side out of sight: what deciders are given."""
-    return world

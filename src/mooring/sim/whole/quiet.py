@@ -267,7 +267,7 @@ def differences(sim: "Simulation") -> Iterator[str]:
     if leader is None:
         return
     for kind in KINDS:
-        kept = {row.uid: row for row in leader.world._tables[kind]}  # noqa: SLF001
+        kept = {row.uid: row for row in leader.world._rows.by_kind[kind]}  # noqa: SLF001
         true = {obj["metadata"]["uid"]: obj for obj in sim.rig.cluster.store.list(kind)}
         for uid in sorted(kept.keys() ^ true.keys()):
             side = "only in the world" if uid in kept else "only in the store"
