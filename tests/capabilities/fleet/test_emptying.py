@@ -1,6 +1,7 @@
 """What a workload lacks is charged once, whoever took it away."""
 
-from mooring.capabilities.fleet.live.emptying import evict_operator, workload_facts
+from mooring.capabilities.fleet.live.emptying import workload_facts
+from mooring.capabilities.fleet.live.evict_pod import evict_operator
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Gone, Seen

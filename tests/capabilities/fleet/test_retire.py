@@ -39,7 +39,7 @@ class Guarded(RetireScenario):
     """Worked example 3: one more pod on n7, under a budget that allows none."""
 
     async def also(self, rig: Rig) -> None:
-        rig.cluster.deployment(SHOP, "lock", 1)
+        rig.cluster.stateful_set(SHOP, "lock", 1)
         rig.cluster.pdb(SHOP, "lock", {"app": "lock"}, min_available=1)
         await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
 

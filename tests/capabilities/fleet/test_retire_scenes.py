@@ -8,8 +8,11 @@ import pytest
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.sandbox.controllers import manifests
+from mooring.sandbox.controllers.podstate import ready as is_ready
+from mooring.sim.kill import kill_everywhere
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
     DEMO,
@@ -18,8 +21,10 @@ from mooring.sim.scenarios.fleet import (
     RetireScenario,
     annotations_of,
     cordoned,
+    marks_left,
     pods_on,
     serial_of,
+    set_state,
     taints_of,
 )
 from tests.capabilities.fleet.test_retire import Guarded, names_on, play
@@ -154,3 +159,70 @@ def test_a_pod_that_comes_after_the_node_was_empty_is_not_cut_off():
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=120)
 
     play(scene, then)
+
+
+class Solo(RetireScenario):
+    """A Deployment of one on n7, under a budget that wants it."""
+
+    async def also(self, rig: Rig) -> None:
+        rig.cluster.deployment(SHOP, "solo", 1)
+        rig.cluster.pdb(SHOP, "solo", {"app": "solo"}, min_available=1)
+        await rig.until(lambda: rig.cluster.ready(SHOP, "solo") == 1)
+
+
+def serving(rig: Rig, app: str) -> int:
+    """Ready pods that a Service selects, whoever owns them."""
+    pods = rig.cluster.store.list(Kind.POD)
+    return sum(p["metadata"].get("labels", {}).get("app") == app and is_ready(p) for p in pods)
+
+
+def test_a_deployment_of_one_gets_its_replacement_first():
+    """Issue 20.12: it serves throughout, and its budget does not keep the machine."""
+    scene = Solo(web=0)
+
+    async def then(rig: Rig) -> None:
+        least = 1
+
+        def tainted() -> bool:
+            nonlocal least
+            least = min(least, serving(rig, "solo"))
+            return keys.STATE_TAINT in taints_of(rig, scene.n7)
+
+        await rig.until(tainted, limit_s=600, every_s=0.1)
+        assert least == 1, "never down"
+        assert names_on(rig, scene.n7) == {"agent"}
+        await rig.until(lambda: rig.cluster.ready(SHOP, "solo") == 1 and serving(rig, "solo") == 1)
+
+    play(scene, then)
+
+
+def test_healthy_again_gives_the_detached_pod_back():
+    """Issue 20.12, O2: its ReplicaSet owns it again, no mark is left, and one of it serves."""
+    scene = Solo(web=0)
+
+    async def then(rig: Rig) -> None:
+        n7 = scene.n7
+        others = [n["metadata"]["name"] for n in rig.cluster.store.list(Kind.NODE) if n["metadata"]["name"] != n7]
+        for node in others:
+            rig.cluster.cordon(node)  # nowhere to go: the replacement stays Pending
+        await rig.until(lambda: sorted(owners(rig, "solo")) == ["", "ReplicaSet"], limit_s=200)
+        set_state(rig, n7, MachineState.RETIRED, MachineState.UNINITIALIZED, MachineState.HEALTHY)
+        await rig.until(lambda: owners(rig, "solo") == ["ReplicaSet"], limit_s=200)
+        for node in others:
+            rig.cluster.cordon(node, on=False)
+        await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=300)
+        assert serving(rig, "solo") == 1
+
+    play(scene, then)
+
+
+def owners(rig: Rig, app: str) -> list[str]:
+    pods = [
+        p["metadata"] for p in rig.cluster.store.list(Kind.POD) if p["metadata"].get("labels", {}).get("app") == app
+    ]
+    return [next((o["kind"] for o in p.get("ownerReferences") or ()), "") for p in pods]
+
+
+def test_killed_around_every_write_of_a_replacement_first_it_ends_the_same():
+    """Worked example 6: kill -9 around every write; nothing twice, no mark stays, the Deployment has its one."""
+    assert list(kill_everywhere(Solo(web=0, regions=6))) == []

@@ -1,19 +1,24 @@
-"""The mark on a pod that is about to leave: whose it is, and the write that drops it."""
+"""The marks on pods that are about to leave: whose they are, and the write that ends each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from mooring.capabilities.drain.detach import attach, drop_mark, is_detached, mark_on
 from mooring.core.model.cluster import Pod
 from mooring.core.model.descriptor import Leftover
-from mooring.core.model.instructions import Patch
-from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, read_mark
+from mooring.core.model.instructions import DeletePod
 
 
-def marks_of(pods: Iterable[Pod], source: str) -> Iterator[Leftover]:
-    """Marks that a source has left on pods."""
+def marks_of(pods: Iterable[Pod], source: str, replica_sets: Collection[str] = ()) -> Iterator[Leftover]:
+    """Marks that a source has left on pods. `replica_sets`: the uids of those that exist: a detached pod goes back to
+    its own; where that is gone nobody else would delete it."""
     for pod in pods:
-        mark = read_mark(pod.annotations.get(LEAVING, ""))
-        if mark is not None and mark.source == source:
-            patch = {"metadata": {"annotations": {LEAVING: None}}}
-            drop = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why="cleanup")
-            yield Leftover(f"pod {pod.key}: drop the mark {mark.reason}", (drop,))
+        mark = mark_on(pod)
+        if mark is None or mark.source != source:
+            continue
+        if not is_detached(pod):
+            yield Leftover(f"pod {pod.key}: drop the mark {mark.reason}", (drop_mark(pod, "cleanup"),))
+        elif mark.before.get("replicaSetUID") in replica_sets:
+            yield Leftover(f"pod {pod.key}: give it back to its ReplicaSet", (attach(pod, mark, "cleanup"),))
+        else:
+            delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="cleanup")
+            yield Leftover(f"pod {pod.key}: delete it, its ReplicaSet is gone", (delete,))

@@ -13,7 +13,7 @@ from mooring.core.model.marks import CORDONED_BY, RETIRING
 
 
 def leftovers(marked: Marked) -> Iterator[Leftover]:
-    yield from marks_of(marked.pods, "fleet")
+    yield from marks_of(marked.pods, "fleet", marked.replica_sets)
     for node in marked.nodes:
         yield from _of_node(node)
 

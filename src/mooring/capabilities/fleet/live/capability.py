@@ -16,17 +16,14 @@ from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_members, is_control_plane, node_news
 from mooring.capabilities.fleet.live.control_plane import next_change_step
 from mooring.capabilities.fleet.live.emptying import (
-    EVICT_POD,
     Way,
-    evict_operator,
-    leaving_mark,
-    next_evict_step,
     retiring_mark,
     taken_back,
     to_leave,
     way_of,
     workload_facts,
 )
+from mooring.capabilities.fleet.live.evict_pod import EVICT_POD, evict_operator, next_evict_step, resumed_eviction
 from mooring.capabilities.fleet.live.explain import machine_words, retirement
 from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
 from mooring.capabilities.fleet.live.index import FleetIndex
@@ -245,10 +242,9 @@ class Fleet:
                 continue
             yield retire.resumed(node, mark)
             for pod in to_leave(node.name, world):
-                begun = leaving_mark(pod)
+                begun = resumed_eviction(pod, world, self.policy, mark.machine, now)
                 if begun is not None and way_of(pod, world) is Way.EVICTED:
-                    operator = evict_operator(pod, world, self.policy, mark.machine, begun.detail, now, begun.operator)
-                    yield Recovered(operator, 0, 0, begun.since)
+                    yield begun
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
         """Lines for `why` about a machine, or the node that is one."""

@@ -2,7 +2,7 @@
 
     stays         DaemonSet pods, mirror pods, what has ended: no taint and no drain moves them elsewhere
     handed over   TiKV and PD members: asked for by the mark `mooring.dev/leaving`, done by handoff, while that is on
-    evicted       everything else, one `evict-pod` operator each: workload 1 until the replacement is Ready
+    evicted       everything else, one `evict-pod` operator each
     blocked       a budget that allows none, a bare pod, emptyDir data where policy says `hold`: a person must act
 
 When the time is over, only budgets and members keep a pod. The node is no target: it is cordoned and is to be emptied.
@@ -10,31 +10,25 @@ When the time is over, only budgets and members keep a pod. The node is no targe
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
-from mooring.capabilities.drain import readiness
 from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import cordon_mark
+from mooring.capabilities.drain.detach import is_detached
 from mooring.capabilities.drain.evict import blocked_by_budget
-from mooring.capabilities.drain.readiness import active_pods, missing_facts, ready_pods, subject_of
+from mooring.capabilities.drain.readiness import active_pods, missing_facts
 from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
-from mooring.core.model.cluster import Key, Node, Pod, Workload
-from mooring.core.model.decision import End, Fact, NextStep, Running, Verdict
-from mooring.core.model.instructions import DeletePod, Patch
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.decision import Fact, Verdict
+from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, RETIRING, Mark, leaving, read_mark, write_mark
-from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
-
-EVICT_POD: Final = "evict-pod"
-STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
-DELETE, AWAIT = range(2)
 
 
 class Way(StrEnum):
@@ -60,6 +54,8 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = Fal
     """What keeps a pod on the node; None: nothing does. `late`: the time is over, only budgets and members count."""
     if is_handed_over(pod, world):
         return _kept_member(pod, world)
+    if is_detached(pod):
+        return None
     if pod.owner is None and not policy.evict_bare_pods and not late:
         return Verdict(
             State.BLOCKED,
@@ -112,8 +108,8 @@ def leaving_mark(pod: Pod) -> Mark | None:
     return mark if mark is not None and mark.source == SOURCE else None
 
 
-def mark_leaving(pod: Pod, operator: str, detail: str, now: float) -> Patch:
-    mark = Mark(
+def new_mark(pod: Pod, operator: str, detail: str, now: float) -> Mark:
+    return Mark(
         operator=operator,
         source=SOURCE,
         reason=Reason.RETIRING,
@@ -123,6 +119,10 @@ def mark_leaving(pod: Pod, operator: str, detail: str, now: float) -> Patch:
         node=pod.node,
         pod_uid=pod.uid,
     )
+
+
+def mark_leaving(pod: Pod, operator: str, detail: str, now: float) -> Patch:
+    mark = new_mark(pod, operator, detail, now)
     return _annotate(pod, write_mark(mark), f"asks {pod.name} to leave {pod.node}")
 
 
@@ -133,82 +133,6 @@ def clear_leaving(pod: Pod) -> Patch:
 def _annotate(pod: Pod, text: str | None, why: str) -> Patch:
     patch = {"metadata": {"annotations": {LEAVING: text}}}
     return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=why)
-
-
-# ── One pod ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def target_of(pod: Pod, workload: Workload | None) -> str:
-    """What counts this pod as one of its replicas; "" for a bare pod."""
-    if workload is not None:
-        return readiness.target_of(workload)
-    return "" if pod.owner is None else f"workload/{pod.namespace}/{pod.owner.kind}/{pod.owner.name}"
-
-
-def evict_operator(
-    pod: Pod, world: WorldRead, policy: FleetPolicy, serial: str, detail: str, now: float, id_: str = ""
-) -> Operator:
-    workload, subject = world.workload_of(pod), subject_of(pod)
-    target = target_of(pod, workload)
-    held = held_by(pod, world, policy, late=is_late(world.node(pod.node), policy, now))
-    # What only a person may delete is never evicted by us, so it takes nobody's room while it is shown.
-    free = not target or (held is not None and held.reason in {Reason.BARE_POD, Reason.EMPTY_DIR})
-    args = {"pod": str(pod.key), "uid": pod.uid, "node": pod.node, "serial": serial}
-    if workload is not None:
-        args["workload"] = f"{workload.kind}/{workload.key}"
-    return Operator(
-        id=id_,
-        source=SOURCE,
-        kind=EVICT_POD,
-        subject=subject,
-        claims=(subject,),
-        steps=STEPS,
-        phases=({} if free else {target: 1},),
-        reason=Reason.RETIRING,
-        detail=detail,
-        args=args,
-    )
-
-
-def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now: float) -> NextStep:
-    operator = running.operator
-    namespace, _, name = operator.args["pod"].partition("/")
-    pod = world.pod(Key(namespace, name))
-    again = now + policy.recheck_s
-    if pod is None or pod.uid != operator.args["uid"]:
-        return _await(running, world, again, now)
-    if pod.deletion_at is not None:
-        return NextStep(step=DELETE, progress=f"{name} is on its way out", again_at=again)
-    mark = leaving_mark(pod)
-    if not is_being_emptied(world.node(pod.node)):
-        if mark is not None:
-            return NextStep(step=DELETE, instructions=(clear_leaving(pod),))
-        return NextStep(step=DELETE, end=End(Reason.WITHDRAWN, f"{pod.node} is no longer being emptied"))
-    held = held_by(pod, world, policy, late=is_late(world.node(pod.node), policy, now))
-    if held is not None:
-        return NextStep(step=DELETE, waiting_on=held, progress=held.detail, again_at=again)
-    if not operator.cost and target_of(pod, world.workload_of(pod)):
-        # Nothing keeps it any more, and it was let in without its workload's room: it asks again, with it.
-        return NextStep(step=DELETE, end=End(Reason.REPLACED, f"{name} may be evicted now and waits for its turn"))
-    if mark is None:
-        return NextStep(step=DELETE, instructions=(mark_leaving(pod, operator.id, operator.detail, now),))
-    why = f"{pod.node} is being emptied"
-    return NextStep(step=DELETE, instructions=(DeletePod(key=pod.key, uid=pod.uid, evict=True, why=why),))
-
-
-def _await(running: Running, world: WorldRead, again: float, now: float) -> NextStep:
-    """Gone. Its room is kept until its workload has what it wants."""
-    kind, _, key = running.operator.args.get("workload", "").partition("/")
-    namespace, _, name = key.partition("/")
-    workload = world.workload(Kind(kind), Key(namespace, name)) if kind else None
-    if workload is None:
-        return NextStep(step=AWAIT, end=End(Reason.DONE, "gone"))
-    missing = max(0, workload.replicas - ready_pods(workload, world, now))
-    if not missing:
-        return NextStep(step=AWAIT, end=End(Reason.DONE, f"gone; {workload.name} has all {workload.replicas} again"))
-    detail = f"{workload.name} misses {missing} of {workload.replicas}"
-    waiting_on = Verdict(State.WAITING, Reason.POD_NOT_READY, detail)
-    return NextStep(step=AWAIT, progress=detail, waiting_on=waiting_on, again_at=again)
 
 
 def is_being_emptied(node: Node | None) -> bool:

@@ -21,7 +21,6 @@ from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.fleet.live import emptying
 from mooring.capabilities.fleet.live.emptying import (
     Way,
-    clear_leaving,
     late_at,
     leaving_mark,
     mark_leaving,
@@ -30,6 +29,7 @@ from mooring.capabilities.fleet.live.emptying import (
     to_leave,
     way_of,
 )
+from mooring.capabilities.fleet.live.evict_pod import EVICT_POD, stay
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import FLEET_TARGET, RETIRE_MACHINE, SOURCE
 from mooring.capabilities.fleet.planner import keys
@@ -223,7 +223,7 @@ def _is_last_round_over(scene: Scene, world: WorldRead, state: emptying.Emptines
     if len(state.held) < len(state.left):
         return False
     serial, here = scene.running.operator.args["serial"], {p.uid for p in state.left}
-    begun = (o for o in scene.queue.operators() if o.kind == emptying.EVICT_POD and o.args["serial"] == serial)
+    begun = (o for o in scene.queue.operators() if o.kind == EVICT_POD and o.args["serial"] == serial)
     return not any(o.args["uid"] not in here and scene.queue.is_running(o.id) for o in begun)
 
 
@@ -291,7 +291,7 @@ def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: st
 
 def _take_back_wishes(node: Node, world: WorldRead) -> tuple[Instruction, ...]:
     pods = sorted(world.pods_on(node.name), key=lambda p: (p.namespace, p.name))
-    return tuple(clear_leaving(p) for p in pods if leaving_mark(p) is not None and p.deletion_at is None)
+    return tuple(stay(p) for p in pods if leaving_mark(p) is not None and p.deletion_at is None)
 
 
 def _say(node: Node, mark: Mark, step: str, detail: str) -> Patch:
