@@ -148,7 +148,7 @@ def test_strings_are_kept_once(world, rows):
     pod = world.pod_by_uid("u-0")
     (uid,) = world._pod_indexes.by_node["n1"]
     assert pod.uid is uid
-    assert pod.name is next(iter(world._pods._names["a"]))
+    assert pod.name is next(iter(world._rows.pods._names["a"]))
 
 
 def test_an_object_without_uid_is_a_mistake(world, rows):

@@ -43,8 +43,8 @@ class World:
     def register(self, index: Index) -> None:
         """Keep an index from now on; it is shown what is known already."""
         self.indexes.add(index)
-        for kind in self._rows.by_kind.keys() & index.observes:
-            for row in self._rows.by_kind[kind]:
+        for kind, table in self._rows.by_kind.items():
+            for row in table if kind in index.observes else ():
                 self.indexes.observe(index, Change(kind, row.key, None, row), self)
 
     def index(self, of: type[IndexT]) -> IndexT:
