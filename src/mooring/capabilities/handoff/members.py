@@ -113,6 +113,7 @@ def operator_for(cluster: Key, pod: Pod, component: str, request: Request, id_: 
     return Operator(
         id=id_,
         source=SOURCE,
+        quota=str(cluster),
         kind=RESTART if restarts else TRANSFER,
         subject=subject,
         claims=(subject,),

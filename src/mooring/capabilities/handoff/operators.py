@@ -69,6 +69,7 @@ def eviction_operator(
     return Operator(
         id=id_,
         source="handoff",
+        quota=str(cluster),
         kind=EVICT_LEADERS,
         subject=store,
         claims=(store,),
@@ -106,6 +107,7 @@ def _restart_operator(
     return Operator(
         id=id_,
         source="handoff",
+        quota=str(cluster),
         kind=RESTART_TIKV,
         subject=subject,
         claims=(subject,),

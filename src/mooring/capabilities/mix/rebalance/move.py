@@ -41,6 +41,8 @@ EVICT_STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
 DETACH_STEPS: Final = (Step(StepKind.ADD_REPLACEMENT), *EVICT_STEPS)
 #: How often a running move looks again when nothing tells it to.
 LOOK_S: Final = 2.0
+#: A move that a budget blocks for longer gives its place back, and is proposed again after a back-off.
+BLOCKED_S: Final = 60.0
 
 
 def operator(
@@ -60,7 +62,10 @@ def operator(
     room = {target_of(workload): 1} if takes_room else {}
     rest = {f"node/{pod.node}": NODE_COST} if pod.node else {}
     if deadline is None and (source == SPOT or way == EVICT):
-        rest[ALL_MOVES] = 1  # the quicker way goes as far as its workload's own surge allows
+        rest |= {
+            ALL_MOVES: 1,
+            share_of(pod.namespace): 1,
+        }  # the quicker way goes as far as its workload's own surge allows
     phases: tuple[Mapping[str, int], ...] = ({**room, **rest},)
     if way == DETACH and room:
         # Once detached, the replacement that is not Ready yet is a fact of its own.
@@ -69,6 +74,7 @@ def operator(
     return Operator(
         id=id_,
         source=source,
+        quota=pod.namespace,
         kind=KIND,
         subject=subject,
         claims=(subject,),
@@ -87,6 +93,11 @@ def operator(
             "class": wanted.value,
         },
     )
+
+
+def share_of(namespace: str) -> str:
+    """Of all moves, what one namespace may have under way: nobody's pods keep everybody else's waiting."""
+    return f"{ALL_MOVES}/{namespace}"
 
 
 def mark_for(op: Operator, pod: Pod, now: float) -> Mark:
@@ -189,12 +200,15 @@ def next_step(running: Running, scene: Scene) -> NextStep:
         return _begin(running, scene, pod)
     if is_detached(pod):
         return _part(scene, pod, mark)
-    return _evict(scene, pod)
+    return _evict(scene, pod, mark)
 
 
 def _begin(running: Running, scene: Scene, pod: Pod) -> NextStep:
     if running.notes.get("gave_up"):
         return NextStep(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
+    if running.notes.get("blocked"):
+        detail = f"a PodDisruptionBudget kept {pod.name} for {BLOCKED_S:.0f} s; others have its place meanwhile"
+        return NextStep(step=0, end=End(Reason.PDB, detail, failed=True))
     if scene.unwanted:
         return NextStep(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
     op = scene.op
@@ -252,7 +266,7 @@ def _may_go(scene: Scene, pod: Pod) -> bool:
     return health.ready + len(serving) - health.wanted > rank
 
 
-def _evict(scene: Scene, pod: Pod) -> NextStep:
+def _evict(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
     if scene.unwanted:
         return NextStep(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
     if scene.guard:
@@ -273,6 +287,8 @@ def _evict(scene: Scene, pod: Pod) -> NextStep:
                 progress=detail,
             )
         kept = blocked_by_budget(pod, scene.world)
+        if kept is not None and scene.deadline is None and scene.now - mark.since > BLOCKED_S:
+            return NextStep(step=0, instructions=(detaching.drop_mark(pod, kept.detail),), notes={"blocked": 1.0})
         if kept is not None:
             again = scene.now + 5.0 if call is None else min(call, scene.now + 5.0)
             return NextStep(step=0, waiting_on=kept, again_at=again, progress=kept.detail)
