@@ -26,7 +26,7 @@ def test_kind_slash_name_and_a_merge_patch():
 
 
 @pytest.mark.parametrize(
-    "command", ["helm install x", "kubectl", "kubectl delete pod a", "kubectl get pod a", "kubectl label cow x a=b"]
+    "command", ["helm install x", "kubectl", "kubectl scale deploy a", "kubectl get pod a", "kubectl label cow x a=b"]
 )
 def test_what_is_not_understood_is_refused(command):
     """No command is silently taken for another: the words are named."""

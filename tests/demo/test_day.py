@@ -1,5 +1,6 @@
 """The demo's day: what it promises on the screen is checked here, at the speed of the machine."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,11 +8,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mooring.demo import without
 from mooring.demo.acts import ACTS
 from mooring.demo.day import Day
+from mooring.demo.losses import Losses
 from mooring.demo.stage import Check
 
 MOORING = Path(sys.executable).parent / "mooring"
@@ -52,11 +56,41 @@ def test_the_same_seed_tells_the_same_story(whole):
     assert day.tally.line() == again.tally.line()
 
 
+@pytest.mark.timeout(400)
+def test_the_same_day_without_mooring_costs_what_the_day_with_it_does_not(whole):
+    """The counter beside the banner is computed: the same seed, the same moments, nobody of ours."""
+    day, _ = whole
+    assert day.losses.look() == Losses(0, 0, 0)
+    told = without.play(1)
+    last = told[-1][1]
+    assert last.pods >= 10, "the notice and the machine that retired"
+    assert last.leaders > 0 and last.quorum == 1, "three stores deleted with leaders on them, two at a time"
+    assert [at for at, _ in told] == sorted(at for at, _ in told)
+
+
+@pytest.mark.timeout(400)
+def test_one_act_is_blocked_until_what_why_says_is_typed(whole):
+    """E: blocked means that a person must act, and the answer ends with the command: it is typed as it stands."""
+    _, told = whole
+    (blocked,) = [n for n, line in enumerate(told) if "mooring why pod/shop/report: report is blocked" in line]
+    assert told[blocked + 1].strip() == "$ kubectl -n shop delete pod report"
+
+
+@pytest.mark.timeout(10)
+def test_without_a_terminal_the_end_does_not_wait_for_a_page():
+    """A page may be open: a run that nobody can end with Ctrl-C ends by itself."""
+    from mooring.cli.demo import _Page
+
+    page = _Page(None, None, keep=False, open_=False)
+    page._hub = SimpleNamespace(viewers=1)
+    asyncio.run(page.keep())
+
+
 class Broken:
     at = "09:00"
     title = "a promise that does not hold"
     command = "kubectl get nothing"
-    without = ""
+    speed = 50.0
 
     async def play(self, stage):
         return [Check("X1", True, "this held"), Check("X2", False, "this did not")]

@@ -16,17 +16,20 @@ from mooring.cli.output import Format, Output, note, print_json, print_table
 
 if TYPE_CHECKING:
     from mooring.demo.day import Day
+    from mooring.demo.losses import Losses
+    from mooring.demo.without import Beside as Without
 
 app = App(name="demo")
 
 PORT: Final = 8390
 TRIED: Final = 20
 INDENT: Final = " " * 11
-#: Virtual seconds per second while an act plays, and while somebody plays afterwards.
-SPEED: Final = 80.0
+#: Virtual seconds per second while somebody plays after the day.
 KEPT_SPEED: Final = 5.0
-#: Acts that begin later than this are not paced any more: a day takes under a minute, also on a slow machine.
-WITHIN_S: Final = 25.0
+#: What happens later than this goes three times as fast: a day takes about a minute, also on a slow machine.
+WITHIN_S: Final = 60.0
+#: At the end of a short day: how long the same day without Mooring may still take.
+PATIENCE_S: Final = 20.0
 RESTART: Final = "tidb.pingcap.com/restart"
 
 
@@ -46,7 +49,7 @@ def demo(
     seed: Annotated[int, Parameter(help="The same seed plays the same day, on the sandbox.")] = 1,
     speed: Annotated[
         float | None,
-        Parameter(help="Virtual seconds per second while an act plays; not given: 80, or more to stay under a minute."),
+        Parameter(help="Virtual seconds per second while something moves; not given: as each act is best watched."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> int:
@@ -65,6 +68,7 @@ def demo(
     Example: mooring demo --on lab
     """
     from mooring.demo.day import Day
+    from mooring.demo.without import Beside as Without
     from mooring.process import logs
 
     if speed is not None and not 0 < speed < inf:
@@ -80,14 +84,19 @@ def demo(
     _opening(listener, keep=keep, asked=port >= 0)
     began = time.perf_counter()
     within_s = WITHIN_S if speed is None else None
-    day = Day(_narrate, seed=seed, speed=None if short else speed or SPEED, within_s=within_s)
-    page = None if listener is None else _Page(day, listener, keep=keep, open_=open_)
+    day = Day(_narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s)
+    without = Without(seed)
+    page = None if listener is None else _Page(day, listener, without, keep=keep, open_=open_)
     stopped = False
     try:
         day.run(around=None if page is None else lambda _: page)
+        without.wait(PATIENCE_S)
     except KeyboardInterrupt:
         stopped = True
-    _table(day, output)
+    finally:
+        lost = without.by(inf)
+        without.close()
+    _table(day, output, lost)
     _closing(day, time.perf_counter() - began, stopped=stopped)
     return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
 
@@ -117,9 +126,7 @@ def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, ou
 
 def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None:
     """Three lines: what this is, where, how to stop and what is kept."""
-    note(
-        "Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, 13 h in under a minute. No Docker."
-    )
+    note("Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, in about a minute. No Docker.")
     if listener is None:
         note("no page (--short)   the same day on a real control plane: mooring demo --on lab")
     else:
@@ -150,7 +157,7 @@ def _narrate(line: str) -> None:
         note(folded.rstrip())
 
 
-def _table(day: "Day", output: Format) -> None:
+def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
     checks = [(act, check) for act in day.played for check in act.checks]
     kept = sum(check.kept for _, check in checks)
     missing = [act.title for act in day.acts[len([a for a in day.played if a.ended]) :]]
@@ -161,7 +168,8 @@ def _table(day: "Day", output: Format) -> None:
         ]
         tally = day.tally
         figures = {"moves": tally.moves, "peak": tally.peak, "longest_wait_s": tally.longest_wait_s}
-        print_json({"kept": day.kept, "acts": acts, "not_played": missing, **figures})
+        lost = {"losses": day.losses.look(), "losses_without": without}
+        print_json({"kept": day.kept, "acts": acts, "not_played": missing, **figures, **lost})
         return
     rows = [(c.promise, "kept" if c.kept else "BROKEN", a.title, c.seen) for a, c in checks]
     for act in day.played:
@@ -173,6 +181,8 @@ def _table(day: "Day", output: Format) -> None:
     sys.stdout.write("\n")
     print_table(("PROMISE", "", "ACT", "SEEN"), rows)
     print(f"\nPROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}")
+    if without is not None:
+        print(f"LOST       with Mooring: {day.losses.look()}\n           the same day without: {without}")
 
 
 def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:
@@ -207,8 +217,11 @@ def listen(port: int) -> socket.socket:
 class _Page:
     """The status pages beside the day."""
 
-    def __init__(self, day: "Day", listener: socket.socket, *, keep: bool, open_: bool) -> None:
+    def __init__(
+        self, day: "Day", listener: socket.socket, without: "Without | None" = None, *, keep: bool, open_: bool
+    ) -> None:
         self._day = day
+        self._without = without
         self._listener = listener
         self._keep = keep
         self._open = open_
@@ -221,7 +234,9 @@ class _Page:
         from mooring.process.http.status import status_app
 
         rig = self._day.stage.rig
-        self._runner = web.AppRunner(status_app(lambda: rig.leader() or rig.any()), access_log=None)
+        app = status_app(lambda: rig.leader() or rig.any(), cluster="demo", beside=self._banner)
+        self._hub = next(h.__self__ for h in app.on_shutdown if hasattr(h, "__self__"))
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.SockSite(self._runner, self._listener).start()
         if self._open:
@@ -229,8 +244,15 @@ class _Page:
 
             webbrowser.open(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
 
+    def _banner(self) -> dict[str, Any]:
+        """The act, and what either day has cost by now."""
+        lost = self._without.by(self._day.stage.rig.clock.now()) if self._without is not None else None
+        sums = {} if lost is None else {"with": self._day.losses.look(), "without": lost}
+        return {"act": {**self._day.act, **sums}}
+
     async def keep(self) -> None:
-        if self._keep:
+        """Somebody watches, or asked to: the cluster runs on. Without a terminal nobody could end it with Ctrl-C."""
+        if self._keep or (self._hub.viewers and sys.stderr.isatty()):
             await self.play_on()
             await asyncio.Event().wait()
 
@@ -238,13 +260,10 @@ class _Page:
         """After the day: time slows down to what eyes can follow, and kubectl may change things."""
         from mooring.demo.sandbox_stage import SandboxStage
         from mooring.sandbox.facade import Facade
-        from mooring.sandbox.paced import PacedLoop
 
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, PacedLoop):
-            loop.pace.speed = KEPT_SPEED
         stage = self._day.stage
         assert isinstance(stage, SandboxStage), "only the sandbox needs a facade"
+        stage.settle(KEPT_SPEED)
         self._facade = facade = Facade(stage.rig.cluster.api.server)
         await facade.__aenter__()
         port = self._listener.getsockname()[1]

@@ -2,6 +2,7 @@
 
     kubectl -n NS annotate|label KIND NAME… KEY=VALUE… [KEY-] [--overwrite]
     kubectl -n NS patch KIND NAME --type merge -p JSON
+    kubectl -n NS delete KIND NAME…
 
 So what an act prints is what it does, on both grounds.
 """
@@ -34,6 +35,7 @@ class KubectlCommands(msgspec.Struct, frozen=True):
     #: `annotations`, `labels`, or "" for a whole patch.
     field: str = ""
     overwrite: bool = False
+    delete: bool = False
 
 
 def read(command: str) -> KubectlCommands:
@@ -49,8 +51,10 @@ def read(command: str) -> KubectlCommands:
     namespace = flags.get("-n", "")
     if verb == "patch" and flags.get("--type") == "merge" and not rest:
         return KubectlCommands(kind, namespace, names, msgspec.json.decode(flags.get("-p", "{}"), type=dict))
+    if verb == "delete" and not rest:
+        return KubectlCommands(kind, namespace, names, {}, delete=True)
     if verb not in {"annotate", "label"} or not rest:
-        raise ValueError(f"{command!r}: annotate, label or patch --type merge is wanted")
+        raise ValueError(f"{command!r}: annotate, label, delete or patch --type merge is wanted")
     field = "annotations" if verb == "annotate" else "labels"
     patch = {"metadata": {field: dict(_pair(word) for word in rest)}}
     return KubectlCommands(kind, namespace, names, patch, field, overwrite="--overwrite" in flags)
@@ -60,6 +64,9 @@ async def type_in(api: KubeApi, command: str) -> None:
     """Do it, with kubectl's own refusal to change what is there already without --overwrite."""
     typed = read(command)
     for name in typed.names:
+        if typed.delete:
+            await api.delete(typed.kind, typed.namespace, name)
+            continue
         if typed.field and not typed.overwrite:
             found = (await api.get(typed.kind, typed.namespace, name))["metadata"].get(typed.field) or {}
             for key, value in typed.patch["metadata"][typed.field].items():

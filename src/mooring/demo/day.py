@@ -4,13 +4,15 @@ The day does not know its ground: a stage does (`stage.py`). On the sandbox the 
 one seed tells one story, byte for byte.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from mooring.core.engine.why import explain
 from mooring.demo.acts import ACTS
+from mooring.demo.losses import LossCounter
 from mooring.demo.sandbox_stage import SandboxStage
 from mooring.demo.stage import Act, Check, Stage
 from mooring.demo.tally import Tally
@@ -40,18 +42,26 @@ class Day:
         narrate: Callable[[str], None],
         *,
         seed: int = 1,
+        paced: bool = False,
         speed: float | None = None,
         within_s: float | None = None,
         stage: Stage | None = None,
     ) -> None:
-        """Without a stage of another kind: the sandbox, `speed` times as fast as the wall clock, or as it goes, which
-        acts are too that begin later than `within_s`."""
+        """Without a stage of another kind: the sandbox, as fast as it goes, or paced for those who watch."""
         self._narrate = narrate
         self.acts: tuple[type[Act], ...] = ACTS
-        self.stage = stage or SandboxStage(seed, speed=speed, within_s=within_s)
-        self.stage.listen(lambda line: narrate(f"           {line}"))
+        self.stage = stage or SandboxStage(seed, paced=paced, speed=speed, within_s=within_s)
+        self.stage.listen(self._hear)
+        #: What is played just now, for the banner of the page.
+        self.act: dict[str, Any] = {"title": "the cluster is being built", "command": "", "said": ""}
+        #: What the day has cost so far.
+        self.losses = LossCounter(self.stage)
         self.played: list[Played] = []
         self.tally = Tally()
+
+    def _hear(self, line: str) -> None:
+        self.act = {**self.act, "said": line}
+        self._narrate(f"           {line}")
 
     @property
     def kept(self) -> bool:
@@ -69,8 +79,11 @@ class Day:
             try:
                 with self.stage.hurry():
                     await self.stage.build()
+                counting = asyncio.create_task(self.losses.run(), name="losses")
                 for number, act in enumerate(self.acts, 1):
                     await self._play(number, act())
+                counting.cancel()
+                self.act = {**self.act, "title": "the day is over", "command": "", "number": 0}
                 if beside is not None:
                     await beside.keep()
             finally:
@@ -89,8 +102,8 @@ class Day:
         self._follow()
         at = self.stage.clock_word(act.at)
         self._narrate(f"{number}/{len(self.acts)} {at}  {act.title:<34} $ {act.command}")
-        if act.without:
-            self._narrate(f"           (without Mooring: {act.without})")
+        self.act = {"number": number, "of": len(self.acts), "title": act.title, "command": act.command, "said": ""}
+        self.stage.watch(act.speed)
         played = Played(at, act.title, [])
         self.played.append(played)
         try:
@@ -100,6 +113,7 @@ class Day:
             played.failed = (
                 told[0] if told and isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             )
+        self.stage.watch(None)
         played.ended = True
         if not played.kept:
             played.why = self._stuck()
@@ -110,6 +124,7 @@ class Day:
         shown = broken or played.checks[:2]
         seen = played.failed or "; ".join(check.seen for check in shown)
         promises = " ".join(dict.fromkeys(check.promise for check in played.checks))
+        self.act = {**self.act, "said": f"{'ok' if played.kept else 'FAILED'}: {seen}"}
         self._narrate(f"     {'ok' if played.kept else 'FAIL':>4}  {seen:<84} {promises}".rstrip())
         if played.why:
             self._narrate(f"           why: {played.why}")

@@ -20,18 +20,23 @@ from mooring.sandbox.pd import SandboxPd
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.home import ask_mooring
 
-#: Virtual seconds a second between two acts: in effect, as fast as it goes.
-HURRY = 1_000_000.0
+#: Virtual seconds a second while nothing moves between two acts (as fast as it goes) and in one; and while something
+#: moves by itself between two acts.
+HURRY, IDLE, BETWEEN = 1_000_000.0, 30.0, 25.0
 MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
 class SandboxStage(Stage):
-    def __init__(self, seed: int = 1, *, speed: float | None = None, within_s: float | None = None) -> None:
-        """`speed`: virtual seconds per second while an act plays; None: as fast as it goes. An act that begins later
-        than `within_s` is played as fast as it goes too: on a slow machine the day stays short."""
+    def __init__(
+        self, seed: int = 1, *, paced: bool = False, speed: float | None = None, within_s: float | None = None
+    ) -> None:
+        """`paced`: for people to watch, each act at its own speed or all at `speed`; else as fast as it goes. What
+        happens later than `within_s` goes three times as fast: on a slow machine the day stays short."""
         super().__init__(Figures())
+        self._paced = paced or speed is not None
         self._speed = speed
-        self._hurry_from = math.inf if within_s is None else time.monotonic() + within_s
+        self._act_speed: float | None = None
+        self._late_from = math.inf if within_s is None else time.monotonic() + within_s
         config = Config(
             features={"handoff": True, "home": True, "mix": True},
             handoff=HandoffPolicy(recheck_s=5.0),
@@ -83,21 +88,62 @@ class SandboxStage(Stage):
 
     @contextlib.contextmanager
     def hurry(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        if not isinstance(loop, PacedLoop):
-            yield
-            return
-        pace, loop.pace.speed = loop.pace.speed, HURRY
+        before, self._act_speed = self._act_speed, None
         try:
             yield
         finally:
-            loop.pace.speed = pace if time.monotonic() < self._hurry_from else HURRY
+            self._act_speed = before
+
+    def watch(self, speed: float | None) -> None:
+        self._act_speed = None if speed is None else self._speed or speed
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, PacedLoop):
+            loop.pace.speed = self.pace()
+
+    def pace(self) -> float:
+        """Virtual seconds per second just now: slow where something moves, fast where nothing does."""
+        if self._act_speed is not None:
+            speed = self._act_speed if self._speed or self._moves() else max(self._act_speed, IDLE)
+        else:
+            speed = (self._speed or BETWEEN) if self._moves() else HURRY
+        return speed if time.monotonic() < self._late_from else 3.0 * speed
+
+    def _moves(self) -> bool:
+        """Mooring is at work, or a pod is on its way."""
+        leader = self._rig.leader()
+        if leader is None:
+            return False
+        return bool(leader.engine.running) or any(
+            not pod.terminal and (pod.deletion_at is not None or not pod.ready) for pod in leader.world.pods()
+        )
+
+    async def _keep_pace(self, loop: PacedLoop) -> None:
+        while True:
+            loop.pace.speed = self.pace()
+            await self._rig.sleep(0.5)
 
     def run(self, whole: Callable[[], Awaitable[None]]) -> None:
-        if self._speed is None:
+        if not self._paced:
             run_virtual(whole, self._rig.cluster.timeline)
-        else:
-            run_paced(whole, self._rig.cluster.timeline, self._speed)
+            return
+
+        async def paced() -> None:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, PacedLoop)
+            self._pacing = asyncio.create_task(self._keep_pace(loop), name="pace")
+            try:
+                await whole()
+            finally:
+                self._pacing.cancel()
+
+        run_paced(paced, self._rig.cluster.timeline, HURRY)
+
+    def settle(self, speed: float) -> None:
+        """After the day: one speed from now on."""
+        self._pacing.cancel()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, PacedLoop)
+        loop.pace.speed = speed
 
     async def close(self) -> None:
         for name in list(self._rig.replicas):

@@ -49,8 +49,8 @@ class Act(Protocol):
     title: str
     #: The user's real command.
     command: str
-    #: In one line, what would have happened without us; "" when nothing to say.
-    without: str
+    #: Seconds of the day in a second, while something moves: slow enough to follow.
+    speed: float
 
     async def play(self, stage: "Stage") -> list[Check]: ...
 
@@ -58,7 +58,7 @@ class Act(Protocol):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ between two grounds: sizes and times, never a check."""
 
-    regions: int = 300
+    regions: int = 180
     #: From its node to Ready, of a pod of the shop.
     shop_start_s: float = 8.0
     #: Annotations that say how long a member of the database takes to start and to end; none: as the ground has it.
@@ -153,21 +153,21 @@ class Stage(ABC):
         await self.place_pd()
         await rig.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
         for name in (f"{DEMO}-tikv", f"{DEMO}-tidb", f"{DEMO}-pd"):
-            await rig.until(lambda name=name: self._ready(TIDB, name) == 3)  # type: ignore[misc]
+            await rig.until(lambda name=name: self.ready(TIDB, name) == 3)  # type: ignore[misc]
         # The other nodes come later and are roomier: by itself a scheduler would rather take these.
         await self.add_nodes(_names("n", range(6, 12)), capacity="on-demand", cpu="16", memory="64Gi")
         await self.add_nodes(_names("s", range(12)), capacity="spot")
         register_nodes(rig, _names("n", range(12)))
         cluster.pd[TIDB, DEMO].load(self.figures.regions)
         await self.start()
-        await admitting(rig)
+        await self.admit()
         for name, (replicas, labels) in SHOP.items():
             template = slow_template(name, self.figures.shop_start_s)
             await rig.api.create(
                 Kind.DEPLOYMENT, manifests.deployment(NAMESPACE, name, replicas, template, labels=labels)
             )
         for name, (replicas, _) in SHOP.items():
-            await rig.until(lambda name=name, n=replicas: self._ready(NAMESPACE, name) == n)  # type: ignore[misc]
+            await rig.until(lambda name=name, n=replicas: self.ready(NAMESPACE, name) == n)  # type: ignore[misc]
 
     async def set_fleet(self, **data: str) -> None:
         """As `mooring fleet set-…` and `enable` would: template, constraints, the registry's URL."""
@@ -183,7 +183,14 @@ class Stage(ABC):
         except NotFound:
             await self.rig.api.create(Kind.CONFIG_MAP, ledger.new_object(namespace, wanted, settings.NAME))
 
-    def _ready(self, namespace: str, name: str) -> int:
+    async def admit(self) -> None:
+        """Until new pods are asked about."""
+        await admitting(self.rig)
+
+    def watch(self, speed: float | None) -> None:  # noqa: B027 — a ground on the wall clock has one speed
+        """An act begins that wants to be watched at this speed; None: it has ended."""
+
+    def ready(self, namespace: str, name: str) -> int:
         """0 while there is no such workload yet."""
         try:
             return self.cluster.ready(namespace, name)

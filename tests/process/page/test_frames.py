@@ -273,3 +273,25 @@ async def test_without_a_token_nobody_off_loopback_is_answered():
     async with TestClient(TestServer(status_app(lambda: None, token="", on_loopback=False))) as client:
         for given in ("", "Bearer ", "Bearer x"):
             assert (await client.get("/api/v1/frame", headers={"Authorization": given})).status == 401
+
+
+async def test_a_viewer_before_the_first_replica_waits_without_spinning():
+    """Fails open: with no replica to look at the stream is open and silent, and the loop is free for others."""
+
+    class Later(Framer):
+        ready = False
+
+        async def build(self):
+            return Frame(1.0, {}, {name: Table() for name in VIEWS}) if self.ready else None
+
+    framer = Later(lambda: None)
+    hub = Hub(framer, tick_s=3600)
+    app = web.Application()
+    app.add_routes([web.get("/s", hub.serve)])
+    app.on_shutdown.append(hub.hang_up)
+    async with TestClient(TestServer(app)) as client:
+        stream = await asyncio.wait_for(client.get("/s"), 10)
+        await hub.tick()
+        framer.ready = True
+        await hub.tick()
+        assert (await asyncio.wait_for(stream.content.readline(), 10)) == b"event: snapshot\n"

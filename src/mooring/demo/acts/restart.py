@@ -1,4 +1,4 @@
-"""17:00: a TiKV pod is restarted by annotation; it goes only after its leaders have gone."""
+"""10:00: a TiKV pod is restarted by annotation; it goes only after its leaders have gone."""
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
@@ -27,10 +27,10 @@ def nothing_left(stage: Stage) -> list[str]:
 
 
 class Restart:
-    at = "17:00"
+    at = "10:00"
+    speed = 4.0
     title = "a TiKV pod is restarted"
     command = f'kubectl -n {TIDB} annotate pod {POD} {RESTART}=""'
-    without = "its leaders would have been cut off, each region away until an election"
 
     async def play(self, stage: Stage) -> list[Check]:
         pd = stage.cluster.pd[TIDB, DEMO]

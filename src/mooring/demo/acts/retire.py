@@ -1,25 +1,40 @@
-"""18:30: a machine retires; its node is cordoned, emptied gently, and only then tainted."""
+"""10:15: a machine retires; its node is cordoned, emptied gently, and only then tainted.
+
+One pod on it has no controller: nobody would recreate it, so Mooring does not delete it. The act is blocked until a
+person types what `why` says.
+"""
+
+import re
+from typing import Any
 
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.planner import keys
-from mooring.core.engine.why import explain
+from mooring.core.engine.why import Explanation, explain
+from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
+from mooring.core.model.reasons import State
 from mooring.demo.stage import DEMO, TIDB, Check, Stage
 from mooring.sim.scenarios.fleet import cordoned, marks_left, pods_on, roles_by_address, set_state, stored, taints_of
+from mooring.sim.scenarios.mix import NAMESPACE
 
 #: n1, n5 and n9, the first of each rack, are the control plane; this one is a worker, with a TiKV pod on it.
 SERIAL, NODE = "M002", "n2"
+#: A pod without a controller.
+REPORT = "report"
+#: Of the day: long enough to read it on the page.
+BLOCKED_S = 15.0
 LIMITS = "control-plane-count: 3\nminimum-workers: 8\n"
 
 
 class Retire:
-    at = "18:30"
-    title = "a machine retires"
+    at = "10:15"
+    speed = 5.0
+    title = "a machine retires, and one pod on it is nobody's"
     command = f"sabactl machines set-state {SERIAL} retiring"
-    without = "NoExecute first: every pod on it cut off in the same second, leaders and all"
 
     async def play(self, stage: Stage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
+        await rig.api.create(Kind.POD, bare_pod())
         stage.switch_on("fleet")
         await stage.set_fleet(**{settings.CONSTRAINTS: LIMITS})
         await rig.until(lambda: len(stored(rig).members) == 11, limit_s=120)
@@ -28,19 +43,13 @@ class Retire:
         interrupted, began = len(pd.interruptions), rig.clock.monotonic()
         set_state(rig, address, MachineState.RETIRING)
         early: list[str] = []
-        asked = False
+        typed = await self._blocked(stage)
 
         def done() -> bool:
-            nonlocal asked
             tainted = keys.STATE_TAINT in taints_of(rig, node)
             left = [p for p in pods_on(rig, node) if p in before]
             if tainted and left:
                 early.extend(left)
-            leader = rig.leader()
-            answer = explain(leader.engine, f"machine/{SERIAL}") if leader is not None else None
-            if answer is not None and answer.operators and not asked:
-                asked = True
-                stage.say(answer.answer)
             return tainted and not list(marks_left(rig))
 
         await rig.until(done, limit_s=1800)
@@ -51,5 +60,43 @@ class Retire:
             Check("O2", not early and cordoned(rig, node), f"{node} was empty before it was tainted"),
             Check("E6", cut_off == 0, f"{cut_off} leaders were on a pod when it went"),
             Check("F9", roles_by_address(rig)[address] == "worker, retiring", "stored with its taint, not before"),
+            Check("T11", bool(typed), f"blocked until somebody typed what why said: {typed or 'nothing'}"),
             Check("F5", len(stored(rig).members) == 12, "a spare machine took its place"),
         ]
+
+    async def _blocked(self, stage: Stage) -> str:
+        """Wait until it is blocked, ask why, and type what the answer says; what was typed."""
+        rig = stage.rig
+        await rig.until(lambda: (found := _why(stage)) is not None and found.state == State.BLOCKED, limit_s=600)
+        answer = _why(stage)
+        command = command_in(answer) if answer is not None else ""
+        if answer is None or not command:
+            return ""
+        stage.say(f"mooring why pod/{NAMESPACE}/{REPORT}: {answer.answer}")
+        await rig.sleep(BLOCKED_S)
+        stage.say(f"$ {command}")
+        await stage.kubectl(command)
+        return command
+
+
+def _why(stage: Stage) -> Explanation | None:
+    leader = stage.rig.leader()
+    subject = f"pod/{NAMESPACE}/{REPORT}"
+    return explain(leader.engine, subject, now=stage.rig.clock.now()) if leader is not None else None
+
+
+def command_in(answer: Explanation) -> str:
+    """The first whole kubectl command that `to change` names."""
+    for line in answer.lines:
+        found = re.search(r"kubectl [^,;]+$", line.text) if line.label == "to change" else None
+        if found:
+            return found[0].strip()
+    return ""
+
+
+def bare_pod() -> dict[str, Any]:
+    container = {"name": REPORT, "image": REPORT, "resources": {"requests": {"cpu": "100m"}}}
+    return {
+        "metadata": {"namespace": NAMESPACE, "name": REPORT},
+        "spec": {"nodeName": NODE, "containers": [container]},
+    }

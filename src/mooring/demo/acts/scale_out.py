@@ -1,4 +1,4 @@
-"""20:00: a TiKV store is added, regions and leaders spread over it under the cost limit, and it is taken out again."""
+"""10:30: a TiKV store is added, regions and leaders spread over it under the cost limit, and it is taken out again."""
 
 from mooring.capabilities.balance import BalancePolicy, foreign
 from mooring.capabilities.balance.summary import Summary
@@ -18,10 +18,10 @@ def scaled(members: int) -> str:
 
 
 class ScaleOut:
-    at = "20:00"
+    at = "10:30"
+    speed = 55.0
     title = "a TiKV store is added"
     command = scaled(4)
-    without = "every scheduler would count for itself, and the new store would take all moves at once"
 
     async def play(self, stage: Stage) -> list[Check]:
         leader = stage.rig.leader()

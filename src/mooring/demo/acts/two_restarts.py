@@ -1,4 +1,4 @@
-"""21:40: two restarts in the same second wait for each other."""
+"""11:00: two restarts in the same second wait for each other."""
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.why import Explanation, explain
@@ -10,10 +10,10 @@ FIRST, SECOND = f"{DEMO}-tikv-0", f"{DEMO}-tikv-1"
 
 
 class TwoRestarts:
-    at = "21:40"
+    at = "11:00"
+    speed = 6.0
     title = "two restarts in the same second"
     command = f'kubectl -n {TIDB} annotate pod {FIRST} {SECOND} {RESTART}=""'
-    without = "both could have been deleted before PD noticed the first: a quorum gone"
 
     async def play(self, stage: Stage) -> list[Check]:
         before = {name: uid_of(stage, name) for name in (FIRST, SECOND)}

@@ -135,7 +135,10 @@ class Hub:
                     seen = self.seq
                     await response.write(data)
                 async with self._news:
-                    await self._news.wait_for(lambda seen=seen: self.seq != seen or self._closing)  # type: ignore[misc]
+                    # No frame yet: no replica runs. There is nothing to send, and nothing to spin for.
+                    await self._news.wait_for(
+                        lambda seen=seen: (self._frame is not None and self.seq != seen) or self._closing  # type: ignore[misc]
+                    )
         except ConnectionError:
             pass  # the viewer has left
         finally:

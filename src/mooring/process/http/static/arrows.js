@@ -10,7 +10,7 @@ export function drawArrows(g, map, now) {
     const alpha = move.ended ? Math.max(0, 1 - (now - move.ended) / 1400) : Math.min(1, 0.25 + (now - move.since) / 300);
     const targets = what === "leaders" ? others(map, from, name) : to ? [to] : [];
     const colour = what === "leaders" || what === "region" ? c["c-tikv"] : state === "blocked" ? c.need : c.good;
-    const strong = what === "pod" || what === "leaders";
+    const strong = (what === "pod" && all.length < 12) || what === "leaders";
     g.globalAlpha = alpha;
     const a = middle(map, from);
     if (!targets.length && a && what !== "reserve") stub(g, a, colour, state === "blocked", c, now, still);
@@ -38,7 +38,7 @@ function middle(map, id) {
 
 function arrow(g, a, b, colour, strong, state, turn, dots, c) {
   const dx = b.x - a.x, dy = b.y - a.y, long = Math.hypot(dx, dy) || 1;
-  const bend = Math.min(70, long * 0.22);
+  const bend = Math.min(46, long * 0.18);
   const m = { x: (a.x + b.x) / 2 - (dy / long) * bend, y: (a.y + b.y) / 2 + (dx / long) * bend - bend * 0.4 };
   // From edge to edge, not from middle to middle.
   const p0 = toward(a, m, a.r * 0.7), p1 = toward(b, m, b.r * 0.75);

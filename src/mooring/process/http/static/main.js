@@ -167,8 +167,9 @@ function drawBanner(head) {
   text($("act-command"), act.command ? `$ ${act.command}` : "");
   text($("act-said"), act.said ?? "");
   const n = (value) => (value ?? 0).toLocaleString("en");
-  const sums = ({ pods, leaders, quorum }) => `${n(pods)} pods cut off, ${n(leaders)} leaders lost, quorum lost ${n(quorum)}×`;
-  text($("without"), act.without ? `with Mooring: ${sums(act.with)} · without: ${sums(act.without)}` : "");
+  const sums = ({ pods, leaders, quorum }) => `${n(pods)} pods cut off, ${n(leaders)} leaders lost, ${n(quorum)}× no quorum`;
+  $("without").replaceChildren();
+  if (act.without) $("without").append(`with Mooring ${sums(act.with)} │ `, make("b", "", `without ${sums(act.without)}`));
 }
 
 function drawPulse() {
