@@ -1,13 +1,20 @@
 """How commands print: data on stdout as a table for people or as JSON for scripts, everything else on stderr."""
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TextIO
 
 import msgspec
 from cyclopts import Parameter
+
+#: Word and luminance carry the meaning, the colour helps: blue rather than green for what is well.
+COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
+COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
 class Format(StrEnum):
@@ -46,5 +53,35 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def note(message: str) -> None:
-    """A remark for the person at the terminal: never on stdout."""
-    print(message, file=sys.stderr)
+    """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole."""
+    room = width(sys.stderr)
+    for line in message.split("\n"):
+        if room is None or len(line) <= room or line.lstrip().startswith(COMMANDS):
+            print(line, file=sys.stderr)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()))
+        for part in textwrap.wrap(
+            line, max(20, room), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ):
+            print(part, file=sys.stderr)
+
+
+def width(stream: TextIO | None = None) -> int | None:
+    """Columns to keep to: the terminal's, or COLUMNS; None into a pipe or a file, where there is no edge."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else None
+
+
+def coloured() -> bool:
+    """Colours are for terminals, and only where nobody asked for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, state: str) -> str:
+    """The state word of a line in its colour, on a terminal."""
+    code = COLOURS.get(state)
+    if code is None or not coloured():
+        return text
+    return re.sub(rf"\b{state}\b", f"\x1b[{code}m{state}\x1b[0m", text, count=1)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from cyclopts import App
 
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, painted, print_json, print_table, width
 from mooring.cli.queue_replay import migrate, replay
 from mooring.cli.server import HERE, Reach, ask
 
@@ -14,6 +14,8 @@ app.command(migrate)
 
 #: Word and shape, so that neither colour nor sight of it is needed.
 GLYPHS: Final = {"blocked": "▲ blocked", "refused": "× refused", "moving": "● moving", "waiting": "○ waiting"}
+#: Below this a table of ten columns would break every cell.
+NARROW: Final = 100
 COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITING FOR", "MISSING", "USED BY", "SINCE", "DEADLINE")
 
 
@@ -36,9 +38,23 @@ def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     if not rows:
         note("no pending changes")
         return
+    if (room := width()) is not None and room < NARROW:
+        for row in rows:
+            print("\n".join(block(row, room)))
+        return
     # A column that says nothing in any row is left out.
     shown = [i for i in range(len(COLUMNS)) if i < 4 or any(row[i] != "–" for row in rows)]
     print_table([COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
+def block(row: tuple[str, ...], room: int) -> list[str]:
+    """A row on a narrow terminal: state, operator and what it does, then what there is to say, label by label."""
+    from mooring.core.engine.why.text import fold
+
+    state = row[0].partition(" ")[2]
+    head = [painted(line, state) for line in fold(f"{row[0]}  op {row[1]}  {row[3]}", room)]
+    said = [f"{label.lower():<12}{cell}" for label, cell in zip(COLUMNS[4:], row[4:], strict=True) if cell != "–"]
+    return [*head, *(part for line in said for part in fold(line, room))]
 
 
 def cells(row: dict[str, Any], now: float) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.findings import Finding
 from mooring.core.engine.why.subject import Subject
+from mooring.core.engine.why.text import COMMAND
 from mooring.core.model.cluster import Key, Pdb, Pod
 from mooring.core.model.decision import Line
 from mooring.core.model.reasons import Reason, State
@@ -18,12 +19,11 @@ from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
 LABEL: Final = "to change"
-_COMMAND: Final = re.compile(r"\b(?:kubectl|mooring|helm|sabactl|pd-ctl|tiup) [a-z-]")
 _KINDS: Final = {"Deployment": "deployment", "StatefulSet": "statefulset"}
 
 
 def has_command(lines: Iterable[Line]) -> bool:
-    return any(line.label == LABEL and _COMMAND.search(line.text) for line in lines)
+    return any(line.label == LABEL and COMMAND.search(line.text) for line in lines)
 
 
 def typed(verb: str, command: str) -> Line:
@@ -42,7 +42,7 @@ def commands(engine: Engine, subject: Subject, first: Finding, spoken: Iterable[
         return
     own = list(_by_reason(engine, subject, first))
     if remedy and not (first.reason is Reason.PDB and own) and not any(remedy in line.text for line in own):
-        yield typed("do", remedy) if _COMMAND.match(remedy) else Line(LABEL, remedy)
+        yield typed("do", remedy) if COMMAND.match(remedy) else Line(LABEL, remedy)
     yield from own
     said = [*spoken, *own, *((Line(LABEL, remedy),) if remedy else ())]
     if not first.commands and not has_command(said):

@@ -1,5 +1,7 @@
 """The words of `why`: one rendering of the answer, printed by the command and shown by the page."""
 
+import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -7,10 +9,21 @@ from mooring.core.engine.why.phrases import clock
 
 SHOWN: Final = 4
 WIDTH: Final = 12
+#: What a label is made of.
+LABELS: Final = "abcdefghijklmnopqrstuvwxyz "
+COMMAND: Final = re.compile(r"\b(?:kubectl|mooring|helm|sabactl|pd-ctl) [a-z-]")
 
 
-def render(answer: Mapping[str, Any], *, everything: bool = False) -> list[str]:
-    """Line 1 is the answer; then what there is to say, by label; the newest history; how old it all is."""
+def render(answer: Mapping[str, Any], *, everything: bool = False, width: int | None = None) -> list[str]:
+    """Line 1 is the answer; then what there is to say, by label; the newest history; how old it all is.
+
+    `width`: wrapped at words, under their label. A command stays whole, on a line of its own where it must.
+    """
+    lines = _lines(answer, everything=everything)
+    return lines if width is None else [part for line in lines for part in fold(line, width)]
+
+
+def _lines(answer: Mapping[str, Any], *, everything: bool) -> list[str]:
     lines = [answer["answer"], ""]
     before = ""
     for line in answer.get("lines", ()):
@@ -20,6 +33,23 @@ def render(answer: Mapping[str, Any], *, everything: bool = False) -> list[str]:
     lines += _history(answer.get("history", ()), everything=everything)
     lines.append(_as_of(answer))
     return lines
+
+
+def fold(line: str, width: int) -> list[str]:
+    """One line in its width. What is labelled goes on under its text; a command is never broken."""
+    room = max(20, width)
+    if len(line) <= room:
+        return [line]
+    labelled = len(line) > WIDTH and (line[WIDTH - 1] == " " and line[WIDTH] != " ") and not line[:WIDTH].strip(LABELS)
+    indent = " " * WIDTH if labelled else ""
+    found = COMMAND.search(line)
+    if found is None:
+        return textwrap.wrap(
+            line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+        )
+    before, command = line[: found.start()].rstrip(), line[found.start() :]
+    inner = f"{indent}  "
+    return [*([before] if before else []), f"{inner}{command}"]
 
 
 def _history(history: Any, *, everything: bool) -> list[str]:

@@ -1,0 +1,70 @@
+"""60 columns: text wraps at words, commands stay whole on a line of their own; colours on terminals only."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from mooring.cli.queue import block
+from mooring.core.engine.why.text import COMMAND, fold, render
+from tests.core.why.situations_by_kind import play_all
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return [value for said in play_all().values() for _, _, value in said if value is not None]
+
+
+def test_why_fits_60_columns_and_breaks_no_command(answers):
+    """Every golden answer: each line fits, or is one word or one whole command."""
+    for answer in answers:
+        whole = render(answer)
+        commands = {line[found.start() :] for line in whole if (found := COMMAND.search(line))}
+        shown = render(answer, width=60)
+        for line in shown:
+            assert len(line) <= 60 or COMMAND.search(line) or " " not in line.strip(), line
+        assert commands <= {line.strip() for line in shown} | {c for c in commands if any(c in line for line in shown)}
+        assert "".join("".join(shown).split()) == "".join("".join(whole).split())
+
+
+def test_what_is_labelled_goes_on_under_its_text():
+    """The label stands once; the rest is under the text."""
+    assert fold("now         node n1, rack 2, spot · Ready for 1:30 · store 1 Up · 80 leaders", 50) == [
+        "now         node n1, rack 2, spot · Ready for 1:30",
+        "            · store 1 Up · 80 leaders",
+    ]
+
+
+def test_a_row_of_the_queue_is_a_block_on_a_narrow_terminal():
+    """Ten columns do not fit 60; what there is to say stands label by label."""
+    row = ("○ waiting", "44", "balance", "region 7", "–", "store/tidb/demo/4 18/20", "6 of 8", "op 41", "0:12", "–")
+    assert block(row, 60) == [
+        "○ waiting  op 44  region 7",
+        "waiting for store/tidb/demo/4 18/20",
+        "missing     6 of 8",
+        "used by     op 41",
+        "since       0:12",
+    ]
+
+
+CODE = "from mooring.cli.output import painted; print(painted('web is blocked: x', 'blocked'))"
+
+
+def on_a_terminal(**environment: str) -> str:
+    parent, child = pty.openpty()
+    kept = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "TERM"}}
+    with subprocess.Popen([sys.executable, "-c", CODE], stdout=child, env={**kept, **environment}) as process:
+        process.wait(30)
+    os.close(child)
+    return os.read(parent, 1000).decode()
+
+
+def test_colours_are_for_terminals_only():
+    """A pipe, NO_COLOR and TERM=dumb get plain text."""
+    assert "\x1b[1;31mblocked\x1b[0m" in on_a_terminal(TERM="xterm")
+    assert "\x1b" not in on_a_terminal(TERM="dumb")
+    assert "\x1b" not in on_a_terminal(TERM="xterm", NO_COLOR="1")
+    piped = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert piped.stdout == "web is blocked: x\n"
