@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
@@ -12,6 +13,7 @@ from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, print_json
 from mooring.cli.queue import COLUMNS, cells
 from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.top_keys import View, keyboard, keys_within, matches
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -29,6 +31,15 @@ WIDE: Final = 200
 ELASTIC: Final = frozenset({"WHAT", "STEP", "WAITING FOR", "USED BY", "PODS", "NEWS", "WHAT HAPPENED", ""})
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much of a section shows, and which row of it is chosen."""
+
+    rows: int
+    width: int
+    chosen: str = ""
+
+
 @app.default
 def top(
     *,
@@ -37,7 +48,9 @@ def top(
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what the page shows, in the terminal, until Ctrl-C.
+    """Show what the page shows, in the terminal, until q or Ctrl-C.
+
+    Arrows or j and k choose a row, Enter asks why, / filters, ? lists the keys.
 
     Without a terminal, or with --once, it prints one look and ends; with -o json the frame itself.
 
@@ -65,48 +78,99 @@ def top(
 def _live(console: "Console", frame: dict[str, Any], reach: Reach, every: float) -> None:
     from rich.live import Live
 
-    heard, trouble = time.monotonic(), ""
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    heard, trouble, view = time.monotonic(), "", View()
+    with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        due = heard + every
         while True:
             age = time.monotonic() - heard
-            live.update(
-                screen(frame, height=console.size.height, width=console.width, age_s=age, trouble=trouble), refresh=True
+            shown = screen(
+                frame, height=console.size.height, width=console.width, age_s=age, trouble=trouble, view=view
             )
-            time.sleep(every)
+            live.update(shown, refresh=True)
+            if keys:
+                for key in keys_within(due - time.monotonic()):
+                    asked = view.press(key, subjects(frame, view.words))
+                    if asked == "quit":
+                        return
+                    if asked:
+                        view.over, view.scrolled = _why(reach, asked, console.width), 0
+            else:
+                time.sleep(every)
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + every
             try:
                 frame, heard, trouble = ask(reach, "/api/v1/frame"), time.monotonic(), ""
             except CommandError as error:
                 # What was seen stays on the screen and looks its age.
-                trouble = str(error)
+                trouble = str(error).partition(";")[0]
+
+
+def _why(reach: Reach, subject: str, width: int) -> list[str]:
+    from mooring.core.engine.why.text import render
+
+    try:
+        answer = ask(reach, f"/api/v1/why/{subject}", missing=f"{subject} not found")
+    except CommandError as error:
+        return [str(error)]
+    return render(answer, width=width)
+
+
+def subjects(frame: Mapping[str, Any], words: str = "") -> list[str]:
+    """What Enter may ask about, in the order of the screen."""
+    tables = frame["tables"]
+    found = [row.get("subject", "") for row in _rows(tables["queue"], words)]
+    found += [f"store/{row['id']}" for row in _rows(tables["stores"], words)]
+    found += [f"node/{row['id']}" for row in _rows(tables["nodes"], words)]
+    return found + [f"rack/{row['id']}" for row in _rows(tables["racks"], words) if row.get("glyphs")]
 
 
 def screen(
-    frame: Mapping[str, Any], *, height: int, width: int = WIDE, age_s: float = 0.0, trouble: str = ""
+    frame: Mapping[str, Any],
+    *,
+    height: int,
+    width: int = WIDE,
+    age_s: float = 0.0,
+    trouble: str = "",
+    view: View | None = None,
 ) -> "Group":
     """The whole picture. The timeline takes what room is left below the rest."""
     from rich.console import Group
     from rich.text import Text
 
-    head, tables, now = frame["head"], frame["tables"], frame["as_of"]
+    head, now = frame["head"], frame["as_of"]
     if silent := float(head.get("silent_s") or 0.0):
         # The frame is new and what it shows is not.
         age_s, trouble = age_s + silent, trouble or "Mooring does not hear the API server"
-    parts: list[RenderableType] = [
-        Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
-    ]
+    first = Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
+    if view is not None and view.over:
+        room = max(1, height - 3)
+        covered = [Text(line) for line in view.over[view.scrolled : view.scrolled + room]]
+        return Group(first, Text(""), *covered, Text(view.line(), style="dim"))
+    words = view.words if view is not None else ""
+    chosen = subjects(frame, words)[view.chosen : view.chosen + 1] if view is not None else []
+    parts: list[RenderableType] = [first]
     needs = f"▲ NEEDS YOU {head['needs']}: {head['needs_words']}" if head["needs"] else "NEEDS YOU 0"
     strip = f"{needs}   WAITING {head['waiting']}  RUNNING {head['running']}  moved today {head['moved']}"
     parts.append(Text(strip, style="bold red" if head["needs"] else ""))
     notes = " · ".join(head["not_ready"])
     if notes:
         parts.append(Text(notes, style="yellow"))
-    room = max(4, (height - 14) // 3)
-    size = (room, width)
-    parts += _section("2 Queue", _rows(tables["queue"]), size, COLUMNS, lambda r: cells(r, now), "no pending changes")
+    parts += _sections(frame, words, Size(max(4, (height - 14) // 3), width, chosen[0] if chosen else ""), height)
+    if view is not None:
+        parts.append(Text(view.line(), style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*parts)
+
+
+def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> Iterable["RenderableType"]:
+    tables, now = frame["tables"], frame["as_of"]
+    yield from _section(
+        "2 Queue", _rows(tables["queue"], words), size, COLUMNS, lambda r: cells(r, now), "no pending changes"
+    )
     stores = tables["stores"]
-    parts += _section(
+    yield from _section(
         f"3 Stores ({stores['total']}, fullest first)   █▓ operators  ▒ fact  ░ free",
-        _rows(stores),
+        _rows(stores, words),
         size,
         ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "USED BY"),
         _store,
@@ -114,16 +178,16 @@ def screen(
     )
     sums = tables["nodes"]["sums"]
     nodes = " │ ".join(f"{c} {sums.get(c, 0):,}" for c in ("on-demand", "spot", "leaving"))
-    parts += _section(
+    yield from _section(
         f"4 Nodes   {nodes} │ unplaced {sums.get('unplaced', 0):,} pods",
-        _rows(tables["nodes"]),
+        _rows(tables["nodes"], words),
         size,
         ("NODE", "CLASS", "RACK", "PODS", "NEWS"),
         _node,
         f"{sums.get('quiet', 0):,} with no news",
     )
-    loud = [r for r in _rows(tables["racks"]) if r.get("glyphs")]
-    parts += _section(
+    loud = [r for r in _rows(tables["racks"], words) if r.get("glyphs")]
+    yield from _section(
         f"5 Racks ({tables['racks']['total']})",
         loud,
         size,
@@ -132,15 +196,14 @@ def screen(
         f"{tables['racks']['sums'].get('quiet', 0):,} with no news",
     )
     bars = "  ".join(f"{s} {sparkline(c)}" for s, c in tables["timeline"]["sums"].get("bars", {}).items())
-    parts += _section(
+    yield from _section(
         f"6 Timeline, newest on top   {'last hour │ ' + bars if bars else ''}",
-        _rows(tables["timeline"]),
-        (room if height < ENDLESS else 12, width),
+        _rows(tables["timeline"], words),
+        Size(size.rows if height < ENDLESS else 12, size.width),
         ("TIME", "OP", "SOURCE", "WHAT HAPPENED"),
         _entry,
         "nothing has happened yet",
     )
-    return Group(*parts)
 
 
 def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str) -> str:
@@ -151,17 +214,18 @@ def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str)
     return f"Mooring  {name} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'nobody'}{said}"
 
 
-def _rows(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [table["rows"][row_id] for row_id in table["order"]]
+def _rows(table: Mapping[str, Any], words: str = "") -> list[dict[str, Any]]:
+    rows = (table["rows"][row_id] for row_id in table["order"])
+    return [row for row in rows if not words or matches(row, words)]
 
 
 def _section(
-    title: str, rows: Sequence[dict[str, Any]], size: tuple[int, int], columns: Sequence[str], fill: Any, empty: str
+    title: str, rows: Sequence[dict[str, Any]], size: Size, columns: Sequence[str], fill: Any, empty: str
 ) -> Iterable["RenderableType"]:
     from rich.rule import Rule
     from rich.text import Text
 
-    room, width = size
+    room, width = size.rows, size.width
     yield Rule(Text(title, style="bold"), align="left", style="dim")
     if not rows:
         yield Text(empty, style="dim")
@@ -171,9 +235,15 @@ def _section(
     widths = _widths(columns, made, width)
     for number, line in enumerate((columns, *made)):
         cut = (_cut(cell, w) for cell, w in zip(line, widths, strict=False) if w)
-        yield Text("  ".join(cut).rstrip(), style="dim" if number == 0 else "", no_wrap=True, overflow="ellipsis")
+        style = "dim" if number == 0 else "reverse" if _subject(rows[number - 1], title) == size.chosen else ""
+        yield Text("  ".join(cut).rstrip(), style=style, no_wrap=True, overflow="ellipsis")
     if len(rows) > room:
         yield Text(f"… {len(rows) - room} more (mooring queue, or the page)", style="dim")
+
+
+def _subject(row: Mapping[str, Any], title: str) -> str:
+    kind = {"3": "store", "4": "node", "5": "rack"}.get(title[0])
+    return f"{kind}/{row['id']}" if kind else str(row.get("subject", "?"))
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
