@@ -318,9 +318,11 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
         address = node_object("", names.index(n7), 0)["status"]["addresses"][0]["address"]
         serial = next(s for s, e in ground.cluster.sabakan.entries.items() if e.ipv4[0] == address)
         ground.cluster.sabakan.set_state(serial, MachineState.RETIRING)
-        early = []
+        early, least = [], [1]
 
         def emptied():
+            pods = [p for p in rig.cluster.store.list(Kind.POD) if p["metadata"].get("labels", {}).get("app") == "solo"]
+            least.append(sum(map(podstate.ready, pods)))
             if keys.STATE_TAINT in taints_of(rig, n7):
                 early.append(pods_on(rig, n7))
             return {name.split("-")[0] for name in pods_on(rig, n7)} == {"agent", "lock"}
@@ -328,6 +330,7 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
         await rig.until(emptied, limit_s=120)
         assert cordoned(rig, n7)
         assert early == [], "the taint waits with the last pod"
+        assert min(least) >= 1, "the Deployment of one serves throughout: its replacement comes first"
         assert roles_by_address(rig)[address] == "worker", "and is not in the stored cluster before"
         assert pd.interruptions == [], "no leader was on the TiKV pod when it went"
         await rig.until(lambda: ground.why(f"machine/{serial}").state == "blocked", limit_s=60)
@@ -342,15 +345,20 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
 
 
 async def _crowd(ground, n7, others):
-    """On n7: three web pods, an agent on every node, and one pod under a budget that allows none."""
+    """On n7: three web pods, an agent on every node, a Deployment of one, and a StatefulSet's pod; the last two each under
+    a budget that allows none."""
     agent = manifests.pod_template(
         {"app": "agent"}, nodeSelector={"for": "examples"}, tolerations=[{"operator": "Exists"}]
     )
     await ground.rig.api.create(Kind.DAEMON_SET, manifests.daemon_set(SHOP, "agent", agent))
     await ground.kubectl(f"kubectl cordon {' '.join(others)}")
     await ground.deploy("web", 3)
-    await ground.deploy("lock", 1)
-    await ground.rig.api.create(Kind.PDB, manifests.pdb(SHOP, "lock", {"app": "lock"}, min_available=1))
+    await ground.deploy("solo", 1)
+    template = slow_template("lock", 1.0, grace_s=1, nodeSelector={"for": "examples"})
+    await ground.rig.api.create(Kind.STATEFUL_SET, manifests.stateful_set(SHOP, "lock", 1, template))
+    await ground.rig.until(lambda: ground.ready(SHOP, "lock") == 1, limit_s=120)
+    for name in ("solo", "lock"):
+        await ground.rig.api.create(Kind.PDB, manifests.pdb(SHOP, name, {"app": name}, min_available=1))
     assert set(ground.cluster.nodes_of(SHOP, "web").values()) == {n7}
     await ground.kubectl(f"kubectl uncordon {' '.join(others)}")
 

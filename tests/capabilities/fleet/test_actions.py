@@ -13,6 +13,7 @@ from tests.capabilities.fleet.fleet_making import (
     m,
     moves,
     node,
+    numbers,
     passes,
     template,
     view,
@@ -384,3 +385,11 @@ def test_regenerate_with_a_vanished_machine_is_an_error():
     plan = decide(view([m(1), m(2)], current=cluster([1], [2, 3]), regenerate=True))
     assert plan.error is not None and plan.error.code is ErrorCode.MISSING_MACHINE
     assert address(3) in plan.error.message
+
+
+def test_two_control_planes_demoted_in_one_plan_leave_the_rest_spread():
+    """F5, issue 20.13: scores are counted again after the first. Counted once, as CKE does, both would go from rack 2."""
+    racks = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
+    machines = [m(n, rack=rack) for n, rack in racks.items()]
+    plan = decide(view(machines, constraints=limits(3, 0), current=cluster([1, 2, 3, 4, 5], [])))
+    assert sorted(racks[n] for n in numbers(s.address for s in plan.control_planes)) == [1, 2, 3]

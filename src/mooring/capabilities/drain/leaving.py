@@ -2,17 +2,18 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from mooring.capabilities.drain.detach import attach, drop_mark, is_detached, mark_on
+from mooring.capabilities.drain.detach import attach, drop_mark, is_detached
 from mooring.core.model.cluster import Pod
 from mooring.core.model.descriptor import Leftover
 from mooring.core.model.instructions import DeletePod
+from mooring.core.model.marks import LEAVING, read_mark
 
 
 def marks_of(pods: Iterable[Pod], source: str, replica_sets: Collection[str] = ()) -> Iterator[Leftover]:
     """Marks that a source has left on pods. `replica_sets`: the uids of those that exist: a detached pod goes back to
     its own; where that is gone nobody else would delete it."""
     for pod in pods:
-        mark = mark_on(pod)
+        mark = read_mark(pod.annotations.get(LEAVING, ""))
         if mark is None or mark.source != source:
             continue
         if not is_detached(pod):

@@ -1,0 +1,41 @@
+"""What a source has left on pods ends well: also a pod that was detached for its replacement."""
+
+from mooring.capabilities.drain.detach import before_detach, detach, is_detached
+from mooring.capabilities.drain.leaving import marks_of
+from mooring.core.model.cluster import Owner
+from mooring.core.model.instructions import DeletePod, Patch
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, Mark, write_mark
+
+from .making import pod
+
+HASH = {"pod-template-hash": "abc"}
+
+
+def detached():
+    owned = pod("web-1", labels=HASH, owner=Owner(Kind.REPLICA_SET, "web-abc", "rs"))
+    before = {"workload": "Deployment/tidb/web", **before_detach(owned)}
+    mark = Mark(
+        operator="1", source="fleet", reason="retiring", step="leaving", since=1.0, pod_uid=owned.uid, before=before
+    )
+    written = detach(owned, mark).patch["metadata"]
+    return pod("web-1", labels=written["labels"], annotations=written["annotations"])
+
+
+def test_a_detached_pod_goes_back_to_its_replica_set():
+    """O4, issue 20.12: cleanup gives it back, and deletes it where its ReplicaSet is gone."""
+    one = detached()
+    assert is_detached(one)
+    (left,) = marks_of([one], "fleet", {"rs"})
+    (write,) = left.writes
+    assert isinstance(write, Patch)
+    assert write.patch["metadata"]["labels"] == HASH
+    (gone,) = marks_of([one], "fleet", set())
+    assert isinstance(gone.writes[0], DeletePod)
+    assert not list(marks_of([one], "handoff", {"rs"})), "another source's is not ours"
+
+
+def test_a_plain_mark_is_dropped():
+    mark = Mark(operator="1", source="fleet", reason="retiring", step="leaving", since=1.0)
+    (left,) = marks_of([pod(annotations={LEAVING: write_mark(mark)})], "fleet")
+    assert left.writes[0].patch == {"metadata": {"annotations": {LEAVING: None}}}
