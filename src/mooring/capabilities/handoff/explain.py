@@ -1,6 +1,7 @@
 """What `why` says about TiKV pods, their stores and their cluster, and what to type to change it."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from mooring.capabilities.drain.component import component_of
 from mooring.capabilities.handoff.facts import evicting_target, store_target, tikv_target
@@ -14,6 +15,9 @@ from mooring.core.model.marks import GAVE_UP, LEAVING
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
+
+#: On a TidbCluster: nobody minds that a log backup lags.
+WITHOUT_FLUSH: Final = "tidb.pingcap.com/tikv-restart-without-flush-log-backup"
 
 
 def explain(subject: str, world: WorldRead, queue: Queue, policy: HandoffPolicy, now: float) -> Iterator[Line]:
@@ -45,7 +49,7 @@ def _of_pod(key: Key, world: WorldRead, queue: Queue, policy: HandoffPolicy) -> 
     store = view.store_of(pod.name, pod.namespace) if view is not None else None
     if store is not None:
         yield Line("now", _store_now(store))
-        yield from _gives_up(queue, tc.key, store, policy)
+        yield from _gives_up(queue, tc, store, policy)
     bound = ", ".join(sorted(v.name for v in world.volumes_of(pod) if v.required_terms is not None))
     if bound:
         yield Line("why there", f"its volume keeps it there: {bound}")
@@ -57,7 +61,7 @@ def _store_now(store: Store) -> str:
     return f"store {store.id} {store.state} · {store.leader_count} leaders"
 
 
-def _gives_up(queue: Queue, cluster: Key, store: Store, policy: HandoffPolicy) -> Iterator[Line]:
+def _gives_up(queue: Queue, tc: TidbCluster, store: Store, policy: HandoffPolicy) -> Iterator[Line]:
     live = queue.holder(store_target(cluster, store.id))
     if (
         live is not None

@@ -24,6 +24,7 @@ CODES: Final[dict[str, str]] = {
     "MO502": "No scheduler asks the extender",
     "MO601": "A PD cannot be reached",
     "MO602": "An evict-leader scheduler without a cause",
+    "MO603": "Mooring and tidb-operator act on the same annotations",
     "MO701": "A mark cannot be read",
     "MO702": "A mark of something that no longer runs",
     "MO703": "What a switched-off feature began still stands",

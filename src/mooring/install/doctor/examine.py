@@ -135,6 +135,8 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
             await pd.close()
 
     found = await running.placement_drivers([t for t in clusters if isinstance(t, TidbCluster)], look)
+    if "handoff" in config.on():
+        found += running.shared_annotations([t for t in clusters if isinstance(t, TidbCluster)], config.handoff)
     alive: frozenset[str] | None = None
     on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.registry import names
 from mooring.clients.kube.api import HttpKubeApi
@@ -159,6 +160,21 @@ async def placement_drivers(
                 fix = f"pd-ctl scheduler remove evict-leader-scheduler-{store_id}   (or mooring cleanup --dry-run)"
                 found.append(ill("pd", "MO602", f"evict-leader schedulers of {tc.key}", seen, fix, warning=True))
     return found or [well("pd", "no TidbCluster, so no PD to ask")]
+
+
+def shared_annotations(clusters: list[TidbCluster], policy: HandoffPolicy) -> list[Finding]:
+    """Who acts on what tidb-operator knows, too. It writes a phase; we never do."""
+    kept = sorted(str(tc.key) for tc in clusters if tc.tikv_phase or tc.pd_phase or tc.tidb_phase)
+    if not kept:
+        return []
+    who = ", ".join(kept[:SHOWN]) + (f" and {len(kept) - SHOWN} more" if len(kept) > SHOWN else "")
+    what = "evict-leader, pd-transfer-leader and tidb-graceful-shutdown"
+    if policy.leave_to_tidb_operator is False:
+        seen = f"a tidb-operator keeps {who}, and handoff.leave-to-tidb-operator is false: both act on {what}"
+        fix = "handoff: {leave-to-tidb-operator: auto} in the settings"
+        return [ill("handoff", "MO603", "one acts on an annotation", seen, fix, warning=True)]
+    then = "" if policy.leaves_all else f"; what it has not begun within {policy.yield_s:.0f} s, Mooring does"
+    return [well("handoff", f"{what} are left to the tidb-operator that keeps {who}{then}")]
 
 
 def _wanted(tc: TidbCluster, view: PdView) -> set[int]:
