@@ -62,7 +62,7 @@ def _store_now(store: Store) -> str:
 
 
 def _gives_up(queue: Queue, tc: TidbCluster, store: Store, policy: HandoffPolicy) -> Iterator[Line]:
-    live = queue.holder(store_target(cluster, store.id))
+    live = queue.holder(store_target(tc.key, store.id))
     if (
         live is not None
         and live.kind == EVICT_LEADERS
@@ -71,6 +71,8 @@ def _gives_up(queue: Queue, tc: TidbCluster, store: Store, policy: HandoffPolicy
     ):
         hours = policy.timeout_s / 3600
         yield Line("gives up", f"after {hours:g} h with leaders left (handoff.timeout-s); nothing is deleted then")
+        if WITHOUT_FLUSH not in tc.annotations:
+            yield Line("now", "a log backup is not flushed before the pod is deleted")
 
 
 def _to_change(tc: TidbCluster, pod: Pod) -> Iterator[Line]:
