@@ -22,7 +22,7 @@ from mooring.core.model.instructions import (
     RemoveEvictLeader,
     TransferPdLeader,
 )
-from mooring.core.model.marks import PD_ENDPOINTS
+from mooring.core.model.marks import HANDOFF, PD_ENDPOINTS, Mark, write_marks
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Store, TidbCluster
 from mooring.process.act import Act
@@ -238,6 +238,15 @@ class Pds:
         return True
 
 
+class Api:
+    """A TidbCluster whose mark, forged or not, names the stores."""
+
+    async def get(self, *_: object) -> dict:
+        told = Mark(operator="7", source="handoff", reason="asked", step="x", since=0.0, pod_uid="u", store_id=1)
+        marks = {"demo-tikv-0": told, "demo-tikv-1": msgspec.structs.replace(told, store_id=2)}
+        return {"metadata": {"annotations": {HANDOFF: write_marks(marks)}}}
+
+
 WRITES = [
     AddEvictLeader(cluster=OURS, store_id=1),
     RemoveEvictLeader(cluster=OURS, store_id=1),
@@ -257,17 +266,17 @@ def test_another_clusters_pd_is_never_changed(write):
         "10.0.0.9:1",
     ):
         pd = Pd(theirs)
-        outcome = asyncio.run(Act(None, Pds(pd), Pds(pd)).carry_out(write))
+        outcome = asyncio.run(Act(Api(), Pds(pd), Pds(pd)).carry_out(write))
         assert (outcome.reason, pd.changed) == (Reason.STORE_UNKNOWN, [])
         assert "another cluster" in outcome.detail or "not one of tidb/demo" in outcome.detail
     pd = Pd("demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
-    assert asyncio.run(Act(None, Pds(pd), Pds(pd)).carry_out(write)).reason is None
+    assert asyncio.run(Act(Api(), Pds(pd), Pds(pd)).carry_out(write)).reason is None
     assert len(pd.changed) == 1
 
 
 def test_a_store_of_another_cluster_in_a_shared_pd_is_left_alone():
     """Two clusters in one PD that an administrator named: a forged mark of one names a store of the other."""
     pd = Pd("bank-tikv-0.bank-tikv-peer.bank.svc:20160", "demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
-    act = Act(None, Pds(pd, given=True), Pds(pd))
+    act = Act(Api(), Pds(pd, given=True), Pds(pd))
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=1))).reason is Reason.STORE_UNKNOWN
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=2))).reason is None

@@ -30,6 +30,10 @@ CODES: Final[dict[str, str]] = {
     "MO703": "What a switched-off feature began still stands",
     "MO801": "The settings are not valid",
     "MO802": "Readers have no token",
+    "MO803": "The page is on the network without TLS",
+    "MO804": "The extender turns every scheduler away",
+    "MO805": "pd-hosts allows any address",
+    "MO806": "Credentials travel in plain text",
     "MO901": "CKE generates clusters beside fleet",
     "MO902": "Fleet's settings cannot be used",
 }

@@ -18,6 +18,7 @@ from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.install.cleanup.begun import begun
 from mooring.install.doctor import cluster, fleet, running
 from mooring.install.doctor.finding import Finding, Level, ill, skipped, well
+from mooring.install.doctor.safety import masked, unsafe
 from mooring.process.assemble import make_pd
 from mooring.process.config import Config, host_port
 from mooring.process.pd_directory import endpoints
@@ -192,13 +193,14 @@ def _settings(patient: DoctorTarget) -> list[Finding]:
         seen = f"listen-http is {patient.config.listen_http} and http-token is not set: page and API answer nobody"
         fix = "set MOORING_HTTP_TOKEN (the chart: http.tokenSecret)"
         found.append(ill("settings", "MO802", "readers have a token", seen, fix, warning=True))
+    found += unsafe(patient.config)
     return found or [well("settings", "all settings are defaults")]
 
 
 def _short(value: Any, *, secret: bool) -> str:
     if secret:
         return "(set)"
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = masked(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return text if len(text) <= 60 else text[:59] + "…"
 
 
