@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 K8S ?= 1.36
+SEEDS ?= 1..1000
+INPUTS ?= 1000000
+# Processes for tests: auto is one per core.
+N ?= auto
 export PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e bench lint format docs lock clean
+.PHONY: help setup demo test e2e sim fuzz mutants audit bench lint format docs lock clean
 
 help: ## Show what can be done here
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,12 +25,26 @@ $(VENV)/.done: pyproject.toml uv.lock
 demo: setup ## Play the scripted day in the sandbox; no cluster needed (SHORT=1: the short form)
 	@$(BIN)/mooring demo $(if $(SHORT),--short,) $(DEMO)
 
-test: setup ## All tests that need nothing but this machine and Python
-	@$(BIN)/pytest $(T)
+test: setup ## All tests that need nothing but this machine and Python (T=path for some, N=0 in one process)
+	@$(BIN)/pytest -n $(N) --dist loadfile $(T)
 
 e2e: setup ## Tests on a real control plane (built once with Go, or from MOORING_BIN_DIR; K8S=1.34|1.35|1.36)
 	@MOORING_K8S=$(K8S) $(BIN)/mooring lab build --k8s $(K8S) --tools
-	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e $(T)
+	@MOORING_K8S=$(K8S) $(BIN)/pytest -m e2e -n $(N) --dist loadfile $(T)
+
+sim: setup ## Simulated clusters with load, interference and faults (SEEDS=1..1000)
+	@$(BIN)/mooring sim --seeds $(SEEDS) $(SIM)
+
+fuzz: setup ## Malformed requests, answers, marks and files (INPUTS=1000000)
+	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
+
+mutants: setup ## Change the code in small ways and count what no test notices (slow; for the night)
+	@$(BIN)/python -m tests.mutants $(M)
+
+audit: setup ## Known vulnerabilities of the locked dependencies
+	@sh .ci/setup uv-only; UV=$$(command -v uv || echo .tools/bin/uv); \
+	$$UV export -q --frozen --no-dev --no-emit-project -o build-requirements.txt && \
+	$$UV tool run pip-audit -r build-requirements.txt --require-hashes; status=$$?; rm -f build-requirements.txt; exit $$status
 
 bench: setup ## Print the figures we claim (B=name for one of them)
 	@$(BIN)/python -m bench $(B)
@@ -41,10 +59,11 @@ format: setup ## Let ruff put things right
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## Check the docs: links resolve, code names exist, commands parse
+docs: setup ## Check the docs: links, commands, samples, settings, reasons, promises, spelling
+	@$(BIN)/codespell docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	@$(BIN)/pytest tests/docs
 
-lock: ## Resolve the dependencies anew
+lock: ## Resolve the dependencies again
 	@sh .ci/setup uv-only && .tools/bin/uv lock
 
 clean: ## Remove what the targets above made (not the control plane's cache)
