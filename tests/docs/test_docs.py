@@ -77,11 +77,9 @@ def test_commands_in_the_docs_parse(line):
         pytest.fail(f"mooring {line}: {error}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
 def test_names_in_backticks_exist(page):
-    """A file or module of ours that a page names is there."""
-    if page.name == "CHANGELOG.md":
-        return
+    """A file or module of ours that a page names is there. (The changelog tells of what is no more.)"""
     text = page.read_text()
     missing = [path for path in FILE.findall(text) if not (ROOT / path.rstrip("/")).exists()]
     for module in MODULE.findall(text):

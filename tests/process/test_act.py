@@ -140,6 +140,19 @@ def test_deletion_whose_answer_is_lost(bench):
     assert "deletionTimestamp" not in bench.pod()["metadata"]
 
 
+@pytest.mark.parametrize("evict", [True, False], ids=["eviction", "deletion"])
+def test_a_successor_under_the_same_name_is_left_alone(bench, evict):
+    """Every write has a precondition: the pod that was meant has been replaced meanwhile, and the new one stays."""
+    write = bench.delete(evict=evict)
+    bench.cluster.store.delete(Kind.POD, NS, "db-0", grace_s=0)
+    bench.cluster.run_until_stable()
+    new = bench.pod()["metadata"]["uid"]
+    assert new != write.uid
+    bench.do(write)
+    bench.cluster.run_until_stable()
+    assert bench.pod()["metadata"]["uid"] == new
+
+
 def test_a_pod_seen_to_be_gone_is_named_by_its_uid(bench):
     """Its successor may stand under its name before the outcome is read: only the uid says who is gone."""
     write = bench.delete(evict=False, grace_s=0)

@@ -112,6 +112,15 @@ def test_reserved_for_others_are_left_free_while_there_is_a_choice(scenery, pod_
     assert scenery.ask("filter", pod_in_request("demo-tidb-2"), ["n0", "n1"])["NodeNames"] == ["n0", "n1"]
 
 
+def test_ones_own_home_is_a_candidate_whoever_has_it_reserved(scenery, pod_in_request):
+    """H8: two members may belong to one node; the reservation of one does not drive the other from its home."""
+    scenery.cluster({"demo-tidb-1": "n0"}, labels={"mooring.dev/home": "prefer"})
+    scenery.reservation("n0", "tidb/demo-tidb-2")
+    scenery.reservation("n1", "tidb/demo-tidb-0")
+    answer = scenery.ask("filter", pod_in_request("demo-tidb-1"), ["n0", "n1", "n2"])
+    assert answer["NodeNames"] == ["n0", "n2"]
+
+
 def test_preempt_stays_at_home_unless_it_breaks_more_budgets(scenery, pod_in_request):
     """H7: preemption is never refused; at home when it is a candidate and harms no more there than elsewhere."""
     scenery.cluster({"demo-tidb-2": "n2"})

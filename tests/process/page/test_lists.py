@@ -70,11 +70,8 @@ async def test_of_a_long_queue_only_what_is_shown_is_made(monkeypatch):
         page = await row_page(framer, plain_replica(engine), "queue", offset, "")
         assert page.total == 1000
         seen += [row.id for row in page.rows]
-        assert (
-            page.rows[0].waiting_on == queue.rows[page.rows[0].id].waiting_on
-            if offset == 0
-            else page.rows[0].waiting_on
-        )
+        if offset == 0:
+            assert [row.waiting_on for row in page.rows] == [row.waiting_on for row in queue.rows.values()]
     assert seen == list(engine.queue.waiting)
     found = await row_page(framer, plain_replica(engine), "queue", 0, "web-99")
     assert {row.what for row in found.rows} == {f"move replica shop/web-{n}" for n in (99, *range(990, 1000))}

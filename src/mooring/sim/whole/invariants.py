@@ -272,8 +272,9 @@ class Watch:
     def _check_empty(self, node: Json) -> None:
         """O2: NoExecute only on an empty node, as the store has it; later than the time-out it may cut off."""
         sim, name = self.sim, node["metadata"]["name"]
-        mark = read_mark(podstate.annotations_of(node).get(RETIRING, ""))
-        late = mark is not None and sim.rig.clock.now() - mark.since > RETIRE_TIMEOUT_S
+        marks = [read_mark(podstate.annotations_of(node).get(key, "")) for key in (RETIRING, CORDONED_BY)]
+        since = min((mark.since for mark in marks if mark is not None), default=math.inf)
+        late = sim.rig.clock.now() - since > RETIRE_TIMEOUT_S - 5.0
         if sim.plan.shape.retire == "immediate" or late:
             return
         pods = [p for p in sim.rig.cluster.store.pods_on(name) if podstate.active(p) and not _stays(p)]

@@ -10,6 +10,7 @@ from mooring.core.model.marks import CORDONED_BY, LEAVING
 from mooring.core.model.reasons import Reason
 from mooring.sandbox.cloud import Dialect
 from mooring.sandbox.controllers import podstate
+from mooring.sandbox.faults import Fault
 from mooring.sim.scenarios.mix import (
     NAMESPACE,
     left_behind,
@@ -41,6 +42,21 @@ def test_a_single_replica_on_a_doomed_node_never_has_zero_ready_endpoints(dialec
         assert left_behind(stage.rig) == []
 
     Stage(on_demand=2, spot=2).play(scene)
+
+
+def test_moves_wait_for_the_cordons_of_the_other_interrupted_nodes():
+    """Worked example 5: the request to cordon s0 is lost; no pod is moved off s1 until s0 is closed too."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.deployed("web", 4, "all-in-spot", template=slow_template("web", 3))
+        writes = len(stage.rig.writes)
+        stage.cluster.api.faults.arm(Fault.LOST_REQUEST, verb="patch", kind=Kind.NODE)
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.until(lambda: any(w.startswith("patch Pod") for w in stage.rig.writes[writes:]), every_s=0.05)
+        closed = [bool(n["spec"].get("unschedulable")) for n in stage.cluster.store.list(Kind.NODE)]
+        assert sum(closed) == 2, "moved before both were cordoned"
+
+    Stage(on_demand=3, spot=2).play(scene)
 
 
 def test_twelve_spot_nodes_at_once():
