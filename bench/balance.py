@@ -1,23 +1,33 @@
 """How long a look of each scheduler takes: 1,000 stores, 100,000 regions, 10 ms at most; and a walk over all regions
-beside it, as a scheduler without kept figures would need.
+beside it, as a scheduler without kept figures would need. Then a million regions: memory, a full read, what following
+them costs.
 
 The cluster is uneven, repairs are due, and two hundred operators are under way, so that every scheduler has something
 to find. Times are CPU time of this process: the median and the worst of fifty looks.
 """
 
+import gc
 import random
+import resource
 import statistics
 import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
 
 from mooring.capabilities.balance import BalancePolicy, Influence, Picture, Summary, operator_of, propose
-from mooring.capabilities.balance.book import Book
+from mooring.capabilities.balance.book import PACE_S, RANGE, Book
+from mooring.clients.pd.regions import regions_of_range as parse
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import RegionsSeen
-from mooring.core.model.tidb import Peer, Region, Store
+from mooring.core.model.placement import Placement, PlacementRule
+from mooring.core.model.tidb import PdView, Peer, Region, Store
 from mooring.core.queue import Queue, Settings
 from mooring.core.queue.config import REGION_SCHEDULERS
 
 STORES, REGIONS, LOOKS = 1_000, 100_000, 50
+MANY = 1_000_000
 TARGET_MS = 10.0
 
 
@@ -66,7 +76,7 @@ def naive(regions: list[Region]) -> None:
             held[peer.store_id] = held.get(peer.store_id, 0) + region.size_mib
 
 
-def main() -> None:
+def looks() -> None:
     summary, regions = cluster()
     took = timed(lambda: [summary.put(region) for region in regions])
     print(f"{STORES:,} stores, {REGIONS:,} regions; taken in at {took * 1000 / REGIONS:.1f} µs a region")
@@ -96,23 +106,75 @@ def main() -> None:
     word = "ok" if times[-1] <= TARGET_MS else "TOO SLOW"
     print(f"  {'in vain':<15} 0 found   median {statistics.median(times):6.2f} ms   worst {times[-1]:6.2f} ms   {word}")
     print(f"  counting all regions anew: {timed(lambda: naive(regions)):.0f} ms before anything is chosen")
-    book = Book(summary.policy)
-    book.take(RegionsSeen(Key("tidb", "demo"), tuple(regions), 1.0))
-    slices = []
-    while True:
-        began = time.process_time()
-        more = book.advance()
-        slices.append((time.process_time() - began) * 1000)
-        if not more:
-            break
-    book.take(RegionsSeen(Key("tidb", "demo"), tuple(regions), 2.0))
-    again = []
-    more = True
-    while more:
-        began = time.process_time()
-        more = book.advance()
-        again.append((time.process_time() - began) * 1000)
-    print(f"a whole list taken in by slices: worst {max(slices):.1f} ms when all is new, {max(again):.1f} ms unchanged")
+
+
+def pages(rotation: int) -> Iterator[bytes]:
+    """What PD answers, range by range; in each rotation some leaders have moved and all serve something else."""
+    rng = random.Random(rotation)
+    for first in range(0, MANY, RANGE):
+        found = []
+        for n in range(first, min(MANY, first + RANGE)):
+            where = [1 + (n * 7 + k * 331) % STORES for k in range(3)]
+            peers = [{"role_name": "Voter", "id": 4 * n + 1 + k, "store_id": s} for k, s in enumerate(where)]
+            leader = peers[rotation % 3 if n % 50 == 0 else 0]
+            flow = {"written_bytes": rng.randint(0, 1 << 20), "read_bytes": rng.randint(0, 1 << 20)}
+            size = {"approximate_size": 96, "approximate_keys": 960_000}
+            epoch = {"conf_ver": 5, "version": n % 900}
+            keys = {"start_key": _key(n), "end_key": _key(n + 1)}
+            found.append({"id": 4 * n, **keys, "epoch": epoch, "peers": peers, "leader": leader, **flow, **size})
+        yield msgspec.json.encode({"count": len(found), "regions": found})
+
+
+def _key(number: int) -> str:
+    return f"7480000000000000FF{number // 100:016X}5F72{number:016X}FA" if 0 < number < MANY else ""
+
+
+def _word(good: bool) -> str:
+    return "ok" if good else "ABOVE THE GOAL"
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
+def million() -> None:
+    gc.collect()
+    before, book, parts = resident_mib(), Book(BalancePolicy()), list[float]()
+    stores = tuple(Store(s, f"s{s}:1", capacity_bytes=1 << 40, available_bytes=1 << 39) for s in range(1, STORES + 1))
+    view = PdView(stores, (), MANY, 7, placement=Placement((PlacementRule(),)))
+    seen = timed(lambda: book.see(view, 0.0))
+    print(f"{STORES:,} stores, {MANY:,} regions, read in rotation by {RANGE:,}:")
+    for rotation in range(2):
+        spent = 0.0
+        for number, body in enumerate(pages(rotation)):
+
+            def take(body=body, at=rotation * 1e6 + number) -> None:
+                found = parse(body)
+                book.take(RegionsSeen(Key("tidb", "demo"), found, at, (), found[0].start_key, found[-1].end_key))
+
+            parts.append(timed(take))
+            spent += parts[-1]
+        what = "the first" if rotation == 0 else "steady"
+        print(f"  {what:<9} rotation: {spent / 1000:5.1f} s of CPU, {spent * 1000 / MANY:4.1f} µs a region")
+    assert len(book.summary.regions) == MANY
+    times = [timed(lambda t=turn: _look(book.summary, t)) for turn in range(LOOKS)]
+    lasts = MANY * PACE_S
+    share = (spent / lasts + (statistics.median(times) + seen) / BalancePolicy().idle_s) / 10
+    used = resident_mib() - before
+    print(f"  a range: worst {max(parts):.1f} ms; a look of two schedulers: worst {max(times):.1f} ms")
+    print(f"  memory: {used:,.0f} MiB (goal 1,024)   {_word(used <= 1024)}")
+    print(f"  a rotation lasts {lasts:.0f} s; following costs {share:.1f} % of a core (goal 5)   {_word(share <= 5)}")
+
+
+def _look(summary: Summary, turn: int) -> None:
+    picture = Picture(summary, Influence(summary), turn)
+    for source in ("balance-leader", "balance-region"):
+        list(propose(picture, source, 3))
+
+
+def main() -> None:
+    looks()
+    million()
 
 
 if __name__ == "__main__":

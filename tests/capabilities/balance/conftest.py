@@ -4,13 +4,14 @@ import pytest
 
 from mooring.capabilities.balance import BalancePolicy, Influence, Picture, Summary
 from mooring.core.model.tidb import Peer, Region, Store
+from mooring.core.queue.config import REGION_SCHEDULERS
 
 
 class Town:
     """`town.region(7, 1, 2, 3)`: region 7 on stores 1, 2, 3, led by 1."""
 
     def __init__(self, stores=3, policy=None, labels=None):
-        self.policy = policy or BalancePolicy()
+        self.policy = policy or BalancePolicy(sources=REGION_SCHEDULERS)
         self.summary = Summary(self.policy)
         self.stores = {n: Store(n, f"s{n}:20160", labels=(labels or {}).get(n, {})) for n in range(1, stores + 1)}
         self.evicting = set()

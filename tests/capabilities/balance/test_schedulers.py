@@ -8,6 +8,7 @@ from mooring.capabilities.balance import BalancePolicy, Influence, Picture, oper
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, REPLICA, SPLIT
 from mooring.core.model.tidb import Region
 from mooring.core.queue import Settings
+from mooring.core.queue.config import REGION_SCHEDULERS
 
 
 def moves(picture, source, room=3):
@@ -159,7 +160,7 @@ def test_a_region_without_a_leader_is_left_alone(town):
 
 def test_hot_regions_leave_the_hot_store(town):
     """T12: hot takes leaders off the store that serves most, and stops before another store is hotter."""
-    made = town(policy=BalancePolicy(hot_region_bytes=100))
+    made = town(policy=BalancePolicy(sources=REGION_SCHEDULERS, hot_region_bytes=100))
     for n in range(1, 7):
         made.region(n, 1, 2, 3, flow=1000)
     wishes = moves(made.picture(), HOT, room=10)
@@ -173,7 +174,7 @@ def test_hot_regions_leave_the_hot_store(town):
 
 def test_one_region_that_is_all_the_heat_stays(town):
     """Moving it would only make another store hot."""
-    made = town(policy=BalancePolicy(hot_region_bytes=100))
+    made = town(policy=BalancePolicy(sources=REGION_SCHEDULERS, hot_region_bytes=100))
     made.region(1, 1, 2, 3, flow=100_000)
     assert moves(made.picture(), HOT) == []
 
@@ -240,7 +241,7 @@ def test_a_learner_left_behind_goes_and_tiflash_stays(town):
 
 def test_hot_and_balance_leader_come_to_rest(town):
     """T10: one evens out what is served, the other how many are led, and neither undoes the other for ever."""
-    made = town(stores=4, policy=BalancePolicy(hot_region_bytes=100))
+    made = town(stores=4, policy=BalancePolicy(sources=REGION_SCHEDULERS, hot_region_bytes=100))
     for n in range(1, 41):
         made.region(n, 1 + n % 4, 1 + (n + 1) % 4, 1 + (n + 2) % 4, flow=20_000 if n % 4 == 0 else 1000)
     rounds = 0

@@ -20,7 +20,7 @@ from mooring.core.world.read import WorldRead
 #: Regions per read, and the most that are taken in at once: a few milliseconds when all of them are new.
 RANGE: Final = 1024
 #: Between two ranges, per region: reading and taking in a region costs about a twentieth of this.
-PACE_S: Final = 0.0002
+PACE_S: Final = 0.0003
 #: As PD itself: with fewer leaders known than this share, nothing is known.
 ENOUGH_LEADERS: Final = 0.9
 #: A store's count of leaders may differ from ours by so many before all regions are read again.

@@ -5,13 +5,13 @@ regions: stores know the few regions each scheduler could want of them, and odd 
 large) stand in sets of their own.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from mooring.capabilities.balance.placement import RuleBook
-from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.balance.policy import HOT, MERGE, REPLICA, SPLIT, BalancePolicy
 from mooring.core.model.cluster import NO_LABELS
 from mooring.core.model.placement import Placement
 from mooring.core.model.tidb import Region, Store
@@ -82,7 +82,9 @@ class Summary:
         self.rules: RuleBook | None = None
         self.stores: dict[int, StoreRow] = {}
         self.regions: dict[int, Region] = {}
-        #: Regions by how many voters they have: without rules the fullest of these is what a region should have.
+        #: How many regions have so many voters: without rules most have what a region should have.
+        self._voters: dict[int, int] = {}
+        #: These, and those below, only for schedulers that are on: a million regions are many.
         self.by_voters: dict[int, dict[int, None]] = {}
         self.small: dict[int, None] = {}
         self.large: dict[int, None] = {}
@@ -90,10 +92,10 @@ class Summary:
         self.broken: dict[int, None] = {}
         self.leaderless: dict[int, None] = {}
         self.size_mib = 0
-        #: First key → region; the same keys in their order; last key → region.
-        self._starts: dict[str, int] = {}
-        self._order: list[str] = []
-        self._ends: dict[str, int] = {}
+        #: Regions in the order of their first keys.
+        self._order: list[int] = []
+        #: Are regions kept apart by their size or by what they serve?
+        self._odd_kept = not {HOT, MERGE, SPLIT}.isdisjoint(policy.sources)
 
     # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,14 +147,39 @@ class Summary:
         known = self.regions.get(region.id)
         if known == region:
             return
+        if known is not None and not self._odd_kept and _lies_as(known, region):
+            self._refresh(known, region)
+            return
+        in_order = known is not None and known.start_key == region.start_key
         if known is not None:
-            self._take_out(known, region.start_key)
-        self._put_in(region)
+            self._take_out(known, in_order=in_order)
+        self._put_in(region, in_order=in_order)
+
+    def _refresh(self, known: Region, region: Region) -> None:
+        """Where it lies has not changed, only its size or what it serves: by far the most."""
+        self.regions[region.id] = region
+        if region.leader_store:
+            self.stores[region.leader_store].flow += flow_of(region) - flow_of(known)
+        grown = weight_of(region) - weight_of(known)
+        if grown:
+            self.size_mib += grown
+            for peer in region.peers:
+                self.stores[peer.store_id].size_mib += grown
 
     def drop(self, region_id: int) -> None:
         known = self.regions.get(region_id)
         if known is not None:
-            self._take_out(known)
+            self._take_out(known, in_order=False)
+
+    def _start(self, region_id: int) -> str:
+        return self.regions[region_id].start_key
+
+    def _place_of(self, region: Region) -> int:
+        """Where it stands among all. Another one may have the same first key for a while: it took this range over."""
+        place = bisect_left(self._order, region.start_key, key=self._start)
+        while self._order[place] != region.id:
+            place += 1
+        return place
 
     def _row(self, store_id: int) -> StoreRow:
         row = self.stores.get(store_id)
@@ -160,14 +187,16 @@ class Summary:
             row = self.stores[store_id] = StoreRow(store_id)
         return row
 
-    def _put_in(self, region: Region) -> None:
+    def _put_in(self, region: Region, *, in_order: bool) -> None:
         key, size = region.id, weight_of(region)
         self.regions[key] = region
-        if region.start_key not in self._starts:
-            insort(self._order, region.start_key)
-        self._starts[region.start_key] = self._ends[region.end_key] = key
+        if not in_order:
+            self._order.insert(bisect_right(self._order, region.start_key, key=self._start), key)
         self.size_mib += size
-        self.by_voters.setdefault(len(voters(region)), {})[key] = None
+        count = len(voters(region))
+        self._voters[count] = self._voters.get(count, 0) + 1
+        if REPLICA in self.policy.sources:
+            self.by_voters.setdefault(count, {})[key] = None
         for peer in region.peers:
             row = self._row(peer.store_id)
             row.held[key] = None
@@ -176,29 +205,27 @@ class Summary:
             row, flow = self._row(region.leader_store), flow_of(region)
             row.led[key] = None
             row.flow += flow
-            if flow >= self.policy.hot_region_bytes:
+            if flow >= self.policy.hot_region_bytes and HOT in self.policy.sources:
                 row.hot[key] = None
         else:
             self.leaderless[key] = None
-        if region.size_mib < self.policy.merge_below_mib:
+        if region.size_mib < self.policy.merge_below_mib and MERGE in self.policy.sources:
             self.small[key] = None
-        if region.size_mib > self.policy.split_above_mib:
+        if region.size_mib > self.policy.split_above_mib and SPLIT in self.policy.sources:
             self.large[key] = None
         if region.down_peers:
             self.broken[key] = None
 
-    def _take_out(self, region: Region, start_key: str | None = None) -> None:
-        """`start_key`: it comes back at once, with this first key."""
+    def _take_out(self, region: Region, *, in_order: bool) -> None:
+        """`in_order`: it comes back at once, at the same place."""
         key, size = region.id, weight_of(region)
+        if not in_order:
+            del self._order[self._place_of(region)]
         del self.regions[key]
-        # A neighbour that took this range over may stand there already.
-        if region.start_key != start_key and self._starts.get(region.start_key) == key:
-            del self._starts[region.start_key]
-            del self._order[bisect_left(self._order, region.start_key)]
-        if self._ends.get(region.end_key) == key:
-            del self._ends[region.end_key]
         self.size_mib -= size
-        self.by_voters[len(voters(region))].pop(key, None)
+        count = len(voters(region))
+        self._voters[count] -= 1
+        self.by_voters.get(count, {}).pop(key, None)
         for peer in region.peers:
             row = self.stores[peer.store_id]
             row.held.pop(key, None)
@@ -216,7 +243,7 @@ class Summary:
     @property
     def replicas(self) -> int:
         """How many voters most regions have."""
-        return max(self.by_voters, key=lambda count: (len(self.by_voters[count]), count), default=0)
+        return max(self._voters, key=lambda count: (self._voters[count], count), default=0)
 
     def wanted(self, region: Region) -> int:
         """How many voters a region should have; 0: its rules are not known."""
@@ -231,14 +258,17 @@ class Summary:
     def between(self, start_key: str, end_key: str) -> list[int]:
         """The regions that begin in this range of keys ("": the end), in order."""
         order = self._order
-        end = bisect_left(order, end_key) if end_key else len(order)
-        return [self._starts[key] for key in order[bisect_left(order, start_key) : end]]
+        end = bisect_left(order, end_key, key=self._start) if end_key else len(order)
+        return order[bisect_left(order, start_key, key=self._start) : end]
 
     def neighbours(self, region: Region) -> tuple[Region, ...]:
         """The regions right before and after it."""
-        left = self._ends.get(region.start_key) if region.start_key else None
-        right = self._starts.get(region.end_key) if region.end_key else None
-        return tuple(self.regions[n] for n in (left, right) if n is not None and n != region.id)
+        place, found = self._place_of(region), []
+        if place and region.start_key:
+            found.append(self.regions[self._order[place - 1]])
+        if place + 1 < len(self._order) and region.end_key:
+            found.append(self.regions[self._order[place + 1]])
+        return tuple(n for n in found if region.start_key == n.end_key or region.end_key == n.start_key)
 
     def shared(self, store_id: int, others: Iterable[int]) -> int:
         """The most location labels that this store has in common with one of the others, the widest first."""
@@ -261,15 +291,25 @@ class Summary:
         anew = Summary(self.policy)
         for region in self.regions.values():
             anew.put(region)
-        names = ("size_mib", "leaderless", "small", "large", "broken", "_starts", "_order", "_ends")
+        names = ("size_mib", "leaderless", "small", "large", "broken")
         wrong = [name for name in names if getattr(self, name) != getattr(anew, name)]
         mine = {count: held for count, held in self.by_voters.items() if held}
+        wrong += ["order"] if [self._start(r) for r in self._order] != sorted(map(self._start, self.regions)) else []
         wrong += ["by_voters"] if mine != anew.by_voters else []
         for store_id, row in self.stores.items():
             other = anew.stores.get(store_id, StoreRow(store_id))
             figures = ("held", "led", "hot", "size_mib", "flow")
             wrong += [f"store {store_id} {name}" for name in figures if getattr(row, name) != getattr(other, name)]
         return wrong
+
+
+def _lies_as(one: Region, other: Region) -> bool:
+    return (
+        one.peers == other.peers
+        and one.leader_store == other.leader_store
+        and one.start_key == other.start_key
+        and one.down_peers == other.down_peers
+    )
 
 
 def weight_of(region: Region) -> int:

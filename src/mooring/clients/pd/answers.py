@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.clients.ports import Json, Unanswered
-from mooring.core.model.tidb import PdMember, PdOperator, PdPause, Peer, Region, Store
+from mooring.core.model.tidb import PdMember, PdOperator, PdPause, Store
 
 
 class _StoreMeta(msgspec.Struct):
@@ -47,44 +47,6 @@ class _Stores(msgspec.Struct):
     stores: list[_StoreAnswer] | None = None
 
 
-class _Peer(msgspec.Struct):
-    id: int = 0
-    store_id: int = 0
-    role_name: str = ""
-    #: Before 5.0 a learner was marked so.
-    is_learner: bool = False
-    is_witness: bool = False
-
-
-class _DownPeer(msgspec.Struct):
-    peer: _Peer = msgspec.field(default_factory=_Peer)
-
-
-class _Epoch(msgspec.Struct):
-    conf_ver: int = 0
-    version: int = 0
-
-
-class _Region(msgspec.Struct):
-    id: int = 0
-    start_key: str = ""
-    end_key: str = ""
-    epoch: _Epoch = msgspec.field(default_factory=_Epoch)
-    peers: list[_Peer] | None = None
-    leader: _Peer | None = None
-    down_peers: list[_DownPeer] | None = None
-    pending_peers: list[_Peer] | None = None
-    approximate_size: int = 0
-    approximate_keys: int = 0
-    written_bytes: int = 0
-    read_bytes: int = 0
-
-
-class _Regions(msgspec.Struct):
-    count: int = 0
-    regions: list[_Region] | None = None
-
-
 class _Member(msgspec.Struct):
     name: str = ""
     member_id: int = 0
@@ -113,8 +75,6 @@ class _EvictList(msgspec.Struct):
 
 
 _STORES: Final = msgspec.json.Decoder(_Stores)
-_REGIONS: Final = msgspec.json.Decoder(_Regions)
-_ONE_REGION: Final = msgspec.json.Decoder(_Region | None)
 _MEMBERS: Final = msgspec.json.Decoder(_Members)
 _HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
 _STATUS: Final = msgspec.json.Decoder(Status)
@@ -134,7 +94,7 @@ _DIGITS: Final = 19
 EVICT_LEADER: Final = "evict-leader-scheduler"
 
 
-def _decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
+def decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -166,7 +126,7 @@ def _time_of(text: str | None) -> float | None:
 
 
 def stores(body: bytes) -> tuple[Store, ...]:
-    answer: _Stores = _decode(_STORES, body, "stores")
+    answer: _Stores = decode(_STORES, body, "stores")
     return tuple(sorted((_store(s) for s in answer.stores or ()), key=lambda s: s.id))
 
 
@@ -193,71 +153,31 @@ def _store(answer: _StoreAnswer) -> Store:
     )
 
 
-def regions(body: bytes) -> tuple[Region, ...]:
-    answer: _Regions = _decode(_REGIONS, body, "regions")
-    return tuple(sorted((_region(r) for r in answer.regions or ()), key=lambda r: r.start_key))
-
-
-def region(body: bytes) -> Region | None:
-    """One region; a region that PD does not know is one without an id."""
-    answer: _Region | None = _decode(_ONE_REGION, body, "region")
-    return None if answer is None or not answer.id else _region(answer)
-
-
-def _region(answer: _Region) -> Region:
-    return Region(
-        id=answer.id,
-        start_key=answer.start_key,
-        end_key=answer.end_key,
-        conf_ver=answer.epoch.conf_ver,
-        version=answer.epoch.version,
-        peers=tuple(Peer(p.id, p.store_id, _role_of(p)) for p in answer.peers or ()),
-        leader_store=answer.leader.store_id if answer.leader else 0,
-        down_peers=tuple(d.peer.id for d in answer.down_peers or ()),
-        pending_peers=tuple(p.id for p in answer.pending_peers or ()),
-        size_mib=answer.approximate_size,
-        keys=answer.approximate_keys,
-        written_bytes=answer.written_bytes,
-        read_bytes=answer.read_bytes,
-    )
-
-
-def _role_of(peer: _Peer) -> str:
-    if peer.is_witness:
-        return "Witness"
-    return peer.role_name or ("Learner" if peer.is_learner else "Voter")
-
-
-def region_count(body: bytes) -> int:
-    answer: _Regions = _decode(_REGIONS, body, "region count")
-    return answer.count
-
-
 def members(body: bytes) -> tuple[tuple[PdMember, ...], str]:
     """The members by name, and the leader's name ("" while there is none)."""
-    answer: _Members = _decode(_MEMBERS, body, "members")
+    answer: _Members = decode(_MEMBERS, body, "members")
     found = (PdMember(m.name, m.member_id, tuple(m.client_urls or ())) for m in answer.members or ())
     return tuple(sorted(found, key=lambda m: m.name)), answer.leader.name if answer.leader else ""
 
 
 def health(body: bytes) -> dict[int, bool | None]:
-    answer: list[_Member] | None = _decode(_HEALTH, body, "health")
+    answer: list[_Member] | None = decode(_HEALTH, body, "health")
     return {m.member_id: m.health for m in answer or ()}
 
 
 def status(body: bytes) -> Status:
-    answer: Status = _decode(_STATUS, body, "status")
+    answer: Status = decode(_STATUS, body, "status")
     return answer
 
 
 def names(body: bytes, what: str) -> tuple[str, ...]:
-    answer: list[str] | None = _decode(_STRINGS, body, what)
+    answer: list[str] | None = decode(_STRINGS, body, what)
     return tuple(answer or ())
 
 
 def pauses(body: bytes, date: str) -> tuple[PdPause, ...]:
     """Paused schedulers by name, with what PD says of their time; before 6.2 it says nothing."""
-    answer: list[_Pause | str] | None = _decode(_PAUSES, body, "paused schedulers")
+    answer: list[_Pause | str] | None = decode(_PAUSES, body, "paused schedulers")
     try:
         # By the second, rounded down: a pause ends no later than it is said to.
         now = parsedate_to_datetime(date).timestamp() + 1
@@ -274,7 +194,7 @@ def _pause(answer: _Pause, now: float) -> PdPause:
 
 def evicting_by_list(body: bytes) -> tuple[int, ...]:
     """The one scheduler's store ids (4.0 and later). It may stay behind with an empty map: then nothing is evicted."""
-    answer: _EvictList = _decode(_EVICT_LIST, body, "evict-leader list")
+    answer: _EvictList = decode(_EVICT_LIST, body, "evict-leader list")
     return tuple(sorted(filter(None, map(_id, answer.ranges or ()))))
 
 
@@ -338,5 +258,5 @@ def text(body: bytes) -> str:
 
 
 def plain(body: bytes, what: str) -> Json:
-    answer: Json = _decode(_OBJECT, body, what)
+    answer: Json = decode(_OBJECT, body, what)
     return answer

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from mooring.clients.pd import answers
+from mooring.clients.pd import answers, regions
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.placement import PlacementReader
 from mooring.clients.pd.transport import Answer, Transport
@@ -118,20 +118,20 @@ class PdClient:
             answer = await self._ask("GET", "/stats/region")
         if not answer.ok:
             raise _error(answer, "count regions")
-        return answers.region_count(answer.body)
+        return regions.region_count(answer.body)
 
     async def stores(self) -> Sequence[Store]:
         return answers.stores(await self._get("/stores"))
 
     async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
         if not limit:
-            found = answers.regions(await self._get("/regions"))
+            found = regions.regions(await self._get("/regions"))
             return tuple(r for r in found if not r.end_key or r.end_key > start_key)
         key = quote(bytes.fromhex(start_key), safe="")
-        return answers.regions(await self._get(f"/regions/key?key={key}&limit={limit}"))
+        return regions.regions_of_range(await self._get(f"/regions/key?key={key}&limit={limit}"))
 
     async def region(self, region_id: int) -> Region | None:
-        return answers.region(await self._get(f"/region/id/{region_id}"))
+        return regions.region(await self._get(f"/region/id/{region_id}"))
 
     async def operators(self) -> Sequence[PdOperator]:
         return answers.operators(await self._get("/operators"))

@@ -1,0 +1,123 @@
+"""PD's regions into the model, one at a time or a range of keys."""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from mooring.clients.pd.answers import decode
+from mooring.core.model.tidb import Peer, Region
+
+
+class _Peer(msgspec.Struct):
+    id: int = 0
+    store_id: int = 0
+    role_name: str = ""
+    #: Before 5.0 a learner was marked so.
+    is_learner: bool = False
+    is_witness: bool = False
+
+
+class _DownPeer(msgspec.Struct):
+    peer: _Peer = msgspec.field(default_factory=_Peer)
+
+
+class _Epoch(msgspec.Struct):
+    conf_ver: int = 0
+    version: int = 0
+
+
+class _Region(msgspec.Struct):
+    id: int = 0
+    start_key: str = ""
+    end_key: str = ""
+    epoch: _Epoch = msgspec.field(default_factory=_Epoch)
+    peers: list[_Peer] | None = None
+    leader: _Peer | None = None
+    down_peers: list[_DownPeer] | None = None
+    pending_peers: list[_Peer] | None = None
+    approximate_size: int = 0
+    approximate_keys: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+
+
+class _Regions(msgspec.Struct):
+    count: int = 0
+    regions: list[_Region] | None = None
+
+
+_REGIONS: Final = msgspec.json.Decoder(_Regions)
+_ONE_REGION: Final = msgspec.json.Decoder(_Region | None)
+
+
+def regions(body: bytes) -> tuple[Region, ...]:
+    answer: _Regions = decode(_REGIONS, body, "regions")
+    return tuple(sorted((_region(r) for r in answer.regions or ()), key=lambda r: r.start_key))
+
+
+def regions_of_range(body: bytes) -> tuple[Region, ...]:
+    """The same for many: what they have in common is kept once. Peers have no id unless one of them is unwell, and keys
+    are not counted."""
+    answer: _Regions = decode(_REGIONS, body, "regions")
+    found: list[Region] = []
+    for raw in sorted(answer.regions or (), key=lambda r: r.start_key):
+        if raw.down_peers or raw.pending_peers:
+            found.append(_region(raw))
+            continue
+        before = found[-1].end_key if found else ""
+        found.append(
+            Region(
+                id=raw.id,
+                start_key=before if before == raw.start_key else raw.start_key,
+                end_key=raw.end_key,
+                conf_ver=raw.epoch.conf_ver,
+                version=raw.epoch.version,
+                peers=tuple([_peer(p.store_id, _role_of(p)) for p in raw.peers or ()]),
+                leader_store=raw.leader.store_id if raw.leader else 0,
+                size_mib=raw.approximate_size,
+                written_bytes=raw.written_bytes,
+                read_bytes=raw.read_bytes,
+            )
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def _peer(store_id: int, role: str) -> Peer:
+    return Peer(0, store_id, role)
+
+
+def region(body: bytes) -> Region | None:
+    """One region; a region that PD does not know is one without an id."""
+    answer: _Region | None = decode(_ONE_REGION, body, "region")
+    return None if answer is None or not answer.id else _region(answer)
+
+
+def _region(answer: _Region) -> Region:
+    return Region(
+        id=answer.id,
+        start_key=answer.start_key,
+        end_key=answer.end_key,
+        conf_ver=answer.epoch.conf_ver,
+        version=answer.epoch.version,
+        peers=tuple(Peer(p.id, p.store_id, _role_of(p)) for p in answer.peers or ()),
+        leader_store=answer.leader.store_id if answer.leader else 0,
+        down_peers=tuple(d.peer.id for d in answer.down_peers or ()),
+        pending_peers=tuple(p.id for p in answer.pending_peers or ()),
+        size_mib=answer.approximate_size,
+        keys=answer.approximate_keys,
+        written_bytes=answer.written_bytes,
+        read_bytes=answer.read_bytes,
+    )
+
+
+def _role_of(peer: _Peer) -> str:
+    if peer.is_witness:
+        return "Witness"
+    return peer.role_name or ("Learner" if peer.is_learner else "Voter")
+
+
+def region_count(body: bytes) -> int:
+    answer: _Regions = decode(_REGIONS, body, "region count")
+    return answer.count
