@@ -10,6 +10,7 @@ from mooring.sandbox.controllers import manifests
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import (
     SHOP,
+    RetireScenario,
     annotations_of,
     build_fleet,
     cordoned,
@@ -108,3 +109,20 @@ def test_a_place_given_back_does_not_move_the_time_out():
         assert [w for w in rig.writes if w.startswith("evict Pod")]
 
     play(then)
+
+
+def test_a_hand_over_that_takes_longer_than_the_patience_goes_on():
+    """Issue 20.8: leaders that leave are progress, whatever the number of pods on the node."""
+    scene = RetireScenario(web=0, regions=60, retire_patience_s=4.0)
+
+    async def whole(rig: Rig) -> None:
+        await scene.build(rig)
+        rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: scene.done(rig))
+        assert not [
+            w for w in rig.leader().engine.history.of(f"machine/{serial_of(rig, scene.n7)}") if "gives its" in w.text
+        ]
+
+    scene.rig().play(whole)

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.cordon import cordon, lift_cordon
-from mooring.capabilities.drain.readiness import subject_of
 from mooring.capabilities.fleet.live import emptying
 from mooring.capabilities.fleet.live.emptying import (
     Way,
@@ -210,9 +209,10 @@ def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark
 
 
 def _is_handing_over(scene: Scene, state: emptying.Emptiness) -> bool:
-    """A hand-over of leaders may take long, and goes on."""
-    holders = (scene.queue.holder(subject_of(p)) for p in state.left)
-    return any(o is not None and o.source == "handoff" and scene.queue.is_running(o.id) for o in holders)
+    """Leaders leave a member, or its restart has begun: that may take long, and goes on."""
+    members, queue = {str(p.key) for p in state.left}, scene.queue
+    at_work = (o for o in queue.operators() if o.source == "handoff" and o.args.get("pod") in members)
+    return any(queue.is_running(o.id) for o in at_work)
 
 
 def _is_last_round_over(scene: Scene, world: WorldRead, state: emptying.Emptiness) -> bool:
