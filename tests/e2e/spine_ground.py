@@ -33,7 +33,7 @@ SETTINGS = {
     "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
-    "handoff": {"recheck_s": 0.7, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},
+    "handoff": {"recheck-s": 0.7, "prove-s": 0.5, "idle-s": 2.0, "timeout-s": 300.0, "young-pd-s": 3.0},
 }
 
 CRD = {
