@@ -140,7 +140,7 @@ def parse(body: bytes, where: str) -> Snapshot:
     try:
         found = msgspec.json.decode(body, type=Snapshot)
         _check(found)
-    except (msgspec.MsgspecError, BadSnapshot, RecursionError) as error:
+    except (msgspec.MsgspecError, BadSnapshot, UnicodeDecodeError, RecursionError) as error:
         raise BadSnapshot(f"{where}: damaged: {error}; take it again") from None
     return found
 

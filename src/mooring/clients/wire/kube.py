@@ -89,7 +89,8 @@ _PLAIN: Final = msgspec.json.Decoder()
 def decode(kind: Kind, raw: bytes | msgspec.Raw) -> Object:
     """One object from its JSON."""
     if kind is Kind.TIDB_CLUSTER:
-        return project(kind, _PLAIN.decode(raw))
+        plain = _PLAIN.decode(raw)
+        return project(kind, plain if isinstance(plain, dict) else {})
     form = _form_of(kind)
     try:
         wire = form.one.decode(raw)

@@ -1,0 +1,74 @@
+"""`python -m tests.fuzz --inputs 1000000 [--seed 1] [--only NAME]`: exit 1 on a traceback of ours, a stall or growth."""
+
+import argparse
+import logging
+import random
+import resource
+import sys
+import time
+import traceback
+from collections import Counter
+
+import structlog
+
+from tests.fuzz.mutate import mutated
+from tests.fuzz.targets import Target, targets
+
+STALL_S = 0.1
+#: After the first tenth everything that is made once has been made.
+GROWTH_KIB = 64 * 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="targets whose name has this in it")
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    found = [target for target in targets() if given.only in target.name]
+    tracebacks, stalls, grown = fuzz(found, given.inputs, given.seed)
+    failed = tracebacks or stalls or grown > GROWTH_KIB
+    print(
+        f"{given.inputs} inputs over {len(found)} targets: {tracebacks} tracebacks of ours, {stalls} stalls above "
+        f"{STALL_S * 1000:.0f} ms, memory grew by {grown // 1024} MiB after the first tenth"
+    )
+    return 1 if failed else 0
+
+
+def fuzz(found: list[Target], inputs: int, seed: int) -> tuple[int, int, int]:
+    """Tracebacks, stalls, and KiB by which the process grew."""
+    shown: Counter[str] = Counter()
+    tracebacks = stalls = settled = 0
+    for number in range(inputs):
+        chance = random.Random(f"{seed}/{number}")
+        target = found[number % len(found)]
+        body = mutated(chance.choice(target.seeds), chance)
+        began = time.process_time()
+        try:
+            target.run(body)
+        except target.may_raise:
+            pass
+        except Exception as error:
+            tracebacks += 1
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            key = f"{target.name}: {type(error).__name__} at {where.filename.rpartition('/')[2]}:{where.lineno}"
+            shown[key] += 1
+            if shown[key] == 1:
+                print(f"{key}: {error!s:.200}\n  input {number} (seed {seed}): {body[:400]!r}", file=sys.stderr)
+        if time.process_time() - began > STALL_S:
+            stalls += 1
+            print(
+                f"{target.name}: {time.process_time() - began:.2f} s for input {number} (seed {seed})", file=sys.stderr
+            )
+        if number == inputs // 10:
+            settled = _peak()
+    return tracebacks, stalls, _peak() - settled
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    sys.exit(main())

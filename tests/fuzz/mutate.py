@@ -1,0 +1,85 @@
+"""Inputs from seeds: real messages, changed a little or a lot. The same seed and number give the same input."""
+
+import json
+import random
+from typing import Any
+
+ODD: list[Any] = [
+    None, True, 0, -1, 2**63, 2**64, 1e308, "", "\x1b[2J\r\n", "\u0000", "9" * 5000, "²", "a/b/c/d", "-", [], {}, [[]],
+    "30%", "1e999", "mooring.dev/leaving", "../..", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59+14:00", [None] * 20,
+]  # fmt: skip
+TOKENS = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b",",
+    b":",
+    b"\\",
+    b"\\ud800",
+    b"\xff",
+    b"\x00",
+    b"1e999",
+    b"-",
+    b"null",
+    b"{" * 50,
+]
+
+
+def mutated(seed: bytes, chance: random.Random) -> bytes:
+    """Most often the tree is changed and the text stays JSON; sometimes it is the bytes."""
+    way = chance.random()
+    if way < 0.05:
+        return chance.randbytes(chance.randrange(64))
+    if way < 0.3:
+        return _bytes(seed, chance)
+    try:
+        tree = json.loads(seed)
+    except ValueError:
+        return _bytes(seed, chance)
+    for _ in range(chance.choice((1, 1, 2, 3, 8))):
+        tree = _tree(tree, chance)
+    return json.dumps(tree).encode()
+
+
+def _bytes(seed: bytes, chance: random.Random) -> bytes:
+    body = bytearray(seed)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        at = chance.randrange(len(body) + 1)
+        match chance.randrange(4):
+            case 0:
+                body[at : at + chance.randrange(1, 9)] = chance.choice(TOKENS)
+            case 1:
+                del body[at : at + chance.randrange(1, 40)]
+            case 2:
+                body[at:at] = chance.choice(TOKENS)
+            case _:
+                body[at:at] = body[: chance.randrange(1, 60)]
+    return bytes(body)
+
+
+def _tree(value: Any, chance: random.Random) -> Any:
+    """One place in it is another: walked down by chance, changed where the walk ends."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        key = chance.choice(list(value))
+        match chance.randrange(12):
+            case 0:
+                return {k: v for k, v in value.items() if k != key}
+            case 1:
+                return {**value, str(chance.choice(ODD)): value[key]}
+            case _:
+                return {**value, key: _tree(value[key], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.9:
+        at = chance.randrange(len(value))
+        match chance.randrange(12):
+            case 0:
+                return value[:at] + value[at + 1 :]
+            case 1:
+                return value + [value[at]] * chance.randrange(1, 6)
+            case _:
+                return [*value[:at], _tree(value[at], chance), *value[at + 1 :]]
+    if isinstance(value, str) and value and chance.random() < 0.3:
+        at = chance.randrange(len(value))
+        return value[:at] + str(chance.choice(ODD)) + value[at + chance.randrange(3) :]
+    return chance.choice(ODD)

@@ -1,0 +1,211 @@
+"""What is fuzzed: a name, seeds, and a function that may raise the named errors and nothing else."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mooring.capabilities.drain.detach import attach_metadata, is_detached, mark_on
+from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
+from mooring.capabilities.handoff.mark import marks_of, strangers
+from mooring.capabilities.handoff.operators import read_back
+from mooring.capabilities.home.capability import Home
+from mooring.capabilities.home.memory import read_places
+from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.home.verbs import Verbs
+from mooring.capabilities.home.wire import BadRequest
+from mooring.capabilities.mix.admission.reviews import BadReview
+from mooring.clients.pd import answers
+from mooring.clients.ports import Unanswered
+from mooring.clients.sabakan.parse import InvalidMachines, parse_machines
+from mooring.clients.wire.kube import KINDS, decode
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.why import explain
+from mooring.core.engine.why.unknown import unknown
+from mooring.core.model.cluster import Node, Pod, PodShape
+from mooring.core.model.events import Seen
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, HOME, LEAVING, RESERVED_TAINT, Mark, read_mark, write_mark, write_marks
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.queue import Queue, live_settings
+from mooring.core.world.world import World
+from mooring.rehearse import schema
+from mooring.rehearse.demo_snapshot import demo_snapshot
+
+HERE = Path(__file__).parents[1]
+NAME = "demo-tidb-0"
+
+
+class Target(msgspec.Struct, frozen=True):
+    name: str
+    seeds: tuple[bytes, ...]
+    run: Callable[[bytes], object]
+    may_raise: tuple[type[BaseException], ...] = ()
+
+
+def world() -> World:
+    made = World()
+    for index in Home().indexes():
+        made.register(index)
+    tc = TidbCluster("tidb", "demo", "u", "1", tidb_member_nodes={NAME: "n1"})
+    made.apply(Seen(Kind.TIDB_CLUSTER, tc))
+    made.apply(Seen(Kind.NODE, Node("n1", "n1-uid", "1", ready="True")))
+    made.apply(Seen(Kind.POD, Pod("tidb", NAME, "p", "1", PodShape(), node="n1")))
+    return made
+
+
+def targets() -> Iterator[Target]:
+    yield from _extender()
+    yield from _reviews()
+    yield from _pd()
+    yield from _objects()
+    yield _marks()
+    yield _why()
+    recorded = json.loads((HERE / "clients/sabakan/recorded.json").read_text())
+    seeds = tuple(json.dumps(one).encode() for one in recorded.values())[:4]
+    yield Target("sabakan", seeds, lambda body: parse_machines(body, 0.0), (InvalidMachines,))
+    snapshot = msgspec.json.encode(_small(demo_snapshot()))
+    yield Target("snapshot", (snapshot,), lambda body: schema.parse(body, "x"), (schema.BadSnapshot,))
+
+
+def _extender() -> Iterator[Target]:
+    labels = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "demo"}
+    pod = {"metadata": {"name": NAME, "namespace": "tidb", "labels": labels, "ownerReferences": []}}
+    full = {"items": [{"metadata": {"name": f"n{i}"}, "spec": {}} for i in range(3)]}
+    asked = [{"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]}, {"pod": pod, "nodes": full, "nodenames": None}]
+    victims = {"n1": {"Pods": [{"UID": "a"}, {"metadata": {"uid": "b"}}], "NumPDBViolations": 0}, "n2": None}
+    preempted = [{"Pod": pod, "NodeNameToMetaVictims": victims}, {"pod": pod, "nodeNameToVictims": victims}]
+    verbs = Verbs(world(), HomePolicy(), lambda: True)
+    seeds = tuple(json.dumps(one).encode() for one in asked)
+    yield Target("extender filter", seeds, verbs.filter, (BadRequest,))
+    yield Target("extender prioritize", seeds, verbs.prioritize, (BadRequest,))
+    more = tuple(json.dumps(one).encode() for one in preempted)
+    yield Target("extender preempt", more, verbs.preempt, (BadRequest,))
+
+
+def _reviews() -> Iterator[Target]:
+    from tests.process.http.test_webhook import Stand
+
+    lines = (HERE / "capabilities/mix/admission/data/admission_reviews.jsonl").read_text().splitlines()
+    by_path: dict[str, list[bytes]] = {}
+    for line in lines:
+        one = json.loads(line)
+        by_path.setdefault(one["path"], []).append(json.dumps(one["body"]).encode())
+    stand = Stand.__new__(Stand)
+    reviewer, loop = _reviewer(stand), asyncio.new_event_loop()
+    for path, seeds in sorted(by_path.items()):
+        ask = reviewer.pods if path.endswith("pods") else reviewer.workloads
+        run = _answered(loop, ask)
+        yield Target(f"webhook {path}", tuple(seeds), run, (BadReview, RecursionError))
+
+
+def _answered(loop: asyncio.AbstractEventLoop, ask: Callable[[bytes], Any]) -> Callable[[bytes], object]:
+    return lambda body: loop.run_until_complete(ask(body))
+
+
+def _reviewer(stand: Any) -> Any:
+    import time
+
+    from mooring.process.admission.certificates import advance
+
+    stand.__init__(advance(None, ["127.0.0.1"], time.time()))
+    stand.deployment()
+    return stand.reviewer
+
+
+def _pd() -> Iterator[Target]:
+    said: dict[str, list[bytes]] = {}
+    for line in (HERE / "clients/pd/recordings/pd-8.5.7.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        if one["status"] == 200:
+            said.setdefault(one["path"].removeprefix("/pd/api/v1/").partition("?")[0], []).append(one["said"].encode())
+    readers: dict[str, Callable[[bytes], object]] = {
+        "stores": answers.stores,
+        "regions": answers.regions,
+        "members": answers.members,
+        "health": answers.health,
+        "status": answers.status,
+        "operators": answers.operators,
+        "schedulers": lambda body: answers.evicting_by_name(answers.names(body, "x")),
+        "scheduler-config/evict-leader-scheduler/list": answers.evicting_by_list,
+    }
+    for path, read in readers.items():
+        seeds = tuple(sorted(set(said.get(path, ())), key=len)[-2:]) or (b"[]",)
+        yield Target(f"pd {path}", seeds, read, (Unanswered,))
+    line = (
+        "transfer-peer {mv peer: store [1] to [4]} (kind:region, region:7(1, 1), createAt:x, steps:[0:{add}, 1:{rm}])"
+    )
+    yield Target("pd operator line", (line.encode(),), lambda body: answers.operator(body.decode("utf-8", "replace")))
+    yield Target("pd words", (b'"\\"x\\""', b'{"msg":"x"}'), answers.text)
+
+
+def _objects() -> Iterator[Target]:
+    snapshot = demo_snapshot()
+    for kind in sorted(KINDS):
+        found = snapshot.objects.get(kind.value, [])[:3]
+        seeds = tuple(msgspec.json.encode(obj) for obj in found) or (
+            b'{"metadata":{"name":"x"},"spec":{},"status":{}}',
+        )
+
+        def read(body: bytes, kind: Kind = kind) -> object:
+            return decode(kind, body)
+
+        yield Target(f"object {kind}", seeds, read, (msgspec.MsgspecError, RecursionError, UnicodeDecodeError))
+
+
+def _marks() -> Target:
+    before = {"workload": "Deployment/shop/web", "workloadUID": "w", "pod-template-hash": "abc", "replicaSet": "r"}
+    mark = Mark(operator="7", source="spot", reason="x", step="y", since=0.0, pod_uid="p", store_id=3, before=before)
+    record = b'{"labels":["a"],"annotations":{"b":"c"},"taints":["d:NoSchedule"]}'
+    seeds = (
+        write_mark(mark).encode(),
+        (write_marks({"demo-tikv-0": mark}) or "").encode(),
+        record,
+        b'{"web-0":{"node":"n1"}}',
+    )
+    shape = PodShape(labels={"pod-template-hash": "abc-leaving"})
+
+    def run(body: bytes) -> None:
+        text = body.decode("utf-8", "replace")
+        read_mark(text)
+        pod = Pod("shop", "web-1", "p", "1", shape, annotations={LEAVING: text})
+        found = mark_on(pod)
+        if found is not None and is_detached(pod):
+            attach_metadata(found.before)
+        tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text, HOME: text})
+        marks = marks_of(tc) or {}
+        strangers(tc, marks)
+        for name, one in marks.items():
+            list(read_back(tc.key, name, one))
+        read_places(tc.annotations)
+        node = Node("n1", "u", "1", annotations={APPLIED: text, RESERVED_TAINT: text})
+        applied_to(node)
+        bring_up_to_date(node, {"labels": {}, "annotations": {}, "taints": []}, ())
+
+    return Target("marks", seeds, run)
+
+
+def _why() -> Target:
+    engine = Engine(world(), Queue(live_settings()), ())
+    seeds = (
+        b"pod/tidb/demo-tidb-0",
+        b"node/n1",
+        b"store/tidb/demo/1",
+        b"cluster/tidb/demo",
+        b"machine/x",
+        b"operator/1",
+    )
+
+    def run(body: bytes) -> None:
+        name = body.decode("utf-8", "replace")[:300]
+        if explain(engine, name) is None:
+            unknown(engine, name)
+
+    return Target("why", seeds, run)
+
+
+def _small(snapshot: schema.Snapshot) -> schema.Snapshot:
+    return msgspec.structs.replace(snapshot, objects={k: v[:2] for k, v in snapshot.objects.items()}, pds=[])
