@@ -26,6 +26,7 @@ from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Diagnosis, WorkloadNotes
 from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
+from mooring.capabilities.mix.rebalance.misplaced import is_repaired
 from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
 from mooring.capabilities.mix.rebalance.room import NodeRoom
@@ -163,7 +164,7 @@ class Mix:
         tell = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
         return Evaluation() if queue.holder(subject_of(pod)) is not None else Evaluation(instructions=(delete, tell))
 
-    def limit_of(self, workload: Workload, world: WorldRead) -> int:
+    def limit_of(self, workload: Workload, world: WorldRead, now: float) -> int:
         """How many of a workload may be away at once."""
         if workload.kind == Kind.STATEFUL_SET:
             urgent = world.index(InterruptedNodes).urgent
@@ -172,6 +173,8 @@ class Mix:
             return 1
         if is_fast(workload):
             return max(1, workload.max_surge + workload.max_unavailable)
+        if workload.max_unavailable > 1 and is_repaired(world.pods_of(workload), world.index(SlotBook), now):
+            return workload.max_unavailable
         return 1
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
@@ -193,7 +196,7 @@ class Mix:
             health=None if workload is None else health_of(workload, world, now),
             detached=detached,
             doomed=doomed,
-            limit=1 if workload is None else self.limit_of(workload, world),
+            limit=1 if workload is None else self.limit_of(workload, world, now),
         )
         pod = scene.pod
         if workload is not None and pod is not None and not pod.terminating:
@@ -201,7 +204,8 @@ class Mix:
             if op.source == SPOT:
                 scene.unwanted = "" if doomed else "the notice was taken back"
             else:
-                scene.unwanted = seen.no_longer(op, pod)
+                scene.in_transit = seen.is_in_transit()
+                scene.unwanted = "" if scene.in_transit else seen.no_longer(op, pod)
             if scene.deadline is None:
                 scene.guard = self._guard(running, seen)
         return next_move_step(running, scene)

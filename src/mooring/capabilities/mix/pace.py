@@ -12,6 +12,10 @@ import msgspec
 _LONGEST_RETURN_S: Final = 12 * 3600.0
 
 
+#: How much longer nobody is moved while no API server seems to reach us.
+_ALONE: Final = 20
+
+
 class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: A workload is left alone until nothing about it has changed for this long.
     settle_s: float = 10.0
@@ -35,9 +39,11 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     #: How often a workload that waits for room looks again.
     look_again_s: float = 30.0
 
-    def pause(self, attempts: int) -> float:
-        """How long to leave a workload alone after so many failures in a row."""
-        return min(self.longest_pause_s, self.pause_s * 2.0 ** max(0, attempts - 1))
+    def pause(self, attempts: int, *, alone: bool = False) -> float:
+        """How long to leave a workload alone after so many failures in a row. `alone`: the successor was created
+        without our webhook, and so would the next one be."""
+        first = self.pause_s * (_ALONE if alone else 1)
+        return min(self.longest_pause_s, first * 2.0 ** max(0, attempts - 1))
 
     def return_after(self, attempts: int) -> float:
         """How long after the last return to spot the next may be, when so many in a row came back. Only money is at

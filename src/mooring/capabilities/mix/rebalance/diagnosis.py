@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mooring.capabilities.drain.detach import mark_on
-from mooring.capabilities.drain.readiness import subject_of
+from mooring.capabilities.drain.readiness import subject_of, target_of
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
@@ -31,6 +31,7 @@ from mooring.capabilities.mix.rebalance.misplaced import (
     Plan,
     carries_ours,
     immovable,
+    is_repaired,
     plan,
     starved,
     stuck,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from mooring.capabilities.mix.capability import Mix
 
 SOURCE = "mix"
+#: After an admission gap nobody has got used to the pods yet.
+_REPAIR_SETTLE_S = 2.0
 _CLASSES = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 
 
@@ -215,7 +218,9 @@ class Diagnosis:
             reason, cause, remedy = immovable(self.health, self.world)
             state = State.BLOCKED if remedy else State.WAITING
             return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
-        settled_at = self.health.last_change + self.pace.settle_s
+        repairs = is_repaired(self.health.pods, self.world.index(SlotBook), self.now)
+        settle_s = min(self.pace.settle_s, _REPAIR_SETTLE_S) if repairs else self.pace.settle_s
+        settled_at = self.health.last_change + settle_s
         if self.now < settled_at:
             return self._waits(Reason.SETTLING, f"{words}; it has just changed", settled_at)
         fitting = [c for c in candidates if self._has_room(c)]
@@ -275,7 +280,18 @@ class Diagnosis:
             return case.verdict.detail if case.verdict is not None else "it is being changed"
         if not any(c.pod.uid == pod.uid and c.reason is op.reason for c in case.candidates):
             return "nothing is wrong with it any more"
-        return ""
+        return "enough others go" if self._ahead_of(op) >= case.off_by else ""
+
+    def is_in_transit(self) -> bool:
+        """Pods of other moves are between leaving and coming back: who stands wrong is told when they are there."""
+        return self.health.wanted != len(self.health.pods) and not self.health.changing
+
+    def _ahead_of(self, op: Operator) -> int:
+        """Moves of this workload that were released before this one and whose pods are still counted."""
+        counted_pods = {pod.uid for pod in self.health.pods}
+        running = [self.queue.get(id_) for id_, _ in self.queue.holders(target_of(self.workload))]
+        mine = [o for o in running if o is not None and o.source == SOURCE and o.args.get("uid") in counted_pods]
+        return next((place for place, one in enumerate(mine) if one.id == op.id), 0)
 
     def note_after(self) -> Note:
         """A move has ended: better than before, so the attempts are forgotten; or not, and the workload is paused."""
@@ -287,7 +303,7 @@ class Diagnosis:
         if helped or len(self.health.pods) != self.health.wanted:
             return Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
         alone = any(p.created_at >= note.last_move and RESERVATION not in p.annotations for p in self.health.pods)
-        pause = self.pace.longest_pause_s if alone else self.pace.pause(note.attempts)
+        pause = self.pace.pause(note.attempts, alone=alone)
         at = self.now if alone else 0.0
         return msgspec.structs.replace(note, begun=False, until=self.now + pause, unadmitted_at=at)
 

@@ -9,12 +9,13 @@ exactly the difference T(R) − a is moved, and nobody else. Where the count fit
     a = T   only pods that are not where they belong: on-demand ones on spot, spot ones that fell back to on-demand
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import COST_BASE
 from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, DELETION_COST, RELAXED, RESERVATION, SLOT, slot_of
 from mooring.capabilities.mix.rebalance.health import Health
@@ -28,6 +29,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
 
+_YOUNG_S: Final = 600.0
 _KNOWN: Final = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 #: What a person can do about rules of his own that contradict the mode.
 CHANGE_RULES: Final = "change the node rules of its pod template, or its mode"
@@ -132,6 +134,13 @@ def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Tole
         if pod.labels[AFFINITY] == NodeClass.ON_DEMAND.value
         and (RELAXED not in pod.annotations or not set(tolerations) <= set(pod.shape.tolerations))
     ]
+
+
+def is_repaired(pods: Iterable[Pod], book: SlotBook, now: float) -> bool:
+    """Some were created not long ago without our webhook (nobody led), and API servers reach us again: they have hardly
+    served yet, so their workload is put right as quickly as its own maxUnavailable and its budgets allow."""
+    alone = [p.created_at for p in pods if p.active and RESERVATION not in p.annotations]
+    return bool(alone) and now - max(alone) < _YOUNG_S and book.asked_at > max(alone)
 
 
 def carries_ours(pod: Pod) -> bool:

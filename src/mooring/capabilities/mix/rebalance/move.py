@@ -153,6 +153,8 @@ class Scene(msgspec.Struct, kw_only=True):
     detached: tuple[Pod, ...] = ()
     #: Why it is still wanted is decided elsewhere; "" means it is.
     unwanted: str = ""
+    #: Other pods of the workload are between leaving and coming back.
+    in_transit: bool = False
     #: Its node has a notice. False for a move of `spot`: it was taken back.
     doomed: bool = False
     #: How many of the workload may be away at once.
@@ -211,6 +213,9 @@ def _begin(running: Running, scene: Scene, pod: Pod) -> NextStep:
         return NextStep(step=0, end=End(Reason.PDB, detail, failed=True))
     if scene.unwanted:
         return NextStep(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
+    if scene.in_transit:
+        waits = Verdict(State.WAITING, Reason.SETTLING, "other pods of its workload are on their way")
+        return NextStep(step=running.step, waiting_on=waits, again_at=scene.now + LOOK_S)
     op = scene.op
     mark = mark_for(op, pod, scene.now)
     assert scene.health is not None

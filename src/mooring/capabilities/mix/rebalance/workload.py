@@ -62,6 +62,9 @@ class Rebalance:
         handed = [c for c in chosen if is_handed_over(c.pod, self.world)]
         if handed and not self.world.is_on("handoff"):
             case, chosen, handed = _nobody_moves(handed[0].pod, case), (), []
+        if self.seen.note.begun and not self.seen.requested:
+            # What came of the last request is not known yet: until then there is no next one.
+            chosen, handed = tuple(c for c in chosen if c not in handed), []
         if handed and not self.seen.note.begun:
             self.seen.note = self.seen.note_before(handed[0].reason)
         instructions += [self._request(c) for c in handed if mark_on(c.pod) is None]
@@ -89,7 +92,7 @@ class Rebalance:
         return WorkloadNotes(tuple(moves), self.seen.spot_room_since)
 
     def _limits(self) -> dict[str, int | None]:
-        mine = self.mix.limit_of(self.workload, self.world)
+        mine = self.mix.limit_of(self.workload, self.world, self.now)
         share = max(1, self.pace.at_once * 4 // 5)
         return {target_of(self.workload): mine, ALL_MOVES: self.pace.at_once, share_of(self.workload.namespace): share}
 
@@ -108,7 +111,7 @@ class Rebalance:
 
     def _chosen(self, case: Case) -> tuple[Candidate, ...]:
         """Those that are on their way count; the rest of the places go to the first of the others."""
-        limit = min(case.off_by, self.mix.limit_of(self.workload, self.world))
+        limit = min(case.off_by, self.mix.limit_of(self.workload, self.world, self.now))
         if case.candidates and case.candidates[0].reason is Reason.NO_ROOM:
             limit = case.off_by  # they never started: letting them go takes nothing from anybody
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}
