@@ -7,14 +7,18 @@ const WIDER = [1, 1.6, 2.5, 4, 6, 9, 14, 1e9];
 // groups: [{name, ids}] → {width, height of a tile, gap, head, boxes: [{name, ids, x, y, w, h, cols}], used}
 export function arrange(groups, width, height) {
   if (!groups.length || width < 20 || height < 20) return null;
-  let best = null;
+  // The largest that fits; a somewhat smaller one when its lines are full and that one's are ragged.
+  let best = null, most = 0;
   for (const size of SIZES) {
     for (const factor of WIDER) {
       const found = shelves(groups, width, height, size, factor);
-      if (found && (!best || found.used < best.used)) best = found;
+      if (!found) continue;
+      most ||= size;
+      if (!best || found.holes < best.holes || (found.holes === best.holes && size === best.size && found.used < best.used)) best = { ...found, size };
     }
-    if (best) return stretched(best, width, height);
+    if (best && (!best.holes || size < most * 0.75)) return stretched(best, width, height);
   }
+  if (best) return stretched(best, width, height);
   return shelves(groups, width, Infinity, SIZES.at(-1), 2.5);
 }
 
@@ -42,7 +46,7 @@ function shelves(groups, width, height, size, factor) {
     shelf = Math.max(shelf, h);
     if (y + shelf > height) return null;
   }
-  return { tile, gap, pad, head, between, boxes, width: used, height: y + shelf, used: y + shelf };
+  return { tile, gap, pad, head, between, boxes, width: used, height: y + shelf, used: y + shelf, holes: boxes.reduce((sum, box) => sum + box.cols * box.lines - box.ids.length, 0) };
 }
 
 // Room that is left goes to the tiles, within reason.
