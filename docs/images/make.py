@@ -177,9 +177,8 @@ def arrows(at: dict[str, tuple[int, int]], frames: list[dict[str, Any]]) -> list
         a, b = (ax + TILE / 2, ay + HIGH / 2), (bx + TILE / 2, by + HIGH / 2)
         stroke = "#45c1b6" if what == "region" else "#7ab6f2"
         line = f"M{a[0]} {a[1]} Q{(a[0] + b[0]) / 2} {min(a[1], b[1]) - 26} {b[0]} {b[1]}"
-        out.append(
-            f'<path d="{line}" fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linecap="round" opacity="{shown[0]}">{animate("opacity", shown)}</path>'
-        )
+        look = f'fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linecap="round"'
+        out.append(f'<path d="{line}" {look} opacity="{shown[0]}">{animate("opacity", shown)}</path>')
     return out
 
 

@@ -110,6 +110,8 @@ export class MapView {
     }
     this.rows = rows;
     this.filter = filter;
+    if (Math.abs(state.seq - (this.seq ?? state.seq)) > 3) { this.moves.clear(); this.fading.clear(); } // a jump: what moved there is not what moves here
+    this.seq = state.seq;
     this._take(state.tables.moves.rows);
     for (const id of changed) this._gauge(this.nodes.get(id));
     this.empty.hidden = this.nodes.size > 0;
