@@ -1,8 +1,10 @@
 """T12 on the sandbox's PD: placement rules, TiFlash, low space, and everybody who asks PD to hold still."""
 
+import msgspec
 import pytest
 
 from mooring.capabilities.balance import BalancePolicy
+from mooring.core.engine.why import explain, render
 from mooring.core.model.reasons import Reason
 from mooring.sandbox.pd.placement import CHECKERS
 from mooring.sim.scenarios.balance import NAME, NAMESPACE, ScaleOutScenario
@@ -121,6 +123,12 @@ def moves_of(rig):
     return len([w for w in rig.writes if "add_operator" in w])
 
 
+def why(rig):
+    leader = rig.leader()
+    found = explain(leader.engine, f"cluster/{NAMESPACE}/{NAME}", now=leader.shell.now())
+    return "\n".join(render(msgspec.json.decode(msgspec.json.encode(found))))
+
+
 def held_still(befalls, until, reason):
     """`befalls(pd)` in the middle of balancing: nothing begins any more, `why` says so; after `until(pd)` it goes on."""
     scene = ScaleOutScenario(stores=3, regions=60)
@@ -139,6 +147,8 @@ def held_still(befalls, until, reason):
         assert moves_of(rig) == asked
         verdict = rig.leader().engine.verdicts[KEY]
         assert verdict.reason == reason, verdict
+        said = why(rig)
+        assert verdict.detail.split(":")[0] in said and verdict.remedy in said, said
         await until(pd, rig)
         await rig.until(lambda: scene.balanced(rig), limit_s=2000)
         assert moves_of(rig) > asked
@@ -191,6 +201,7 @@ def test_denied_regions_are_left_alone():
         await scene.act(rig)
         await rig.until(lambda: moves_of(rig) > 15)
         await rig.sleep(60)
+        assert "1 range of keys with the label schedule=deny" in why(rig)
         assert {g: sorted(p.store_id for p in pd.server.tikv.groups[g].peers) for g in still} == still
 
     scene.rig().play(whole)

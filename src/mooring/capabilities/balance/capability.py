@@ -17,7 +17,7 @@ from mooring.capabilities.balance.picture import Picture
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Evaluation, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.instructions import Instruction, ReadRegions
 from mooring.core.model.kinds import Kind
@@ -212,6 +212,16 @@ class Balance:
         return (
             "" if float(operator.args.get("proposed", "0")) >= since else "PD balanced by itself since it was proposed"
         )
+
+    def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
+        """What PD was told to leave alone: regions that nobody will see moving."""
+        kind, _, rest = subject.partition("/")
+        namespace, _, name = rest.partition("/")
+        view = world.pd(Key(namespace, name)) if kind == "cluster" and world.is_on(self.name) else None
+        denied = view.placement.denied if view is not None and view.placement is not None else ()
+        if denied:
+            ranges = "1 range" if len(denied) == 1 else f"{len(denied)} ranges"
+            yield Line("now", f"{ranges} of keys with the label schedule=deny: those regions are left where they are")
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 

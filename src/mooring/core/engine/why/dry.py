@@ -71,7 +71,7 @@ def door(engine: Engine, operator: Operator) -> tuple[Reason, str] | None:
         if limit is not None and cost > limit:
             return Reason.NEVER_FITS, f"needs {cost} on {target}, whose limit is {limit}"
     cap = queue.settings.cap(operator.source)
-    waiting = queue.waiting_of(operator.source)
+    waiting = queue.waiting_of(operator.source, operator.quota)
     if cap is not None and waiting >= cap:
         return Reason.TOO_MANY_WAITING, f"{waiting} of {operator.source} wait already, {cap} may"
     return None
