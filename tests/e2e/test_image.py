@@ -40,7 +40,7 @@ def stages() -> list[list[tuple[str, str]]]:
         word, _, rest = line.partition(" ")
         if word == "FROM":
             found.append([])
-        elif word and word != "#":
+        elif found and word and word != "#":
             found[-1].append((word, rest))
     return found
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.cli.output import note, print_table
 from mooring.cli.run import run
 from mooring.install.doctor.safety import unsafe
 from mooring.process.config import Config
@@ -42,3 +43,12 @@ def test_print_config_shows_no_secret(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "hush" not in said
     assert "(set, not shown)" in said
+
+
+def test_what_a_terminal_obeys_is_not_printed(capsys):
+    """Names and values that others chose reach tables and notes: ESC and CR are dots there."""
+    print_table(("NAME",), [("web\x1b[2J\rpwned",)])
+    note("pod/x\x1b]0;pwned\x07 not found\nsecond line")
+    said = capsys.readouterr()
+    assert said.out == "NAME\nweb·[2J·pwned\n"
+    assert said.err == "pod/x·]0;pwned· not found\nsecond line\n"

@@ -26,6 +26,11 @@ class Format(StrEnum):
 Output = Annotated[Format, Parameter(name=["--output", "-o"], help="How to print: table for people, json for scripts.")]
 
 
+def plain(text: str) -> str:
+    """What others wrote (names, annotations, answers of servers), with nothing in it that a terminal obeys."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "·" for c in text)
+
+
 def print_json(value: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     sys.stdout.flush()
@@ -34,7 +39,7 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Plain aligned columns. On a terminal folded at its width; into a pipe one line per row, however long."""
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        lines = [tuple(columns), *(tuple(row) for row in rows)]
+        lines = [tuple(columns), *(tuple(map(plain, row)) for row in rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         for line in lines:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -48,14 +53,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         # As text, never as markup: names may hold anything.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(plain(cell)) for cell in row))
     Console(highlight=False).print(table)
 
 
 def note(message: str) -> None:
     """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole."""
     room = width(sys.stderr)
-    for line in message.split("\n"):
+    for line in plain(message).split("\n"):
         if room is None or len(line) <= room or line.lstrip().startswith(COMMANDS):
             print(line, file=sys.stderr)
             continue

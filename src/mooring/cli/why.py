@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
 from mooring.cli.exits import CommandError
-from mooring.cli.output import Format, Output, painted, print_json, width
+from mooring.cli.output import Format, Output, painted, plain, print_json, width
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.spelling import did_you_mean
 
@@ -61,7 +61,7 @@ def why(
         return
     from mooring.core.engine.why.text import render
 
-    first, *rest = render(answer, everything=all_, width=width())
+    first, *rest = map(plain, render(answer, everything=all_, width=width()))
     print("\n".join([painted(first, answer["state"]), *rest]))
 
 

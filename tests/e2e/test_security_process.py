@@ -1,0 +1,124 @@
+"""Attacks of anonymous callers and tenants on a running Mooring, on the real control plane."""
+
+import gzip
+import http.server
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.lab.cluster import Lab
+from tests.e2e.home_ground import SYSTEM, Process, until
+from tests.e2e.test_install import crd
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+
+
+@pytest.fixture
+def running(lab: Lab, tmp_path: Path) -> Iterator[Process]:
+    if "already" not in lab.kubectl("create", "namespace", SYSTEM, "--dry-run=client", "-o", "name"):
+        lab.kubectl("apply", "-f", "-", input=json.dumps(_object("v1", "Namespace", SYSTEM)))
+    lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
+    process = Process(lab, tmp_path / "log")
+    yield process
+    process.stop()
+
+
+def _object(api: str, kind: str, name: str, namespace: str = "", **rest: object) -> dict:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})} | rest.pop("metadata", {})
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
+
+
+def _resident_mib(process: Process) -> int:
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def test_one_anonymous_request_does_not_kill_the_leader(running: Process):
+    """65 KB of gzip took 5.2 GB and the lease: it is refused unread, and so are 30 MiB of plain names."""
+    running.start("home=true")
+    names = b'{"NodeNames":["",' + b'"",' * (10 << 20) + b'""]}'
+    before = _resident_mib(running)
+    for body, headers, status in ((gzip.compress(names), {"Content-Encoding": "gzip"}, 415), (names, {}, 413)):
+        url = f"http://127.0.0.1:{running.extender}/scheduler/prioritize"
+        request = urllib.request.Request(url, body, headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        assert refused.value.code == status
+    assert _resident_mib(running) - before < 200
+    assert running.decides()
+
+
+def test_the_extender_listens_only_while_home_is_on(running: Process):
+    """Nothing to ask, nobody to answer."""
+    running.start("handoff=true")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", running.extender), timeout=5)
+
+
+def test_a_tenants_annotation_sends_us_nowhere(lab: Lab, running: Process):
+    """mooring.dev/pd-endpoints with any address and a trailing #: nobody is asked, and the answer is in no `why`."""
+    asked: list[str] = []
+
+    class Secret(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_GET
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Secret)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    tenant = lab.namespace("tenant")
+    told = {"mooring.dev/pd-endpoints": f"http://127.0.0.1:{server.server_port}/secret#"}
+    spec = {"tikv": {"replicas": 1}, "version": "v8.5.0"}
+    cluster = _object("pingcap.com/v1alpha1", "TidbCluster", "demo", tenant, metadata={"annotations": told}, spec=spec)
+    try:
+        lab.kubectl("apply", "-f", "-", input=json.dumps(cluster))
+        running.start("handoff=true")
+        until(lambda: "pd-hosts" in running.command("why", f"cluster/{tenant}/demo"), what="why names the setting")
+        assert asked == []
+    finally:
+        server.shutdown()
+        lab.kubectl("delete", "namespace", tenant, "--wait=false")
+
+
+def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
+    """mooring.dev/home on a StatefulSet whose pods nobody schedules: no node becomes NoSchedule."""
+    nodes = lab.add_nodes(3, prefix="seat-")
+    tenant = lab.namespace("tenant")
+    homes = json.dumps({f"db-{i}": {"node": node} for i, node in enumerate(nodes)})
+    metadata = {
+        "labels": {"mooring.dev/home": "true", "mooring.dev/reserve-node": "true"},
+        "annotations": {"mooring.dev/home": homes},
+    }
+    pod = {
+        "schedulerName": "nobody",
+        "tolerations": [{"key": "mooring.dev/reserved", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [{"name": "c", "image": "x"}],
+    }
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": pod}
+    spec = {"replicas": 3, "podManagementPolicy": "Parallel", "selector": {"matchLabels": {"app": "db"}}}
+    spec |= {"template": template, "serviceName": "db"}
+    try:
+        running.start("home=true")
+        lab.kubectl(
+            "apply",
+            "-f",
+            "-",
+            input=json.dumps(_object("apps/v1", "StatefulSet", "db", tenant, metadata=metadata, spec=spec)),
+        )
+        until(lambda: lab.kubectl("-n", tenant, "get", "pods", "-o", "name").count("pod/db-") == 3, what="three pods")
+        time.sleep(5.0)
+        taints = lab.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.taints[*].key}")
+        assert "mooring.dev/reserved" not in taints
+    finally:
+        lab.kubectl("delete", "namespace", tenant, "--wait=false")
+        lab.kubectl("delete", "node", *nodes, "--wait=false")
