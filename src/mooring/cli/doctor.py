@@ -4,14 +4,14 @@ import asyncio
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.exits import Exit
+from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
-from mooring.cli.server import DEFAULT, Server
+from mooring.cli.server import DEFAULT, Server, ask
 
 if TYPE_CHECKING:
     from mooring.install.doctor import Finding
@@ -29,6 +29,8 @@ def doctor(
     wait: Annotated[float, Parameter(help="Look again for this many seconds while something is wrong.")] = 0.0,
     short: Annotated[bool, Parameter(help="Only what is not well, one line each: to paste into a chat.")] = False,
     strict: Annotated[bool, Parameter(help="Warnings fail too.")] = False,
+    fix: Annotated[bool, Parameter(help="Print one script of all fixes. Nothing is run.")] = False,
+    code: Annotated[str, Parameter(help="Only say what this code means, e.g. MO202.")] = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     config: ConfigFile = "",
@@ -47,7 +49,11 @@ def doctor(
     Example: mooring doctor --pre
 
     Example: mooring doctor --features handoff=true,mix=true --wait 60 --short
+
+    Example: mooring doctor --fix > fixes.sh
     """
+    if code:
+        return _meaning(code)
     from mooring.process.config import BadConfig, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
@@ -56,8 +62,7 @@ def doctor(
     except BadConfig as error:
         from mooring.install.doctor.finding import ill
 
-        fix = "mooring run --print-config"
-        findings = [ill("settings", "MO801", "settings are valid", str(error), fix)]
+        findings = [ill("settings", "MO801", "settings are valid", str(error), "mooring config")]
         _print(findings, output, short=short)
         return Exit.NOT_AS_IT_SHOULD_BE
     deadline = time.monotonic() + wait
@@ -70,7 +75,12 @@ def doctor(
             break
         note(f"doctor: {len(failed)} not well yet ({failed[0].code} {failed[0].what}); looking again")
         time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
-    _print(findings, output, short=short)
+    if fix:
+        from mooring.install.doctor.script import script
+
+        print("\n".join(script(findings, _blocked(server))))
+    else:
+        _print(findings, output, short=short)
     if any(f.code == "MO101" for f in failed):
         return Exit.COULD_NOT_LOOK
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
@@ -95,13 +105,36 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
         return await examine(patient, pre=pre)
 
 
+def _meaning(code: str) -> int:
+    from mooring.install.doctor import CODES, see
+    from mooring.install.doctor.codes import DOCS
+
+    found = CODES.get(code.upper())
+    if found is None:
+        raise CommandError(f"no code {code!r}; there are {', '.join(CODES)}")
+    print(f"{code.upper()}: {found}")
+    if DOCS.exists():
+        note(see(code.upper()))
+    return Exit.DONE
+
+
+def _blocked(server: str) -> "list[dict[str, Any]]":
+    """What the running Mooring says a person must act on, with the commands; nothing when nobody answers."""
+    try:
+        rows = ask(server, "/api/v1/queue")["rows"]
+        subjects = dict.fromkeys(row["subject"] for row in rows if row["state"] == "blocked")
+        return [ask(server, f"/api/v1/why/{subject}", missing="gone") for subject in subjects]
+    except CommandError:
+        return []
+
+
 def _failed(findings: "list[Finding]", *, strict: bool) -> "list[Finding]":
     bad = {"error", "warning"} if strict else {"error"}
     return [f for f in findings if f.level in bad]
 
 
 def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
-    from mooring.install.doctor import DOCS
+    from mooring.install.doctor import see
 
     if output is Format.JSON:
         print_json({"well": not _failed(findings, strict=False), "findings": findings})
@@ -121,7 +154,7 @@ def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
             print(f"{f.level} [{f.code}] ({f.group}) {f.what}: {f.seen}")
         else:
             print(f"  {MARKS[f.level]} {f.level} [{f.code}] ({f.group}) {f.what}")
-            print(f"      seen   {f.seen}\n      fix    {f.fix}\n      see    {DOCS}#{f.code.lower()}")
+            print(f"      seen   {f.seen}\n      fix    {f.fix}\n      see    {see(f.code)}")
     counts = {level: sum(f.level == level for f in findings) for level in MARKS}
     words = ", ".join(f"{n} {level}" for level, n in counts.items() if n)
     (note if short else print)(f"{'' if short else chr(10)}{words}")

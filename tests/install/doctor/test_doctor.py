@@ -41,7 +41,7 @@ def test_a_finding_says_what_was_seen_the_fix_and_where_to_read(capsys):
     out = capsys.readouterr().out
     assert "  √ fine\n" in out
     assert (
-        "× error [MO202] (rights) rights of mix\n      seen   may not\n      fix    do this\n      see    docs/doctor.md#mo202\n"
+        "× error [MO202] (rights) rights of mix\n      seen   may not\n      fix    do this\n      see    file://"
         in out
     )
 

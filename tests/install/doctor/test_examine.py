@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestServer
 from mooring.cli import app
 from mooring.clients.ports import NotFound, Page, Unanswered
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import TidbCluster
 from mooring.install.doctor import CODES, DoctorTarget, Level, cluster, examine
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.config import Config
@@ -49,13 +50,14 @@ def patient(api, config, server=NOBODY, **more):
 
 
 @contextlib.asynccontextmanager
-async def running(status, ready=(200, "ok\n"), metrics="", extender=405):
+async def running(status, ready=(200, "ok\n"), metrics="", extender=405, handoff=None):
     """What a Mooring that runs answers, on loopback."""
 
     whole = {"identity": "m-0", "leader": "m-0", "features": [], **status}
     answers = {
         "/api/v1/status": lambda: web.json_response(whole),
         "/api/v1/queue": lambda: web.json_response({"running": []}),
+        "/api/v1/handoff": lambda: web.json_response(handoff or {"clusters": []}),
         "/readyz": lambda: web.Response(status=ready[0], text=ready[1]),
         "/metrics": lambda: web.Response(text=metrics),
         "/scheduler/filter": lambda: web.Response(status=extender, headers={"Allow": "POST"}),
@@ -86,6 +88,54 @@ async def test_it_goes_on_after_every_failure():
     assert all(f.seen and f.fix for f in wrong)
     groups = list(dict.fromkeys(f.group for f in found))
     assert groups == ["cluster", "rights", "mooring", "webhooks", "extender", "fleet", "pd", "marks", "settings"]
+
+
+class Silent(Api):
+    """Nobody answers."""
+
+    async def raw(self, method, path, body=None):
+        raise Unanswered(path)
+
+
+async def test_it_goes_on_when_the_api_server_does_not_answer():
+    """MO101 stops nothing that can be looked at without it: the running Mooring, a PD that was named, the settings."""
+    config = Config(pd={"tidb/demo": ("http://127.0.0.1:9",)}, listen_http="0.0.0.0:8390")
+    async with running({"leading": True, "deciding": False}) as server:
+        found = await examine(patient(Silent(), config, server))
+    assert {f.code for f in found if f.code} == {"MO101", "MO303", "MO601", "MO802"}
+    assert {f.group for f in found if f.level == Level.SKIPPED} == {"rights", "webhooks", "marks"}
+
+
+class Sandbox(Api):
+    """The kept demo: its clock is virtual, its scheduler and its PD are inside its process."""
+
+    may = True
+    holder = "m-0"
+
+    async def raw(self, method, path, body=None):
+        return (
+            {"gitVersion": "v1.36.0-mooring-sandbox"} if path == "/version" else await super().raw(method, path, body)
+        )
+
+    async def get(self, kind, namespace, name):
+        found = await super().get(kind, namespace, name)
+        if kind is Kind.LEASE:
+            found["spec"]["renewTime"] = "2026-01-01T09:00:00Z"
+        return found
+
+    async def list(self, kind, *, limit=500, continue_token="", resource_version=None):
+        items = [TidbCluster("tidb", "demo", "u", "1")] if kind is Kind.TIDB_CLUSTER else []
+        return Page(items=items, resource_version="1")
+
+
+async def test_the_kept_demo_is_well():
+    """A virtual clock, a scheduler without a network and a PD inside the process are no errors."""
+    status = {"leading": True, "deciding": True, "features": ["home", "handoff"]}
+    seen = {"clusters": [{"cluster": "tidb/demo", "pd": "answers"}]}
+    async with running(status, handoff=seen) as server:
+        found = await examine(patient(Sandbox(), Config(features={"home": True, "handoff": True}), server))
+    assert {f.code for f in found if f.level == Level.ERROR} == set()
+    assert "MO103" not in {f.code for f in found}
 
 
 async def test_every_fix_is_for_this_installation_and_can_be_typed():

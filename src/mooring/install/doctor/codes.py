@@ -1,8 +1,16 @@
 """The stable codes. Each has a section in docs/doctor.md; scripts and people match on them. Add, never rename."""
 
+from pathlib import Path
 from typing import Final
 
-DOCS: Final = "docs/doctor.md"
+#: In a checkout; an installed package has no docs beside it.
+DOCS: Final = Path(__file__).parents[4] / "docs" / "doctor.md"
+
+
+def see(code: str) -> str:
+    """Where to read about a code: an address that opens, or the command that prints what it means."""
+    return f"{DOCS.as_uri()}#{code.lower()}" if DOCS.exists() else f"mooring doctor --code {code}"
+
 
 CODES: Final[dict[str, str]] = {
     "MO101": "The API server cannot be reached",

@@ -45,7 +45,8 @@ async def examine(patient: DoctorTarget, *, pre: bool = False) -> list[Finding]:
     api, config = patient.api, patient.config
     first = await cluster.reachable(api)
     if first.code == "MO101":
-        return [first]
+        return [first, *await _without_api(patient, pre=pre)]
+    server_now = await cluster.server_time(api)
     found = [first, await cluster.clock_skew(api, patient.clock.now), await cluster.tidb_kind(api, config.on())]
     if pre:
         return [*found, *await cluster.may_install(api), *_settings(patient)]
@@ -53,27 +54,56 @@ async def examine(patient: DoctorTarget, *, pre: bool = False) -> list[Finding]:
     account = await _account(patient)
     found += [there, *await cluster.rights(api, config.namespace, config.on(), account)]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        found += await _running(patient, session)
+        found += await _running(patient, session, server_now)
     found += await _left_behind(patient, found)
     return [*found, *_settings(patient)]
 
 
-async def _running(patient: DoctorTarget, session: aiohttp.ClientSession) -> list[Finding]:
+async def _without_api(patient: DoctorTarget, *, pre: bool) -> list[Finding]:
+    """The API server does not answer: what can be looked at without it, and what could not."""
+    config = patient.config
+    because = "the API server does not answer"
+    found = [skipped(group, group, because) for group in ("rights", "webhooks", "marks")]
+    if not pre:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+
+            async def ask(path: str) -> Any:
+                return await _ask(session, patient, path)
+
+            found += await running.answers(ask, patient.server, config.on(), config.namespace)
+        keys = (key.partition("/") for key in config.pd)
+        named = [TidbCluster(namespace=ns, name=name, uid="", resource_version="") for ns, _, name in keys]
+        found += await running.placement_drivers(named, lambda tc: _look(patient, tc))
+    return [*found, *_settings(patient)]
+
+
+async def _running(patient: DoctorTarget, session: aiohttp.ClientSession, server_now: float | None) -> list[Finding]:
     config = patient.config
 
     async def ask(path: str) -> Any:
         return await _ask(session, patient, path)
 
     found = await running.answers(ask, patient.server, config.on(), config.namespace)
-    found.append(await running.leader(patient.api, config.namespace, config.lease_name, patient.clock.now()))
+    found.append(await _leader(patient, await ask("/api/v1/status"), server_now))
     on = await _features(patient, session)
     found += await running.webhooks(patient.api, config.namespace, on="mix" in on)
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))
-    found.append(await running.extender(asked, lambda: _probe(session, address), address, on="home" in on))
+    if await cluster.is_sandbox(patient.api):
+        found.append(skipped("extender", "the extender", "the sandbox's scheduler asks without a network"))
+    else:
+        found.append(await running.extender(asked, lambda: _probe(session, address), address, on="home" in on))
     found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
     return found
+
+
+async def _leader(patient: DoctorTarget, status: Any, server_now: float | None) -> Finding:
+    """The lease, its dates read by the cluster's clock; where that is not told, the one that leads is believed."""
+    if server_now is None and isinstance(status, dict) and status["leading"]:
+        return well("mooring", f"{status['identity']} leads, as it says itself")
+    now = server_now or patient.clock.now()
+    return await running.leader(patient.api, patient.config.namespace, patient.config.lease_name, now)
 
 
 async def _features(patient: DoctorTarget, session: aiohttp.ClientSession) -> frozenset[str]:
@@ -122,22 +152,10 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
         clusters = await list_all(patient.api, Kind.TIDB_CLUSTER)
     except PortError:
         clusters = []
-    config = patient.config
-    make = make_pd(patient.clock, patient.chance, given=config.pd, hosts=config.pd_hosts)
-
-    async def look(tc: TidbCluster) -> PdView:
-        pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await pd.observe()
-        except TimeoutError:
-            raise PortError(f"no answer within {TIMEOUT_S:.0f} s") from None
-        finally:
-            await pd.close()
-
-    found = await running.placement_drivers([t for t in clusters if isinstance(t, TidbCluster)], look)
-    if "handoff" in config.on():
-        found += running.shared_annotations([t for t in clusters if isinstance(t, TidbCluster)], config.handoff)
+    named = [t for t in clusters if isinstance(t, TidbCluster)]
+    found = await running.placement_drivers(named, lambda tc: _look(patient, tc), await _seen_by_mooring(patient))
+    if "handoff" in patient.config.on():
+        found += running.shared_annotations(named, patient.config.handoff)
     alive: frozenset[str] | None = None
     on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
@@ -156,6 +174,27 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
     remains = running.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
     rest = running.marks(*marked, alive, on)
     return [*found, *remains, *(f for f in rest if f.code or not remains)]
+
+
+async def _seen_by_mooring(patient: DoctorTarget) -> frozenset[str]:
+    """TidbClusters whose PD answers the running Mooring: that is what counts, wherever the doctor stands."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+        told = await _ask(session, patient, "/api/v1/handoff")
+    clusters = told.get("clusters", ()) if isinstance(told, dict) else ()
+    return frozenset(one["cluster"] for one in clusters if one["pd"] == "answers")
+
+
+async def _look(patient: DoctorTarget, tc: TidbCluster) -> PdView:
+    config = patient.config
+    make = make_pd(patient.clock, patient.chance, given=config.pd, hosts=config.pd_hosts)
+    pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await pd.observe()
+    except TimeoutError:
+        raise PortError(f"no answer within {TIMEOUT_S:.0f} s") from None
+    finally:
+        await pd.close()
 
 
 async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
