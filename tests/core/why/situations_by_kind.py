@@ -221,9 +221,7 @@ async def racks(g: Racks, cells: Cells) -> None:
     cells.put(g, "expired-notice", machine)
     g.cluster.annotate(Kind.NODE, "", g.scene.n7, {"vacant.io/interrupt-at": None})
     await g.scene.act(g.rig)
-    await g.until(lambda: bool(g.engine.running))
-    await g.rig.sleep(2.0)
-    await g.rig.sleep(300.0)
+    await g.until(lambda: blocked_retirement(g))
     lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
     cells.put(g, "blocked", machine, f"node/{g.scene.n7}", f"pod/{SHOP}/{lock}")
     operator = next(o for o in g.engine.queue.operators() if o.kind == "retire-machine")
@@ -245,6 +243,11 @@ async def retiring(g: Racks, cells: Cells) -> None:
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(2.0)
     cells.put(g, "moving", f"machine/{serial_of(g.rig, g.scene.n7)}")
+
+
+def blocked_retirement(g: Environment) -> bool:
+    running = [r for r in g.engine.running.values() if r.operator.kind == "retire-machine"]
+    return any(r.waiting_on is not None and r.waiting_on.state == "blocked" for r in running)
 
 
 def taint(key: str, value: str, effect: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ async def a_spot_node_gets_notice(g: Shop) -> None:
 
 class Guarded(RetireScenario):
     async def also(self, rig: Rig) -> None:
-        rig.cluster.deployment(SHOP, "lock", 1)
+        rig.cluster.stateful_set(SHOP, "lock", 1)
         rig.cluster.pdb(SHOP, "lock", {"app": "lock"}, min_available=1)
         await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
 

@@ -115,7 +115,7 @@ def _what_would_do(pdb: Pdb) -> str:
     wants = f"pdb/{pdb.name} needs {pdb.desired_healthy} healthy, {pdb.current_healthy} are"
     if pdb.current_healthy < pdb.desired_healthy:
         return f"{wants}: it allows one when enough are Ready again"
-    return f"{wants}: one more replica, or a lower minAvailable, lets one go"
+    return f"{wants}: one more replica (minAvailable) or a higher maxUnavailable lets one go"
 
 
 def _pod_of(world: WorldRead, subject: Subject, first: Finding) -> Pod | None:
