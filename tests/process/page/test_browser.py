@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -217,6 +218,7 @@ async def same_words(site, tab: Tab, command: list[str]) -> list[str]:
             capture_output=True,
             text=True,
             check=True,
+            env={**os.environ, "COLUMNS": "1000"},  # the page folds lines by itself
         )
         shown = await tab.ask("document.getElementById('why-text').textContent")
         # Seconds and counts differ from look to look; every other character is the same.
