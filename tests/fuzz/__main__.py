@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="targets whose name has this in it")
     given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     found = [target for target in targets() if given.only in target.name]
     tracebacks, stalls, grown = fuzz(found, given.inputs, given.seed)

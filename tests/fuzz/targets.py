@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
 from mooring.capabilities.drain.detach import attach_metadata, is_detached, mark_on
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
@@ -18,7 +19,7 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
 from mooring.capabilities.home.wire import BadRequest
 from mooring.capabilities.mix.admission.reviews import BadReview
-from mooring.clients.pd import answers
+from mooring.clients.pd import answers, regions
 from mooring.clients.ports import Unanswered
 from mooring.clients.sabakan.parse import InvalidMachines, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
@@ -32,11 +33,35 @@ from mooring.core.model.marks import HANDOFF, HOME, LEAVING, RESERVED_TAINT, Mar
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
+from mooring.process.extender import app_of
+from mooring.process.http.intake import LISTEN
+from mooring.process.http.status import status_app
 from mooring.rehearse import schema
 from mooring.rehearse.demo_snapshot import demo_snapshot
 
 HERE = Path(__file__).parents[1]
 NAME = "demo-tidb-0"
+
+
+PEERS = [{"id": 1, "store_id": 1, "role_name": "Voter"}, {"id": 2, "store_id": 2}]
+REGION = {
+    "id": 7,
+    "start_key": "",
+    "end_key": "7A",
+    "epoch": {"conf_ver": 1, "version": 1},
+    "peers": PEERS,
+    "leader": PEERS[0],
+}
+MADE = {
+    "regions": (json.dumps({"count": 1, "regions": [REGION]}).encode(),),
+    "regions/key": (json.dumps({"count": 1, "regions": [REGION]}).encode(),),
+    "region": (json.dumps(REGION).encode(),),
+    "pauses": (
+        json.dumps(
+            [{"name": "balance-leader-scheduler", "paused_at": "2026-11-16 15:00:00", "resume_at": "x"}]
+        ).encode(),
+    ),
+}
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -62,6 +87,7 @@ def targets() -> Iterator[Target]:
     yield from _reviews()
     yield from _pd()
     yield from _objects()
+    yield from _http()
     yield _marks()
     yield _why()
     recorded = json.loads((HERE / "clients/sabakan/recorded.json").read_text())
@@ -84,6 +110,51 @@ def _extender() -> Iterator[Target]:
     yield Target("extender prioritize", seeds, verbs.prioritize, (BadRequest,))
     more = tuple(json.dumps(one).encode() for one in preempted)
     yield Target("extender preempt", more, verbs.preempt, (BadRequest,))
+
+
+def _http() -> Iterator[Target]:
+    """Whole requests to the page and the extender, over loopback: whatever comes, no 500."""
+    loop = asyncio.new_event_loop()
+    verbs = Verbs(world(), HomePolicy(), lambda: True)
+    apps = {
+        "page": status_app(lambda: None),
+        "page off loopback": status_app(lambda: None, token="hush", on_loopback=False),
+        "extender": app_of(verbs, HomePolicy(), lambda *_: None, token="hush"),
+    }
+    head = b"Host: localhost\r\nAuthorization: Bearer hush\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}"
+    paths = (
+        b"GET /api/v1/why/pod/tidb/x?namespace=y",
+        b"GET /metrics",
+        b"POST /scheduler/filter",
+        b"GET /api/v1/queue",
+    )
+    seeds = tuple(path + b" HTTP/1.1\r\n" + head for path in paths)
+    for name, app in apps.items():
+        yield Target(f"http {name}", seeds, _asked(loop, loop.run_until_complete(_served(app))))
+
+
+async def _served(app: web.Application) -> int:
+    runner = web.AppRunner(app, **LISTEN)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return int(runner.addresses[0][1])
+
+
+def _asked(loop: asyncio.AbstractEventLoop, port: int) -> Callable[[bytes], object]:
+    async def ask(body: bytes) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            async with asyncio.timeout(0.5):
+                writer.write(body)
+                writer.write_eof()
+                said = await reader.read(4096)
+        except (TimeoutError, OSError):
+            return
+        finally:
+            writer.close()
+        assert not said.startswith((b"HTTP/1.1 500", b"HTTP/1.0 500")), said[:300]
+
+    return lambda body: loop.run_until_complete(ask(body))
 
 
 def _reviews() -> Iterator[Target]:
@@ -124,7 +195,10 @@ def _pd() -> Iterator[Target]:
             said.setdefault(one["path"].removeprefix("/pd/api/v1/").partition("?")[0], []).append(one["said"].encode())
     readers: dict[str, Callable[[bytes], object]] = {
         "stores": answers.stores,
-        "regions": answers.regions,
+        "regions": regions.regions,
+        "regions/key": regions.regions_of_range,
+        "region": regions.region,
+        "pauses": lambda body: answers.pauses(body, "Mon, 16 Nov 2026 15:00:00 GMT"),
         "members": answers.members,
         "health": answers.health,
         "status": answers.status,
@@ -133,7 +207,7 @@ def _pd() -> Iterator[Target]:
         "scheduler-config/evict-leader-scheduler/list": answers.evicting_by_list,
     }
     for path, read in readers.items():
-        seeds = tuple(sorted(set(said.get(path, ())), key=len)[-2:]) or (b"[]",)
+        seeds = tuple(sorted(set(said.get(path, ())), key=len)[-2:]) or MADE.get(path, (b"[]",))
         yield Target(f"pd {path}", seeds, read, (Unanswered,))
     line = (
         "transfer-peer {mv peer: store [1] to [4]} (kind:region, region:7(1, 1), createAt:x, steps:[0:{add}, 1:{rm}])"
