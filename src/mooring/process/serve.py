@@ -65,7 +65,7 @@ async def live(
     intake = Intake()
     async with AsyncExitStack() as house:
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
-        page_tls = _tls(config.http_certificates, "http-certificates")
+        page_tls = server_tls(config.http_certificates, "http-certificates")
         await _open(house, page, config.listen_http, "listen-http", page_tls)
         extender = Extender(replica, intake, house)
         webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port, intake)
@@ -104,7 +104,7 @@ class Extender:
 
     async def start(self) -> None:
         config = self._replica.config
-        tls = _tls(config.extender_certificates, "extender-certificates", only_known=True)
+        tls = server_tls(config.extender_certificates, "extender-certificates", only_known=True)
         host, _ = host_port(config.listen_extender, "listen-extender")
         open_to_all = tls is not None or is_loopback(host)
         if not open_to_all and not config.extender_token:
@@ -137,7 +137,7 @@ async def _open(
     await _listen(web.TCPSite(runner, host, port, ssl_context=tls).start(), address, flag)
 
 
-def _tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:
+def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:
     """`only_known`: a caller must show a certificate that the directory's ca.crt vouches for."""
     if not directory:
         return None
