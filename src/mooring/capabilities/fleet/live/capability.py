@@ -35,14 +35,14 @@ from mooring.capabilities.fleet.live.settings import Settings
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
-from mooring.capabilities.fleet.planner.labels import Renderer
+from mooring.capabilities.fleet.planner.labels import render_node
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.decision import End, Evaluation, Line, NextStep, Recovered, Running, Verdict, Withdrawal
 from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorEnded, Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
-from mooring.core.model.marks import RETIRING
+from mooring.core.model.marks import CORDONED_BY, RETIRING
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.index import Index
@@ -146,12 +146,13 @@ class Fleet:
         state_taint = member.state_taint
         if mark is not None and mark.step == retire.EMPTYING and all(t.key != keys.STATE_TAINT for t in node.taints):
             state_taint = None  # pods came back after it was stored: its operator empties the node again
-        wanted = Renderer(template).node(machine, control_plane=member.control_plane, state_taint=state_taint)
+        wanted = render_node(template, machine, control_plane=member.control_plane, state_taint=state_taint)
         write, held = bring_up_to_date(node, wanted, world.pods_on(node.name))
         if write is None:
             write = _lifted(node, member, machine, queue)
         leaving = None
-        if queue.holder(f"machine/{machine.serial}") is None:
+        on_its_way = member.state_taint is not None or RETIRING in node.annotations or CORDONED_BY in node.annotations
+        if on_its_way and queue.holder(f"machine/{machine.serial}") is None:
             leaving = retirement(node, member, machine, world, self.policy, now)
         return Evaluation(
             instructions=(write,) if write is not None else (),

@@ -35,52 +35,16 @@ class Renderer:
     def node(self, machine: Machine, *, control_plane: bool, state_taint: StateTaint) -> dict[str, Any]:
         """`state_taint` is said apart: what is stored may lag behind the machine's state until its node is empty."""
         kind = (control_plane, machine.rack, machine.role)
-        template, shared = self._shared.get(kind) or self._share(kind)
+        found = self._shared.get(kind)
+        if found is None:
+            found = self._shared[kind] = _shared(self._template, *kind)
+        template, shared = found
         own = machine.labels
-        registered = machine.register_date or rfc3339(machine.registered_at)
-        retires = machine.retire_date or rfc3339(machine.retire_at)
-        # The machine's own labels, then the template's, then the computed ones: the later wins.
         known = self._merged.get((kind, id(own)))
         if known is None:
             prefixed = self._prefixed
             known = self._merged[kind, id(own)] = (own, {**{prefixed[n]: v for n, v in own.items()}, **shared})
-        labels = known[1].copy()
-        labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
-        labels[keys.REGISTER_MONTH] = registered[:7]
-        labels[keys.RETIRE_MONTH] = retires[:7]
-        node: dict[str, Any] = {
-            "address": machine.address,
-            "user": template.user,
-            "control_plane": control_plane,
-            "annotations": {
-                **template.annotations,
-                keys.SERIAL: machine.serial,
-                keys.REGISTER_DATE: registered,
-                keys.RETIRE_DATE: retires,
-            },
-            "labels": labels,
-            "taints": _taints(template, state_taint),
-        }
-        if template.extra:
-            node.update(template.extra)
-        return node
-
-    def _share(self, kind: tuple[bool, int, str]) -> tuple[NodeTemplate, dict[str, str]]:
-        control_plane, rack, role = kind
-        template = self._template.control_plane if control_plane else self._template.for_worker(role)
-        assert template is not None, f"no template for role {role}: checked before"
-        shared = {
-            **template.labels,
-            keys.RACK: str(rack),
-            keys.ROLE: role,
-            keys.NODE_ROLE_PREFIX + role: "true",
-            keys.ZONE: f"rack{rack}",
-            keys.BETA_ZONE: f"rack{rack}",
-        }
-        if control_plane:
-            shared |= {keys.MASTER_ROLE: "true", keys.CONTROL_PLANE_ROLE: "true"}
-        made = self._shared[kind] = (template, shared)
-        return made
+        return _node(machine, template, known[1].copy(), control_plane, state_taint)
 
     def vanished(self, address: str, *, control_plane: bool, kept: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """A node whose machine is not listed any more and whose removal waits: as it was, or as far as is known."""
@@ -89,6 +53,59 @@ class Renderer:
         template = self._template.control_plane if control_plane else self._template.workers[0]
         empty: dict[str, Any] = {"annotations": {}, "labels": {}, "taints": []}
         return {"address": address, "user": template.user, "control_plane": control_plane, **empty}
+
+
+def render_node(
+    template: Template, machine: Machine, *, control_plane: bool, state_taint: StateTaint
+) -> dict[str, Any]:
+    """One node alone, as `Renderer` writes it."""
+    found, shared = _shared(template, control_plane, machine.rack, machine.role)
+    labels = {**{keys.SABAKAN_PREFIX + n: v for n, v in machine.labels.items()}, **shared}
+    return _node(machine, found, labels, control_plane, state_taint)
+
+
+def _shared(template: Template, control_plane: bool, rack: int, role: str) -> tuple[NodeTemplate, dict[str, str]]:
+    """What all machines of one rack and role share."""
+    found = template.control_plane if control_plane else template.for_worker(role)
+    assert found is not None, f"no template for role {role}: checked before"
+    shared = {
+        **found.labels,
+        keys.RACK: str(rack),
+        keys.ROLE: role,
+        keys.NODE_ROLE_PREFIX + role: "true",
+        keys.ZONE: f"rack{rack}",
+        keys.BETA_ZONE: f"rack{rack}",
+    }
+    if control_plane:
+        shared |= {keys.MASTER_ROLE: "true", keys.CONTROL_PLANE_ROLE: "true"}
+    return found, shared
+
+
+def _node(
+    machine: Machine, template: NodeTemplate, labels: dict[str, str], control_plane: bool, state_taint: StateTaint
+) -> dict[str, Any]:
+    """`labels`: the machine's own, then the template's; the computed ones come last and win."""
+    registered = machine.register_date or rfc3339(machine.registered_at)
+    retires = machine.retire_date or rfc3339(machine.retire_at)
+    labels[keys.INDEX_IN_RACK] = str(machine.index_in_rack)
+    labels[keys.REGISTER_MONTH] = registered[:7]
+    labels[keys.RETIRE_MONTH] = retires[:7]
+    node: dict[str, Any] = {
+        "address": machine.address,
+        "user": template.user,
+        "control_plane": control_plane,
+        "annotations": {
+            **template.annotations,
+            keys.SERIAL: machine.serial,
+            keys.REGISTER_DATE: registered,
+            keys.RETIRE_DATE: retires,
+        },
+        "labels": labels,
+        "taints": _taints(template, state_taint),
+    }
+    if template.extra:
+        node.update(template.extra)
+    return node
 
 
 def with_nodes(template: Template, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
