@@ -57,7 +57,7 @@ def fill(world: Any, nodes: int = NODES, pods: int = PODS) -> None:
             resource_version="1",
             shape=shapes[k],
             owner=owners[k],
-            node=node_name(number % (nodes - 100)),
+            node=node_name(number % max(1, nodes - 100)),
             phase="Running",
             ready=True,
         )
@@ -67,23 +67,25 @@ def fill(world: Any, nodes: int = NODES, pods: int = PODS) -> None:
 class Churn:
     """Pods move and nodes are cordoned and let go, beat by beat, until stopped."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, changes: int = CHANGES) -> None:
         self._world = world
+        self._changes = changes
         self._pods = [pod for pod in world.pods() if pod.namespace.startswith("team-")]
+        self._nodes = len(list(world.nodes()))
         self.beats = 0
         self._stopped = False
 
     def beat(self) -> None:
         self.beats += 1
         version = str(self.beats + 1)
-        start = self.beats * CHANGES
-        for number in range(start, start + CHANGES):
+        start = self.beats * self._changes
+        for number in range(start, start + self._changes):
             old = self._pods[number % len(self._pods)]
-            node = node_name((number * 7919) % (NODES - 100))
+            node = node_name((number * 7919) % max(1, self._nodes - 100))
             new = msgspec.structs.replace(old, node=node, resource_version=version)
             self._pods[number % len(self._pods)] = new
             self._world.apply(Seen(Kind.POD, new))
-        for number in itertools.islice(range(self.beats % 97, NODES - 100, 97), 20):
+        for number in itertools.islice(range(self.beats % 97, self._nodes - 100, 97), 20):
             self._world.apply(Seen(Kind.NODE, _node(number, self.beats + 1, cordoned=self.beats % 2 == 0)))
 
     async def run(self, every_s: float) -> None:

@@ -6,6 +6,7 @@ import { drawArrows } from "./arrows.js";
 import { make } from "./table.js";
 import { described, drawTile, node, palette, WORDS } from "./tile.js";
 
+const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 const EASE_MS = 700;
 const MOST_ZOOM = 40;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], h: [-1, 0], l: [1, 0], k: [0, -1], j: [0, 1] };
@@ -24,6 +25,7 @@ export class MapView {
     this.hovered = "";
     this.filter = "";
     this.now = 0;
+    this.still = STILL.matches;
     this.frames = 0; // drawn so far: for the bench
     this.gauges = new Map();
     this.stage = make("div", "stage");
@@ -63,7 +65,7 @@ export class MapView {
   _listen() {
     new ResizeObserver(() => this._resize()).observe(this.stage);
     for (const query of ["(prefers-color-scheme: dark)", "(prefers-reduced-motion: reduce)"])
-      matchMedia(query).addEventListener("change", () => { this.colours = null; this._all(); });
+      matchMedia(query).addEventListener("change", () => { this.colours = null; this.still = STILL.matches; this._all(); });
     this.stage.addEventListener("keydown", (event) => this._key(event));
     this.stage.addEventListener("focus", () => { if (!this.selected) this.select(this._first()); this._later(); });
     this.stage.addEventListener("blur", () => this._later());
@@ -116,14 +118,16 @@ export class MapView {
     for (const id of changed) this._gauge(this.nodes.get(id));
     this.empty.hidden = this.nodes.size > 0;
     if (structure) this._arrange();
-    else this._draw(changed);
-    for (const [id, n] of this.nodes) if (n.until) this._draw([id]); // its countdown
+    else {
+      const close = this.layout && this.layout.tile.w * this.view.k >= 50; // a countdown is to be read there
+      this._draw(close ? [...new Set([...changed, ...[...this.nodes.values()].filter((n) => n.until).map((n) => n.id)])] : changed);
+    }
     if (this.selected) this._say();
     this._later();
   }
 
   _take(moves) {
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const { still } = this;
     const now = performance.now();
     for (const [id, move] of moves) {
       if (move[4] === "done" || this.moves.has(id)) continue;
@@ -222,7 +226,6 @@ export class MapView {
 
   _begin(canvas) {
     this.colours ??= palette(this.section);
-    this.still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const g = canvas.getContext("2d");
     g.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     return g;
@@ -238,8 +241,9 @@ export class MapView {
     g.fill();
     const head = this.layout.head * k;
     const size = Math.min(28, Math.max(9.5, head * 0.56));
-    const ids = box.ids.map((id) => this.nodes.get(id));
-    const count = (state) => ids.filter((n) => n?.state === state).length;
+    const counts = {};
+    for (const id of box.ids) { const { state } = this.nodes.get(id) ?? {}; counts[state] = (counts[state] ?? 0) + 1; }
+    const count = (state) => counts[state] ?? 0;
     const fine = count("ok") + count("reserved");
     const signs = [["interrupted", "▲"], ["silent", "!"], ["leaving", "~"], ["cordoned", "="]].map(([state, glyph]) => [count(state), glyph, state]).filter(([n]) => n);
     const name = /^\d+$/.test(box.name) ? `rack ${box.name}` : box.name === "–" ? "no rack" : box.name;
