@@ -10,9 +10,10 @@ assert pd.interruptions == []                               nobody was deleted w
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mode
 
-from mooring.clients.ports import Conflict, Json, NotFound, Refused, Unanswered
-from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
+from mooring.clients.ports import Json, NotFound, Unanswered
+from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdView, Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.pd import requests
@@ -88,20 +89,24 @@ class SandboxPd:
             self._load_later = lambda: self.load(regions, replicas, when_stores=when_stores)
             return
         self._load_later = None
-        server = self.server
-        server.tikv.load(regions, self.settings.replicas if replicas is None else replicas)
-        server.hear(list(server.tikv.groups))
-        server.coordinator_up = True
+        replicas = self.settings.replicas if replicas is None else replicas
+        self.server.placement.expect(replicas)
+        self.server.tikv.load(regions, replicas)
+        self._schedule()
 
     def place(
         self, where: Sequence[tuple[Sequence[int], int]], roles: Mapping[int, Mapping[int, str]] | None = None
     ) -> None:
         """Regions where somebody else's PD has them: the stores of their peers, and their leader's (0: none). `roles`:
         by the region's number and the store, where a peer is no voter."""
-        server = self.server
-        server.tikv.place(where, roles)
-        server.hear(list(server.tikv.groups))
-        server.coordinator_up = True
+        if where:
+            self.server.placement.expect(mode(len(stores) for stores, _ in where))
+        self.server.tikv.place(where, roles)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self.server.hear(list(self.server.tikv.groups))
+        self.server.coordinator_up = True
 
     def has_run_since(self, epoch_s: int) -> None:
         """It is not young: who asks for its start time is told this one."""
@@ -229,31 +234,31 @@ class SandboxPd:
         await self._reach()
         return PdView(
             stores=self.server.stores(),
-            evicting=self._evicting(),
+            evicting=requests.evicting(self.server),
             region_count=len(self.server.cache),
             start_timestamp=self.start_timestamp,
             leader=self.leader,
             members=self.known_members(),
-            operators=self._operators(),
+            operators=requests.operators(self.server),
             schedulers=tuple(sorted(self.server.scheduler_names())),
-            pauses=self._pauses(),
+            pauses=requests.pauses(self.server),
             placement=self.server.placement.read(),
         )
 
     async def add_evict_leader(self, store_id: int) -> bool:
         await self._reach(write=True)
-        evicting = self._evicting()
+        evicting = requests.evicting(self.server)
         if evicting is None:
             raise Unanswered("PD does not list its schedulers yet: nothing was added")
         absent = store_id not in evicting
         if absent:
-            self._said(requests.add_evict_leader(self.server, store_id))
+            requests.expect(requests.add_evict_leader(self.server, store_id))
         self._answer()
         return absent
 
     async def remove_evict_leader(self, store_id: int) -> None:
         await self._reach(write=True)
-        if self._evicting() is None:
+        if requests.evicting(self.server) is None:
             raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
         requests.remove_evict_leader(self.server, store_id)
         self._answer()
@@ -272,7 +277,7 @@ class SandboxPd:
 
     async def operators(self) -> Sequence[PdOperator]:
         await self._reach()
-        return self._operators()
+        return requests.operators(self.server)
 
     async def operator(self, region_id: int) -> PdOperator | None:
         await self._reach()
@@ -281,7 +286,7 @@ class SandboxPd:
 
     async def add_operator(self, body: Json) -> None:
         await self._reach(write=True)
-        self._said(requests.add_operator(self.server, body))
+        requests.expect(requests.add_operator(self.server, body))
         self._answer()
 
     async def cancel_operator(self, region_id: int) -> None:
@@ -295,14 +300,13 @@ class SandboxPd:
         while not self.server.scheduler_names() and self._clock.monotonic() < end:
             await self._clock.sleep(AGAIN_S)  # as the client: until it has any
             await self._reach(write=True)
-        if not any(p.name == name and p.length_s > OUR_LONGEST_PAUSE_S for p in self._pauses()):
-            self._said(requests.pause(self.server, name, seconds))
+        if not any(p.name == name and p.length_s > OUR_LONGEST_PAUSE_S for p in requests.pauses(self.server)):
+            requests.expect(requests.pause(self.server, name, seconds))
         self._answer()
 
     async def schedulers(self, *, paused: bool = False) -> Sequence[str]:
         await self._reach()
-        names = sorted(self.server.scheduler_names())
-        return tuple(n for n in names if not paused or self.server.is_paused(n))
+        return tuple(n for n in sorted(self.server.scheduler_names()) if not paused or self.server.is_paused(n))
 
     async def config(self) -> Json:
         await self._reach()
@@ -327,25 +331,9 @@ class SandboxPd:
     def start_timestamp(self) -> int:
         return self._started[self.leader]
 
-    def _pauses(self) -> tuple[PdPause, ...]:
-        paused, now = self.server.paused, self.timeline.now()
-        names = [n for n in sorted(self.server.scheduler_names()) if self.server.is_paused(n)]
-        return tuple(PdPause(n, paused[n][1] - paused[n][0], paused[n][1] - now) for n in names)
-
-    def _evicting(self) -> tuple[int, ...] | None:
-        """As the client concludes it: no list and no schedulers at all means that PD cannot say yet."""
-        listed = self.server.evict_list()
-        if listed is None and self.server.scheduler_names():
-            return ()
-        return listed
-
     def known_members(self, *, healthy: bool | None = None) -> tuple[PdMember, ...]:
         names = sorted(self.settings.members)
         return tuple(PdMember(n, 1000 + i, (self.urls[n],), healthy) for i, n in enumerate(names))
-
-    def _operators(self) -> tuple[PdOperator, ...]:
-        running = self.server.operators.running
-        return tuple(running[r].view() for r in sorted(running))
 
     async def _reach(self, *, write: bool = False) -> None:
         if self.latency_s:
@@ -371,13 +359,3 @@ class SandboxPd:
         lost = self._lost_answers > 0
         self._lost_answers -= lost
         return lost
-
-    @staticmethod
-    def _said(said: requests.Said) -> None:
-        if said.status == 200:
-            return
-        if "ErrAddOperator" in said.words:
-            raise Conflict(said.words)
-        if "NotFound]" in said.words or said.status == 404:
-            raise NotFound(said.words)
-        raise Refused(said.words, said.status)

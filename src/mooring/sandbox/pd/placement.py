@@ -37,6 +37,11 @@ class PlacementSettings:
     def set_rules(self, rules: list[dict[str, Any]]) -> None:
         self.rules, self.checked = rules, True
 
+    def expect(self, replicas: int) -> None:
+        """So many voters are what this cluster has, unless somebody has set rules."""
+        if not self.checked:
+            self.rules[0]["count"] = replicas
+
     def deny(self, start_key: str, end_key: str) -> None:
         """What TiDB Lightning does for the range that it imports into."""
         ranges = [{"start_key": start_key, "end_key": end_key}]

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from mooring.clients.ports import Json
-from mooring.core.model.tidb import Region
+from mooring.clients.ports import Conflict, Json, NotFound, Refused
+from mooring.core.model.tidb import PdOperator, PdPause, Region
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Step
 from mooring.sandbox.pd.placement import add_steps
@@ -194,6 +194,33 @@ _BUILDERS = {
     "merge-region": _merge,
     "split-region": _split,
 }
+
+
+def expect(said: Said) -> None:
+    """PD's no as the client says it."""
+    if said.status == 200:
+        return
+    if "ErrAddOperator" in said.words:
+        raise Conflict(said.words)
+    if "NotFound]" in said.words or said.status == 404:
+        raise NotFound(said.words)
+    raise Refused(said.words, said.status)
+
+
+def pauses(pd: PdServer) -> tuple[PdPause, ...]:
+    paused, now = pd.paused, pd.timeline.now()
+    names = [n for n in sorted(pd.scheduler_names()) if pd.is_paused(n)]
+    return tuple(PdPause(n, paused[n][1] - paused[n][0], paused[n][1] - now) for n in names)
+
+
+def evicting(pd: PdServer) -> tuple[int, ...] | None:
+    """As the client concludes it: no list and no schedulers at all means that PD cannot say yet."""
+    listed = pd.evict_list()
+    return () if listed is None and pd.scheduler_names() else listed
+
+
+def operators(pd: PdServer) -> tuple[PdOperator, ...]:
+    return tuple(pd.operators.running[r].view() for r in sorted(pd.operators.running))
 
 
 def regions_from(pd: PdServer, start_key: str, limit: int) -> tuple[Region, ...]:

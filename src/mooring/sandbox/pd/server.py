@@ -30,6 +30,7 @@ from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Operators
 from mooring.sandbox.pd.placement import PlacementSettings, is_low_on_space, rule_checker
 from mooring.sandbox.pd.settings import PdSettings
+from mooring.sandbox.pd.stores import row
 from mooring.sandbox.pd.tikv import RaftGroup, Tikv, TikvStore
 
 
@@ -186,27 +187,7 @@ class PdServer:
         return self._evict_counts and store_id in self.evicting
 
     def store(self, store: TikvStore) -> Store:
-        size = self.settings.region_size_mib
-        leaders, regions = self.leader_counts.get(store.id, 0), self.region_counts.get(store.id, 0)
-        capacity = self.settings.capacity_gib << 30
-        free = max(0, capacity - (regions * size << 20))
-        if store.free_share is not None:
-            free = int(store.free_share * capacity)
-        age = self.timeline.monotonic() - self.last_heartbeat(store)
-        return Store(
-            id=store.id,
-            address=store.address,
-            state=self.state_of(store),
-            leader_count=leaders,
-            region_count=regions,
-            leader_size_mib=leaders * size,
-            region_size_mib=regions * size,
-            capacity_bytes=capacity,
-            available_bytes=free,
-            last_heartbeat_at=self.timeline.now() - age,
-            started_at=store.started_at,
-            labels=store.labels,
-        )
+        return row(self, store)
 
     def stores(self) -> tuple[Store, ...]:
         """Without Tombstones, as PD lists them."""
