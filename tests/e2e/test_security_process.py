@@ -22,8 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 
 @pytest.fixture
 def running(lab: Lab, tmp_path: Path) -> Iterator[Process]:
-    if "already" not in lab.kubectl("create", "namespace", SYSTEM, "--dry-run=client", "-o", "name"):
-        lab.kubectl("apply", "-f", "-", input=json.dumps(_object("v1", "Namespace", SYSTEM)))
+    lab.kubectl("apply", "-f", "-", input=json.dumps(_object("v1", "Namespace", SYSTEM)))
     lab.kubectl("apply", "-f", "-", input=json.dumps(crd()))
     process = Process(lab, tmp_path / "log")
     yield process
@@ -87,6 +86,7 @@ def test_a_tenants_annotation_sends_us_nowhere(lab: Lab, running: Process):
         assert asked == []
     finally:
         server.shutdown()
+        server.server_close()
         lab.kubectl("delete", "namespace", tenant, "--wait=false")
 
 
