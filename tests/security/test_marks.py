@@ -14,6 +14,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, leaving, read_mark, read_marks, write_mark, write_marks
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
+from mooring.sim.scenarios.mix import NAMESPACE, physical, slow_template
+from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 BEFORE = {"workload": "Deployment/shop/web", "workloadUID": "web-uid", HASH: "abc", "replicaSet": "web-abc"}
 
@@ -83,3 +85,30 @@ def test_marks_have_a_limit():
     """An annotation holds 256 KiB: what is longer than any mark of ours is not read."""
     assert read_mark(write_mark(mark("a", room="x" * 100_000))) is None
     assert leaving(pod("shop", "a", mark("a"))) is not None
+
+
+def test_on_a_notice_a_decoy_elsewhere_costs_the_victim_nothing():
+    """M8: a Ready pod of another namespace with a forged mark; the victim's only serving pod still waits for its own
+    replacement."""
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.service(NAMESPACE, "one", {"app": "one"})
+        await stage.deployed("one", 1, "all-in-spot", template=slow_template("one", 20))
+        (victim,) = stage.cluster.store.list(Kind.DEPLOYMENT)
+        before = {"workload": f"Deployment/{NAMESPACE}/one", "workloadUID": victim["metadata"]["uid"], HASH: "x"}
+        stage.cluster.deployment("tenant", "decoy", 1)
+        await stage.rig.sleep(30)
+        (decoy,) = stage.cluster.store.list(Kind.POD, "tenant")
+        forged = mark(decoy["metadata"]["uid"], **before)
+        patch = {"labels": {HASH: "x-leaving"}, "ownerReferences": None, "annotations": {LEAVING: write_mark(forged)}}
+        await stage.cluster.api.patch(Kind.POD, "tenant", decoy["metadata"]["name"], {"metadata": patch})
+        await stage.rig.sleep(1)
+        stage.cluster.cloud.notice_all_spot()
+        fewest = 1
+        for _ in range(480):
+            await stage.rig.sleep(0.25)
+            fewest = min(fewest, len(stage.cluster.ready_nodes(NAMESPACE, "one")))
+        assert fewest == 1
+        assert physical(stage.rig, "one") == ["on-demand"]
+
+    Stage(on_demand=2, spot=2).play(scene)
