@@ -115,7 +115,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         assert sorted(states.values()) == ["moving", "stable", "waiting"]
         moving = next(name for name, state in states.items() if state == "moving")
         waiting = next(name for name, state in states.items() if state == "waiting")
-        answer = json.loads(await mooring(ground, "handoff", "why", waiting, "-n", ground.namespace, "-o", "json"))
+        answer = json.loads(await mooring(ground, "why", f"pod/{waiting}", "-n", ground.namespace, "-o", "json"))
         assert answer["state"] == "waiting"
         assert moving in answer["answer"]
         tikv.stuck = set()

@@ -202,3 +202,30 @@ def test_a_tidb_operator_gets_its_time_to_begin(asked):
 
     stage.play(scene)
     assert began[0] == pytest.approx(HandoffPolicy().yield_s, abs=3.0)
+
+
+def test_a_notice_for_a_pd_member_that_waits_its_turn():
+    """O1: fleet has asked two PD members away; a notice for the one that waits brings its deadline."""
+    members = tuple(f"demo-pd-{i}" for i in range(3))
+    stage = Stage(pd=3, nodes=8, settings=PdSettings(members=members))
+    deadlines = []
+
+    async def scene(s):
+        for member in ("demo-pd-1", "demo-pd-2"):
+            ask_away(s, member)
+        engine = s.rig.leader().engine
+        await s.rig.until(lambda: bool(engine.waiting), limit_s=60, every_s=0.05)
+        (waiting,) = engine.waiting.values()
+        at = s.cluster.timeline.now() + 300.0
+        ask_away(s, waiting.args["pod"].partition("/")[2], "spot", at)
+
+        def sooner():
+            operators = [*engine.waiting.values(), *(r.operator for r in engine.running.values())]
+            return [o.deadline for o in operators if o.args["pod"] == waiting.args["pod"]] == [at]
+
+        await s.rig.until(sooner, limit_s=30, every_s=0.02)
+        deadlines.append(at)
+        await s.rig.until(lambda: s.renewed("demo-pd-1") and s.renewed("demo-pd-2") and s.ready("pd"), limit_s=300)
+
+    stage.play(scene)
+    assert deadlines

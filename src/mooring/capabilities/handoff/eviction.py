@@ -129,10 +129,9 @@ def _sooner(here: Situation) -> NextStep | None:
     """A notice has reached a pod that was asked away already: the earlier deadline counts, and the mark says so."""
     assert here.tc is not None
     assert here.mark is not None
-    deadline = here.request.deadline if here.request is not None else None
-    if deadline is None or (here.mark.deadline is not None and here.mark.deadline <= deadline):
+    if here.request is None or not here.request.is_sooner_than(here.mark.deadline):
         return None
-    mark = msgspec.structs.replace(here.mark, deadline=deadline, reason=Reason.DEADLINE)
+    mark = msgspec.structs.replace(here.mark, deadline=here.request.deadline, reason=Reason.DEADLINE)
     write = put_mark(here.tc, here.marks or {}, here.name, mark, "its node is to go: the mark takes that deadline")
     return NextStep(step=here.running.step, instructions=(write,))
 

@@ -69,6 +69,9 @@ class MemberEvaluation:
                 if request_now is None or request_now.value != operator.args["value"]:
                     text = "the request was withdrawn or has expired"
                     self.withdrawals.append(Withdrawal(operator.id, Reason.WITHDRAWN, text))
+                elif request_now.is_sooner_than(operator.deadline):
+                    text = "its node is to go: asked again, with that deadline"
+                    self.withdrawals.append(Withdrawal(operator.id, Reason.REPLACED, text))
 
     @property
     def busy(self) -> bool:

@@ -41,6 +41,10 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
+    def is_sooner_than(self, deadline: float | None) -> bool:
+        """The earlier deadline counts, wherever one is remembered."""
+        return self.deadline is not None and (deadline is None or self.deadline < deadline)
+
     @property
     def is_shared(self) -> bool:
         """tidb-operator acts on this annotation, too."""

@@ -186,7 +186,7 @@ class TikvEvaluation:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, "the annotation was removed or has expired")
             elif request.value != operator.args["value"]:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the request changed to {request.value}")
-            elif request.deadline is not None and (operator.deadline is None or request.deadline < operator.deadline):
+            elif request.is_sooner_than(operator.deadline):
                 yield Withdrawal(operator.id, Reason.REPLACED, "its node is to go: asked again, with that deadline")
 
     def _orphans(self, requests: list[tuple[Pod, Request]]) -> Iterator[Operator]:
