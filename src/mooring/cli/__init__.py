@@ -31,6 +31,7 @@ GROUPS: Final[dict[str, tuple[str, str]]] = {
     "queue": ("mooring.cli.queue:app", "List what runs and what waits, in order."),
     "rehearse": ("mooring.cli.rehearse:app", "Play an event on a snapshot of a cluster."),
     "run": ("mooring.cli.run:app", "Run one replica of the control plane."),
+    "sandbox": ("mooring.cli.sandbox:app", "Start an embedded cluster that kubectl can use."),
     "sim": ("mooring.cli.sim:app", "Play seeded days with faults and check every invariant."),
     "top": ("mooring.cli.top:app", "Watch queue, stores, nodes and racks in the terminal."),
     "why": ("mooring.cli.why:app", "Explain one object and say what to type."),

@@ -4,7 +4,7 @@
         facade.write_kubeconfig(path)
 
 Get, list, watch, create, replace, patch, delete, scale, eviction and binding, with selectors, paging and tables. Not
-there: server-side apply, exec and logs, RBAC (everybody who can reach loopback may do everything), dry runs of
+there: exec and logs, RBAC (everybody who can reach loopback may do everything), dry runs of
 anything but a creation. It fails closed: what it does not know is 404 or 405, with a Status that says so.
 """
 
@@ -23,10 +23,11 @@ from mooring.clients.ports import Json, NotFound, PatchType, PortError, Refused,
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import discovery
 from mooring.sandbox.api import Lists
-from mooring.sandbox.clock import WallDriver
+from mooring.sandbox.clock import WallDriver, rfc3339
 from mooring.sandbox.httpstatus import status_of
 from mooring.sandbox.labels import predicate
-from mooring.sandbox.server import HEARD, ApiServer
+from mooring.sandbox.requests import REVIEWS, at_home, body_of, dry_run, no_dry_run, wants_table, who
+from mooring.sandbox.server import HEARD, ApiServer, warn
 from mooring.sandbox.streams import stream_watch
 from mooring.sandbox.tables import table
 from mooring.sandbox.tls import Certificates
@@ -129,8 +130,8 @@ class Facade:
         found = self._about(request, path)
         if found is not None:
             return found
-        if path[-1:] == ["selfsubjectaccessreviews"] and request.method == "POST":
-            return _json({**await _body(request), "status": {"allowed": True}}, 201)
+        if request.method == "POST" and path[-1:] and path[-1] in REVIEWS:
+            return self._review(await body_of(request), path[-1])
         target = target_of(path)
         match request.method:
             case "GET":
@@ -145,6 +146,11 @@ class Facade:
                 return await self._delete(request, target)
             case _:
                 raise Refused(f"{request.method} is not served", 405)
+
+    def _review(self, body: Json, name: str) -> web.Response:
+        """Everybody may do everything here; and what time it is, as a real API server stamps it."""
+        stamp = {**(body.get("metadata") or {}), "creationTimestamp": rfc3339(self._server.timeline.now())}
+        return _json({**body, "metadata": stamp, "status": REVIEWS[name]}, 201)
 
     def _about(self, request: web.Request, path: list[str]) -> web.Response | None:
         """Discovery and health; None: it is about an object."""
@@ -188,7 +194,7 @@ class Facade:
         if query.get("watch") in {"1", "true"}:
             await server.arrive(f"watch {target.kind.value}")
             return await stream_watch(
-                server, request, target.kind, target.namespace, keep, as_table=_wants_table(request)
+                server, request, target.kind, target.namespace, keep, as_table=wants_table(request)
             )
         await server.arrive(f"list {target.kind.value}")
         limit = int(query.get("limit") or 0)
@@ -206,7 +212,7 @@ class Facade:
         token: str = "",
         one: Json | None = None,
     ) -> Json:
-        if _wants_table(request):
+        if wants_table(request):
             shown = table(kind, objects, revision, self._server.timeline.now())
             if token:
                 shown["metadata"]["continue"] = token
@@ -218,7 +224,7 @@ class Facade:
         return {"kind": f"{kind.value}List", "apiVersion": api_version, "metadata": metadata, "items": objects}
 
     async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
-        body, by = await _body(request), _who(request)
+        body, by = await body_of(request), who(request)
         if target.subresource == "eviction":
             options = body.get("deleteOptions") or {}
             uid, grace = (options.get("preconditions") or {}).get("uid", ""), options.get("gracePeriodSeconds")
@@ -230,39 +236,46 @@ class Facade:
             return _json(_success(), 201)
         if target.name:
             raise Refused("POST goes to a collection", 405)
-        obj = _at_home(body, target)
-        made = await self._server.create(target.kind, obj, by=by, dry_run=_dry_run(request))
+        obj = at_home(body, target.namespace, target.name)
+        made = await self._server.create(target.kind, obj, by=by, dry_run=dry_run(request))
         return _json(self._shown(request, target.kind, [made], "", one=made), 201)
 
     async def _put(self, request: web.Request, target: Target) -> Json:
-        _no_dry_run(request)
-        obj = _at_home(await _body(request), target)
-        return await self._server.replace(target.kind, obj, by=_who(request), subresource=target.subresource)
+        no_dry_run(request)
+        obj = at_home(await body_of(request), target.namespace, target.name)
+        return await self._server.replace(target.kind, obj, by=who(request), subresource=target.subresource)
 
     async def _patch(self, request: web.Request, target: Target) -> Json:
-        _no_dry_run(request)
+        no_dry_run(request)
         try:
             how = PatchType(request.content_type)
         except ValueError as error:
             raise Refused(f"patch type {request.content_type} is not known", 415) from error
+        body = await body_of(request)
+        absent = self._server.store.find(target.kind, target.namespace or "", target.name) is None
+        if how is PatchType.APPLY and absent and not target.subresource:
+            return await self._server.create(target.kind, at_home(body, target.namespace, target.name), by=who(request))
+        if how is PatchType.APPLY:
+            warn("the sandbox merges what is applied: fields that were left out stay")
+            how = PatchType.MERGE
         return await self._server.patch(
             target.kind,
             target.namespace or "",
             target.name,
-            await _body(request),
+            body,
             patch_type=how,
-            by=_who(request),
+            by=who(request),
             subresource=target.subresource,
         )
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:
-        _no_dry_run(request)
-        options = await _body(request) if request.can_read_body else {}
+        no_dry_run(request)
+        options = await body_of(request) if request.can_read_body else {}
         conditions = options.get("preconditions") or {}
         grace = options.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))
         policy = options.get("propagationPolicy") or request.query.get("propagationPolicy", "")
         how: Json = {
-            "by": _who(request),
+            "by": who(request),
             "uid": conditions.get("uid", ""),
             "resource_version": conditions.get("resourceVersion", ""),
             "grace_s": None if grace is None else int(grace),
@@ -313,46 +326,3 @@ def _found(body: Json | None) -> web.Response:
 
 def _success() -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200}
-
-
-async def _body(request: web.Request) -> Any:
-    raw = await request.read()
-    if not raw:
-        return {}
-    if "yaml" in request.content_type:
-        return yaml.safe_load(raw)
-    if "json" not in request.content_type:
-        # `kubectl create namespace` and its like speak protobuf and nothing else.
-        way = "kubectl create … --dry-run=client -o yaml | kubectl apply -f -"
-        raise Refused(f"the sandbox reads JSON, not {request.content_type}; try: {way}", 415)
-    return msgspec.json.decode(raw)
-
-
-def _at_home(obj: Json, target: Target) -> Json:
-    """The path says where an object lives; a body that says otherwise is refused."""
-    metadata = obj.get("metadata") or {}
-    if target.namespace and metadata.get("namespace", target.namespace) != target.namespace:
-        raise Refused("the namespace of the object does not match the namespace of the request", 400)
-    if target.namespace:
-        metadata = {**metadata, "namespace": target.namespace}
-    if target.name and metadata.get("name", target.name) != target.name:
-        raise Refused("the name of the object does not match the name on the URL", 400)
-    return {**obj, "metadata": metadata | ({"name": target.name} if target.name else {})}
-
-
-def _who(request: web.Request) -> str:
-    """The client's own word: kubectl, mooring."""
-    return request.headers.get("User-Agent", "unknown").split("/", 1)[0]
-
-
-def _wants_table(request: web.Request) -> bool:
-    return "as=Table" in request.headers.get("Accept", "")
-
-
-def _dry_run(request: web.Request) -> bool:
-    return request.query.get("dryRun") == "All"
-
-
-def _no_dry_run(request: web.Request) -> None:
-    if _dry_run(request):
-        raise Refused("the sandbox serves dry runs of creations only", 422)
