@@ -12,6 +12,7 @@ from mooring.capabilities.mix.explain import NodeReport, PodReport, WorkloadRepo
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.mix import explain, status
 from mooring.cli.output import Format
+from mooring.cli.server import Reach
 from mooring.core.model.kinds import Kind
 from mooring.process.http.mix import add_to
 from mooring.sim.scenarios.mix import NAMESPACE, switched_on
@@ -73,7 +74,7 @@ def _with_server(told: dict[str, bytes], command) -> None:
 @pytest.mark.parametrize("name", ["web", "Deployment/web", "deploy/web", "deployment/web"])
 def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
     """M10: a bare name, the kind, or kubectl's short form; line one is the answer, then a row for each pod."""
-    _with_server(told, lambda url: explain(name, namespace=NAMESPACE, server=url))
+    _with_server(told, lambda url: explain(name, namespace=NAMESPACE, reach=Reach(server=url)))
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Deployment/web is stable: 1 of 3 on on-demand, as custom 1 wants"
     assert sum("web-" in line for line in shown) == 3
@@ -84,16 +85,16 @@ def test_what_is_not_there_is_said_once_with_what_to_try(told):
     with pytest.raises(
         CommandError, match="no Deployment or StatefulSet none in namespace shop; -n names another"
     ) as e:
-        _with_server(told, lambda url: explain("none", namespace=NAMESPACE, server=url))
+        _with_server(told, lambda url: explain("none", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.NOT_AS_IT_SHOULD_BE
     with pytest.raises(CommandError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
-        _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, server=url))
+        _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.USAGE
 
 
 def test_json_carries_everything_that_is_known(told, capsysbinary):
     """M10: -o json has every field of the report, for each workload, pod and doomed node; nothing else is on stdout."""
-    _with_server(told, lambda url: status(server=url, output=Format.JSON))
+    _with_server(told, lambda url: status(reach=Reach(server=url), output=Format.JSON))
     answer = json.loads(capsysbinary.readouterr().out)
     rows = {row["name"]: row for row in answer["workloads"]}
     assert set(rows) == {"web", "db"} and answer["on"] and answer["leading"]
@@ -105,7 +106,7 @@ def test_json_carries_everything_that_is_known(told, capsysbinary):
 
 def test_status_lists_all_and_tells_of_nodes_on_the_side(told, capsys):
     """M10: the table is data and stands on stdout; what is said about nodes stands beside it."""
-    _with_server(told, lambda url: status(server=url))
+    _with_server(told, lambda url: status(reach=Reach(server=url)))
     shown = capsys.readouterr()
     assert "Deployment/web" in shown.out and "StatefulSet/db" in shown.out
     assert "s3 is not emptied" in shown.err and "s3" not in shown.out
