@@ -32,7 +32,8 @@ SETTINGS = {
 
 
 class Mooring:
-    def __init__(self, lab, namespace, config, url_port):
+    def __init__(self, lab, namespace, config, url_port, hook_port=None):
+        """`hook_port`: where the API server is told to ask, when that is not where we listen."""
         self.http, self.extender = free_ports(2)
         self.log = (lab.dir / "logs" / f"mooring-mix-{self.http}.log").open("ab")
         command = [
@@ -47,7 +48,12 @@ class Mooring:
         ]
         command += ["--config", str(config), "--namespace", namespace]
         command += ["--listen-http", f"127.0.0.1:{self.http}", "--listen-extender", f"127.0.0.1:{self.extender}"]
-        command += ["--listen-webhook", f"127.0.0.1:{url_port}", "--webhook-url", f"https://127.0.0.1:{url_port}"]
+        command += [
+            "--listen-webhook",
+            f"127.0.0.1:{url_port}",
+            "--webhook-url",
+            f"https://127.0.0.1:{hook_port or url_port}",
+        ]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
     def get(self, path):

@@ -302,7 +302,8 @@ class Diagnosis:
         helped = self.measure(note.reason) < note.off_by or same != note.wanted
         if helped or len(self.health.pods) != self.health.wanted:
             return Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
-        alone = any(p.created_at >= note.last_move and RESERVATION not in p.annotations for p in self.health.pods)
+        since = note.last_move - 1.0  # the API server writes whole seconds
+        alone = any(p.created_at > since and RESERVATION not in p.annotations for p in self.health.pods)
         pause = self.pace.pause(note.attempts, alone=alone)
         at = self.now if alone else 0.0
         return msgspec.structs.replace(note, begun=False, until=self.now + pause, unadmitted_at=at)
