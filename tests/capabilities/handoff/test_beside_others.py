@@ -1,12 +1,15 @@
 """Handoff in somebody else's TiDB cluster: their schedulers, their volumes, their lost regions, their notices."""
 
+from datetime import UTC, datetime
+
+import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import LEAVING, Mark, write_mark
+from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.pd import requests
@@ -229,3 +232,24 @@ def test_a_notice_for_a_pd_member_that_waits_its_turn():
 
     stage.play(scene)
     assert deadlines
+
+
+@pytest.mark.parametrize("source", ["mix", "fleet"])
+def test_a_notice_brings_its_deadline_to_a_pod_that_was_asked_away(source):
+    """O1: mix or fleet has asked for the pod; its node gets a notice: the request on the pod and the mark carry it."""
+    stage = Stage(settings=PdSettings(transfer_s=(5.0, 9.0)))
+    stage.rig.config = msgspec.structs.replace(stage.rig.config, features={"handoff": True, "mix": True})
+    seen = []
+
+    async def scene(s):
+        ask_away(s, 0, source)
+        await s.reach("evicting")
+        node, at = podstate.node_of(s.pod(0)), int(s.cluster.timeline.now()) + 120
+        text = datetime.fromtimestamp(at, UTC).isoformat()
+        s.cluster.annotate(Kind.NODE, "", node, {"vacant.io/interrupt-at": text})
+        await s.rig.until(lambda: s.marks()[s.member(0)].deadline == at, limit_s=30)
+        request = read_mark(s.pod(0)["metadata"]["annotations"][LEAVING])
+        seen.append((request.source, request.deadline == at))
+
+    stage.play(scene)
+    assert seen == [(source, True)]

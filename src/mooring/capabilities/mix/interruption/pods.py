@@ -9,6 +9,8 @@ elsewhere. A TiKV or PD pod is not ours to delete: a request is written on it, a
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
 from mooring.capabilities.drain.readiness import is_ready, subject_of
@@ -195,7 +197,10 @@ class Emptying:
     def _hand_over(self, pod: Pod) -> None:
         """Ask handoff for a TiKV or PD pod. Its leaders leave as far as time allows; it is never deleted with them."""
         mark = mark_on(pod)
-        if pod.terminating or self.notice.lost or (mark is not None and mark.source != SOURCE):
+        if pod.terminating or self.notice.lost:
+            return
+        if mark is not None and mark.source != SOURCE:
+            self._bring_deadline(pod, mark)
             return
         if not self.world.is_on("handoff"):
             words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
@@ -216,6 +221,13 @@ class Emptying:
             deadline=self.notice.deadline,
         )
         self.instructions.append(put_mark(pod, request, "asks for its leaders to be taken off"))
+
+    def _bring_deadline(self, pod: Pod, mark: Mark) -> None:
+        """Asked away already, by somebody who has time: the earlier deadline counts, the request stays theirs."""
+        at = self.notice.deadline
+        if at is not None and (mark.deadline is None or at < mark.deadline):
+            sooner = msgspec.structs.replace(mark, deadline=at)
+            self.instructions.append(put_mark(pod, sooner, f"its node is to go: {self.notice.signal}"))
 
     def _leftover(self, pod: Pod) -> Iterator[Instruction]:
         """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or one of
