@@ -14,7 +14,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, leaving, read_mark, read_marks, write_mark, write_marks
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.world import World
-from mooring.sim.scenarios.mix import NAMESPACE, physical, slow_template
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, slow_template
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 BEFORE = {"workload": "Deployment/shop/web", "workloadUID": "web-uid", HASH: "abc", "replicaSet": "web-abc"}
@@ -96,14 +96,16 @@ def test_on_a_notice_a_decoy_elsewhere_costs_the_victim_nothing():
         await stage.deployed("one", 1, "all-in-spot", template=slow_template("one", 20))
         (victim,) = stage.cluster.store.list(Kind.DEPLOYMENT)
         before = {"workload": f"Deployment/{NAMESPACE}/one", "workloadUID": victim["metadata"]["uid"], HASH: "x"}
-        stage.cluster.deployment("tenant", "decoy", 1)
+        template = slow_template("decoy", 1)
+        template["spec"]["nodeSelector"] = {"node.kubernetes.io/capacity": "on-demand"}
+        stage.cluster.deployment("tenant", "decoy", 1, template=template)
         await stage.rig.sleep(30)
         (decoy,) = stage.cluster.store.list(Kind.POD, "tenant")
         forged = mark(decoy["metadata"]["uid"], **before)
         patch = {"labels": {HASH: "x-leaving"}, "ownerReferences": None, "annotations": {LEAVING: write_mark(forged)}}
-        await stage.cluster.api.patch(Kind.POD, "tenant", decoy["metadata"]["name"], {"metadata": patch})
-        await stage.rig.sleep(1)
         stage.cluster.cloud.notice_all_spot()
+        await stage.rig.until(lambda: left_behind(stage.rig) != [], every_s=0.05)
+        await stage.cluster.api.patch(Kind.POD, "tenant", decoy["metadata"]["name"], {"metadata": patch})
         fewest = 1
         for _ in range(480):
             await stage.rig.sleep(0.25)

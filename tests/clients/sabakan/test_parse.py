@@ -1,7 +1,9 @@
 """Reading sabakan's answer: all of it, or a sentence that says what is wrong and where."""
 
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines, read_machines
@@ -144,3 +146,11 @@ def drain(reading):
             next(reading)
         except StopIteration as done:
             return done.value
+
+
+def test_labels_that_are_no_text_are_said_to_be_so():
+    """Found by the fuzzer: a byte that is no UTF-8 in a label is an answer that cannot be read, not a defect."""
+    recorded = (Path(__file__).parent / "recorded.json").read_bytes()
+    answer = msgspec.json.encode(msgspec.json.decode(recorded)["all"]).replace(b"datacenter", b"data\xffcenter")
+    with pytest.raises(InvalidMachines):
+        parse_machines(answer, 0.0)

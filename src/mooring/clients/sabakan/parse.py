@@ -120,7 +120,7 @@ def read_machines(
         for start in range(0, len(found), _SLICE):
             machines += reader.machines(found[start : start + _SLICE])
             yield
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidMachines(_bad_labels(found, prefix)) from None
     problems = list(reader.problems(found, machines, prefix)) if reader.doubtful else []
     problems += _twice(machines)
@@ -135,7 +135,7 @@ def _bad_labels(found: list[_Machine], prefix: str) -> str:
     for index, raw in enumerate(found):
         try:
             _labels.decode(raw.spec.labels)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             said, _, place = str(error).partition(" - at `")
             return f"{prefix}[{index}].spec.labels{place.rstrip('`').lstrip('$')}: {said}"
     return f"{prefix}: labels that cannot be read"
