@@ -14,6 +14,8 @@ def completion(
 ) -> None:
     """Print the completion script; load it from your shell's start-up file.
 
+    It completes objects too: `mooring why pod/de` asks the running Mooring, for at most half a second.
+
     Example: mooring completion bash > ~/.local/share/bash-completion/completions/mooring
 
     Example: mooring completion zsh > ~/.zfunc/_mooring
@@ -41,6 +43,10 @@ def candidates(before: list[str], last: str) -> list[str]:
         found = {word for a in arguments if rest[-1] in a.names for word in a.get_choices() or ()}
     elif last.startswith("-"):
         found = {name for a in arguments for name in a.names if name.startswith("--")}
+    elif here.name[:1] == ("why",) and not rest:
+        from mooring.cli.why import objects
+
+        found = set(objects(last))
     elif not rest:
         found = {name for name in here if not name.startswith("-")}
         found |= {word for a in arguments if a.index == 0 for word in a.get_choices() or ()}

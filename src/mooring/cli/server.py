@@ -52,8 +52,11 @@ HERE: Final = Reach()
 _forwarded: dict[Reach, str] = {}
 
 
-def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = ANSWER_S) -> Any:
-    """GET one answer. Exit 4 when nobody answers, exit 1 with `missing` when the thing is not there."""
+def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = ANSWER_S, forward: bool = True) -> Any:
+    """GET one answer. Exit 4 when nobody answers, exit 1 with `missing` when the thing is not there.
+
+    `forward`: where nobody answers on loopback, look in the cluster of the kubeconfig.
+    """
     where = Reach(server=reach) if isinstance(reach, str) else reach
     named = where.server or os.environ.get("MOORING_SERVER", "")
     base = named or _forwarded.get(where, "")
@@ -64,7 +67,7 @@ def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = 
             base = _forwarded[where] = _forward(where)
         return _get(base, path, missing, timeout_s)
     except _NobodyError as error:
-        if named or where in _forwarded or not _has_kubeconfig(where):
+        if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
             raise CommandError(
                 f"no Mooring answers at {base or DEFAULT}: {error}; {HOW}", Exit.COULD_NOT_LOOK
             ) from None

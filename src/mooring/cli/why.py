@@ -28,11 +28,39 @@ SHORT: Final = {
 }
 
 
+#: A shell waits for its completions: better none than late.
+COMPLETE_S: Final = 0.5
+
+
+def objects(typed: str, reach: Reach = HERE) -> list[str]:
+    """What may follow what was typed: kinds, and once a name has begun, the objects of the running Mooring."""
+    kind, slash, name = typed.partition("/")
+    if not slash:
+        return sorted(f"{one}/" for one in KINDS if one.startswith(typed))
+    full, _, owner = _kind(kind).partition("/")
+    if not full or not name:
+        return []
+    try:
+        found = ask(reach, f"/api/v1/find?q={name}", timeout_s=COMPLETE_S, forward=False)["found"]
+    except CommandError:
+        return []
+    made = []
+    for subject in found:
+        mine, _, rest = subject.partition("/")
+        last = "/".join(rest.split("/")[-2:]) if mine == "store" else rest.rpartition("/")[2]
+        if mine == full and (not owner or f"/{owner}/" in subject) and last.startswith(name):
+            made.append(f"{kind}/{last}")
+    return sorted(set(made))
+
+
 @app.default
 def why(
     subject: Annotated[
         str,
-        Parameter(help="KIND/NAME or a name: pod, node, machine, workload, operator, store, cluster, rack."),
+        Parameter(
+            help="KIND/NAME or a name: pod, node, machine, workload, operator, store, cluster, rack.",
+            completer=lambda context: objects(context.incomplete),
+        ),
     ] = "",
     name: Annotated[str, Parameter(help="The name, where KIND and NAME are typed apart.")] = "",
     /,
