@@ -97,6 +97,8 @@ def _tamper(sim: "Simulation", kind: Kind, key: str, draw: float, value: str | N
     meta = obj["metadata"]
     if kind is Kind.TIDB_CLUSTER:
         sim.persons.tampered.add(meta["name"])
+    if kind is Kind.POD:
+        sim.persons.unmarked.add(meta["name"])
     sim.persons.at = sim.now
     sim.coverage.hit("mark-gone-under-operator")
     sim.rig.cluster.annotate(kind, meta.get("namespace", ""), meta["name"], {key: value})

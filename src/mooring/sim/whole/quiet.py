@@ -102,6 +102,10 @@ def tidy(sim: "Simulation") -> None:
         if HANDOFF not in podstate.annotations_of(tc):
             for store_id in cluster.pd[TIDB, name].server.evict_list() or ():
                 requests.remove_evict_leader(cluster.pd[TIDB, name].server, store_id)
+    for pod in store.list(Kind.POD):
+        name, owned = pod["metadata"]["name"], pod["metadata"].get("ownerReferences")
+        if name in sim.persons.unmarked and not owned and LEAVING not in podstate.annotations_of(pod):
+            store.delete(Kind.POD, pod["metadata"]["namespace"], name)
     _heal_machines(sim)
     _free_volumes(sim)
 

@@ -58,6 +58,8 @@ class Persons(msgspec.Struct):
     evicts: set[tuple[str, int]] = msgspec.field(default_factory=set)
     #: Clusters whose marks or schedulers a person has tampered with: what is left in PD is theirs to remove.
     tampered: set[str] = msgspec.field(default_factory=set)
+    #: Pods whose mark a person took away: one that was detached is theirs to delete.
+    unmarked: set[str] = msgspec.field(default_factory=set)
     tainted: set[str] = msgspec.field(default_factory=set)
     #: When somebody last deleted or changed what Mooring relies on.
     at: float = -1e9
