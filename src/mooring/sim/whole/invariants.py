@@ -50,6 +50,8 @@ class Watch:
         self._leader_changed = -math.inf
         #: Since when a pod by this name is not Ready, or not there.
         self._away: dict[PodKey, float] = {}
+        #: UIDs of pods that have been Ready at some time.
+        self._was_ready: set[str] = set()
         self._ours: defaultdict[str, list[float]] = defaultdict(list)
         #: TiKV pods that we deleted and that are not back yet.
         self._deleted: set[str] = set()
@@ -60,6 +62,7 @@ class Watch:
         sim, store = self.sim, self.sim.rig.cluster.store
         sim.rig.on_write = self._on_write
         sim.rig.api.before_write(self._before)
+        self._was_ready.update(pod["metadata"]["uid"] for pod in store.list(Kind.POD))
         store.subscribe(Kind.NODE, self._on_node)
         store.subscribe(Kind.POD, self._on_pod)
 
@@ -210,13 +213,20 @@ class Watch:
         missing, allowed = wanted - ready, _allowed(workload, wanted)
         key = f"{workload['kind']}/{meta['name']}"
         recent = self._ours[key] = [at for at in self._ours[key] if sim.now - at < 60]
-        known = sum(not podstate.ready(p) and self._known(self._away.get(_key(p), sim.now)) for p in others)
-        counted = 1 + min(missing - 1, known + len(recent))
+        waiting = [p for p in others if not podstate.ready(p)]
+        known = sum(self._must_be_known(p, recent) for p in waiting)
+        counted = 1 + max(0, min(missing - 1 - (len(waiting) - known), known + len(recent)))
         overlap = sim.now - self._leader_changed < OVERLAP_S
         if counted > allowed + overlap and not noticed and not self._stale(write.by):
             words = f"{write.what} by {write.by}: {ready} of {wanted} left Ready, {counted} away where {allowed} may be"
             sim.fail("M5 one by one, only while healthy", words)
         recent.append(sim.now)
+
+    def _must_be_known(self, pod: Json, recent: list[float]) -> bool:
+        """A pod that is not Ready: seen for long enough, or the successor of one that we sent away ourselves."""
+        since = self._away.get(_key(pod), self.sim.now)
+        ours = bool(recent) and since >= recent[0] and pod["metadata"]["uid"] not in self._was_ready
+        return ours or self._known(since)
 
     def _workload_of(self, pod: Json) -> Json | None:
         store, owner = self.sim.rig.cluster.store, controller_of(pod)
@@ -239,6 +249,7 @@ class Watch:
         key = _key(pod)
         if event != "DELETED" and podstate.ready(pod) and podstate.active(pod):
             self._away.pop(key, None)
+            self._was_ready.add(pod["metadata"]["uid"])
             self._deleted.discard(key[1])
         else:
             self._away.setdefault(key, self.sim.now)
