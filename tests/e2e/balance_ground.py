@@ -37,7 +37,7 @@ SETTINGS = {
     "lease-s": 5,
     "renew-s": 2.0,
     "retry-s": 0.5,
-    "balance": {"recheck_s": 0.3, "idle_s": 2.0, "regions_at_most_every_s": 1.0, "pause_s": 10, "renew_s": 3.0},
+    "balance": {"recheck-s": 0.3, "idle-s": 2.0, "regions-at-most-every-s": 1.0, "pause-s": 10, "renew-s": 3.0},
 }
 #: What a PD asks of a region that a keyspace ends in; it touches no other store.
 SPLIT = "labeler-split-region"

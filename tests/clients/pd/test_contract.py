@@ -120,6 +120,15 @@ async def test_impossible_operators_are_refused(rig):
         await rig.pd.add_operator({"name": "nope"})
 
 
+async def test_a_look_has_the_placement_rules(rig):
+    """T12: three voters anywhere, as PD begins with, and the same value at the next look."""
+    first, second = (await rig.pd.observe()).placement, (await rig.pd.observe()).placement
+    (rule,) = first.rules
+    assert (rule.group, rule.id, rule.role, rule.count) == ("pd", "default", "voter", 3)
+    assert (first.denied, first.halted, first.low_space_ratio) == ((), False, 0.8)
+    assert second is first
+
+
 async def test_regions_are_read_by_range(rig):
     """T12: some at a time, in the order of their keys, each range from where the last one ended: all of them, once."""
     whole, found, start = [r.id for r in await rig.pd.regions()], [], ""
