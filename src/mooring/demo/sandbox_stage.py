@@ -1,4 +1,4 @@
-"""The stage inside this process: the sandbox's cluster, on virtual time, from half past eight in the morning."""
+"""The stage inside this process: the sandbox's cluster, on virtual time, from shortly before nine in the morning."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from mooring.sim.scenarios.home import ask_mooring
 
 #: Virtual seconds a second while nothing moves between two acts (as fast as it goes) and in one; and while something
 #: moves by itself between two acts.
-HURRY, IDLE, BETWEEN = 1_000_000.0, 30.0, 25.0
+HURRY, IDLE, BETWEEN = 1_000_000.0, 60.0, 25.0
 MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
@@ -46,7 +46,7 @@ class SandboxStage(Stage):
             retry_s=15.0,
         )
         self._seed = seed
-        self._rig = Rig(seed=seed, config=config, cluster=Cluster(seed, Timeline(MIDNIGHT + 8.5 * 3600)))
+        self._rig = Rig(seed=seed, config=config, cluster=Cluster(seed, Timeline(MIDNIGHT + 8.9 * 3600)))
 
     @property
     def rig(self) -> Rig:

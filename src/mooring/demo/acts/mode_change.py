@@ -1,4 +1,4 @@
-"""09:10: a mode is changed; exactly one pod moves."""
+"""09:03: a mode is changed; exactly one pod moves."""
 
 from mooring.capabilities.mix.labels import CUSTOM
 from mooring.demo.stage import Check, Stage
@@ -8,7 +8,7 @@ WANTED = 3
 
 
 class ModeChange:
-    at = "09:10"
+    at = "09:03"
     speed = 2.5
     title = f"web: 5 replicas, mode → custom {WANTED}"
     command = f"kubectl -n {NAMESPACE} label deploy/web {CUSTOM}={WANTED} --overwrite"

@@ -1,4 +1,4 @@
-"""09:20: every spot node gets notice at once; two minutes later they are gone, and nobody was cut off."""
+"""09:06: every spot node gets notice at once; two minutes later they are gone, and nobody was cut off."""
 
 from mooring.core.model.kinds import Kind
 from mooring.demo.stage import SHOP, Check, Stage
@@ -9,10 +9,10 @@ NOTICE_S = 120.0
 
 
 class Notice:
-    at = "09:20"
+    at = "09:06"
     speed = 2.5
     title = "all 12 spot nodes get notice"
-    command = "kubectl annotate node s1 … s12 vacant.io/interrupt-at=09:22:00Z"
+    command = "kubectl annotate node s1 … s12 vacant.io/interrupt-at=09:08:00Z"
 
     async def play(self, stage: Stage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster

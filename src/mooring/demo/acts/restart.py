@@ -1,4 +1,4 @@
-"""10:00: a TiKV pod is restarted by annotation; it goes only after its leaders have gone."""
+"""09:45: a TiKV pod is restarted by annotation; it goes only after its leaders have gone."""
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
@@ -27,7 +27,7 @@ def nothing_left(stage: Stage) -> list[str]:
 
 
 class Restart:
-    at = "10:00"
+    at = "09:45"
     speed = 4.0
     title = "a TiKV pod is restarted"
     command = f'kubectl -n {TIDB} annotate pod {POD} {RESTART}=""'

@@ -1,4 +1,4 @@
-"""10:15: a machine retires; its node is cordoned, emptied gently, and only then tainted.
+"""09:55: a machine retires; its node is cordoned, emptied gently, and only then tainted.
 
 One pod on it has no controller: nobody would recreate it, so Mooring does not delete it. The act is blocked until a
 person types what `why` says.
@@ -27,7 +27,7 @@ LIMITS = "control-plane-count: 3\nminimum-workers: 8\n"
 
 
 class Retire:
-    at = "10:15"
+    at = "09:55"
     speed = 5.0
     title = "a machine retires, and one pod on it is nobody's"
     command = f"sabactl machines set-state {SERIAL} retiring"

@@ -1,4 +1,4 @@
-"""10:30: a TiKV store is added, regions and leaders spread over it under the cost limit, and it is taken out again."""
+"""10:05: a TiKV store is added, regions and leaders spread over it under the cost limit, and it is taken out again."""
 
 from mooring.capabilities.balance import BalancePolicy, foreign
 from mooring.capabilities.balance.summary import Summary
@@ -18,7 +18,7 @@ def scaled(members: int) -> str:
 
 
 class ScaleOut:
-    at = "10:30"
+    at = "10:05"
     speed = 55.0
     title = "a TiKV store is added"
     command = scaled(4)

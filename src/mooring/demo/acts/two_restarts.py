@@ -1,4 +1,4 @@
-"""11:00: two restarts in the same second wait for each other."""
+"""10:25: two restarts in the same second wait for each other."""
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.why import Explanation, explain
@@ -10,7 +10,7 @@ FIRST, SECOND = f"{DEMO}-tikv-0", f"{DEMO}-tikv-1"
 
 
 class TwoRestarts:
-    at = "11:00"
+    at = "10:25"
     speed = 6.0
     title = "two restarts in the same second"
     command = f'kubectl -n {TIDB} annotate pod {FIRST} {SECOND} {RESTART}=""'

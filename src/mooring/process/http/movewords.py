@@ -81,6 +81,8 @@ def _pod_words(move: Move, *, done: bool) -> str:
     if move.origin and move.target == move.origin:
         return f"{move.name} {'restarted' if done else 'restarts'} on {move.origin}{away}"
     left = f"{_class(move.origin_class)}{move.origin or '–'}"
+    if done and not move.target:
+        return f"{move.name} left {left}"
     came = f"{_class(move.target_class)}{move.target}" if move.target else "…"
     return f"{move.name} {'went' if done else 'goes'} {left} → {came}{away}"
 
