@@ -3,10 +3,8 @@
 import pytest
 
 from mooring.core.engine.invariants import broken
-from mooring.core.model.kinds import Kind
-from mooring.sandbox.faults import FaultRates
 from mooring.sim.kill import undisturbed
-from mooring.sim.scenarios.restart import NAME, NAMESPACE, RestartScenario
+from mooring.sim.scenarios.restart import RestartScenario
 
 WRITES = len(undisturbed(RestartScenario((0, 1))).writes)
 
@@ -119,32 +117,3 @@ def test_api_server_dead_midway(down_s):
             rig.cluster.api.faults.dead_for(down_s)
 
         play.play(trouble)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_random_faults(seed):
-    """O5: whatever the seed throws at it (lost answers, conflicts, dead and slow servers, cut and compacted watches,
-    a jumping clock, PD restarting and going dark, replicas killed), nobody is interrupted and nothing is left."""
-    play = Play(seed=seed)
-
-    async def trouble(rig):
-        faults, pd, draw = rig.cluster.api.faults, play.scene.pd(rig), rig.chance.fork(f"trouble-{seed}").uniform
-        faults.rates = FaultRates(
-            lost_request=draw(0, 0.15),
-            lost_answer=draw(0, 0.15),
-            conflict=draw(0, 0.15),
-            throttled=draw(0, 0.1),
-            slow=0.05,
-        )
-        faults.schedule(150.0, count=4)
-        after = rig.cluster.timeline.after
-        for what in (pd.restart, pd.lose_leader, lambda: pd.go_dark(20.0), pd.lose_answers, pd.lose_requests):
-            after(draw(0, 120), what)
-        after(draw(0, 120), lambda: rig.leader() and rig.kill(rig.leader().identity))
-        await play.scene.act(rig)
-        await rig.sleep(150.0)
-        faults.rates = FaultRates()
-
-    play.play(trouble, replicas=3)
-    assert play.rig.cluster.ready(NAMESPACE, f"{NAME}-tikv") == 3
-    assert play.rig.cluster.store.find(Kind.TIDB_CLUSTER, NAMESPACE, NAME) is not None

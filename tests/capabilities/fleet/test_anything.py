@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.ledger import Ledger
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import TEMPLATE, build_fleet, cordoned, fleet_config, marks_left, set_settings, stored
+from mooring.sim.whole.cke import wrong_between
 
 GOLD = TEMPLATE.replace("  control_plane: false\n", "  control_plane: false\n  labels: {tier: gold}\n")
 TAINTS = (None, [{"key": "x.io/y", "effect": "NoSchedule"}], [{"key": keys.STATE_TAINT, "effect": "NoExecute"}])
@@ -96,18 +96,6 @@ class Anybody:
             self.store.patch(Kind.NODE, "", node["metadata"]["name"], {"spec": {"taints": None}})
         limits = "control-plane-count: 3\nminimum-workers: 6\n"
         set_settings(self.rig, **{settings.TEMPLATE: TEMPLATE, settings.CONSTRAINTS: limits})
-
-
-def wrong_between(before: Ledger, after: Ledger) -> list[str]:
-    """Of two stored clusters, one revision apart."""
-    if after.revision != before.revision + 1:
-        return []
-    old, new = ({m.address for m in one.members if m.control_plane} for one in (before, after))
-    found = [f"control planes {old} became {new} in one revision"] if max(len(old - new), len(new - old)) > 1 else []
-    addresses = [m.address for m in after.members]
-    found += ["an address twice"] if len(set(addresses)) < len(addresses) else []
-    found += [f"control plane {m.address} leaves" for m in after.members if m.control_plane and m.leaving]
-    return found + ([] if new else ["no control plane"])
 
 
 @pytest.mark.parametrize(("seed", "mode"), [(1, "gentle"), (2, "hold"), (3, "immediate")])
