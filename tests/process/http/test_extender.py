@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Answer, Verbs
 from mooring.core.model.events import Seen
@@ -32,6 +33,8 @@ class Broken(Verbs):
 class Served:
     def __init__(self, verbs: type[Verbs] = Verbs, policy: HomePolicy | None = None) -> None:
         world, policy = World(), policy or HomePolicy()
+        for index in Home().indexes():
+            world.register(index)
         homes = {"demo-tidb-0": "n1"}
         world.apply(Seen(Kind.TIDB_CLUSTER, TidbCluster("tidb", "demo", "u", "1", tidb_member_nodes=homes)))
         self.counted: list[tuple[str, str]] = []

@@ -112,7 +112,7 @@ def member_set_of(
     decided, member = by_owner(owner, world)
     if not decided and labels.get(COMPONENT) == TIDB and INSTANCE in labels:
         member = (Key(namespace, labels[INSTANCE]), TIDB)
-    if member is not None and member[1] == TIDB:
+    if member is not None and member[1] == TIDB and member[0].namespace == namespace:
         tc = world.tidb_cluster(member[0])
         if tc is not None:
             return members_of_cluster(tc, world, policy)

@@ -22,7 +22,8 @@ def tidb_member(pod: Pod, world: WorldRead) -> TidbMember | None:
     """None: no member of any TidbCluster."""
     decided, member = by_owner(pod.owner, world)
     if decided:
-        return member
+        # Anybody may write the UID of somebody else's StatefulSet into a pod of another namespace.
+        return member if member is not None and member[0].namespace == pod.namespace else None
     labeled = member_of(pod)
     if labeled is None:
         return None

@@ -198,14 +198,17 @@ class World:
         return self._rows.pods.rows(self._pod_indexes.by_node.of(node))
 
     def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
-        return self._rows.pods.rows(self._pod_indexes.by_owner.of(uid))
+        pods = self._rows.pods.rows(self._pod_indexes.by_owner.of(uid))
+        owner = self._rows.replica_sets.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)
+        return pods if owner is None else _within(owner.namespace, pods)
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         by_owner = self._pod_indexes.by_owner
         if workload.kind == Kind.STATEFUL_SET:
-            return self._rows.pods.rows(by_owner.of(workload.uid))
+            return _within(workload.namespace, self._rows.pods.rows(by_owner.of(workload.uid)))
         sets = self._replica_set_indexes.by_deployment.of(workload.uid)
-        return self._rows.pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
+        pods = self._rows.pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
+        return _within(workload.namespace, pods)
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
         part = self._rows.stateful_sets.get(Key(cluster.namespace, f"{cluster.name}-{component}"))
@@ -262,13 +265,15 @@ class World:
         if owner is None:
             return None
         if owner.kind == Kind.STATEFUL_SET:
-            return self._rows.stateful_sets.by_uid(owner.uid)
-        if owner.kind != Kind.REPLICA_SET:
+            found = self._rows.stateful_sets.by_uid(owner.uid)
+        elif owner.kind == Kind.REPLICA_SET:
+            replica_set = self._rows.replica_sets.by_uid(owner.uid)
+            if replica_set is None or replica_set.owner is None or replica_set.namespace != pod.namespace:
+                return None
+            found = self._rows.deployments.by_uid(replica_set.owner.uid)
+        else:
             return None
-        replica_set = self._rows.replica_sets.by_uid(owner.uid)
-        if replica_set is None or replica_set.owner is None:
-            return None
-        return self._rows.deployments.by_uid(replica_set.owner.uid)
+        return found if found is not None and found.namespace == pod.namespace else None
 
     def replica_set(self, uid: str) -> ReplicaSet | None:
         return self._rows.replica_sets.by_uid(uid)
@@ -342,3 +347,10 @@ class World:
     def check(self) -> list[str]:
         """Every index compared with one built anew from the rows; what differs, in words. Walks everything."""
         return differences(self)
+
+
+def _within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """An owner owns in its own namespace: elsewhere anybody may write its UID into a pod of theirs."""
+    if all(pod.namespace == namespace for pod in pods):
+        return pods
+    return tuple(pod for pod in pods if pod.namespace == namespace)
