@@ -94,6 +94,11 @@ class Election:
         """Who held the lease when we last looked."""
         return self._seen.holder if self._seen else ""
 
+    def followed(self, lease: LeaseRecord) -> bool:
+        """We have given it back and look who has it now. True: somebody else."""
+        self._seen = lease
+        return lease.holder not in {"", self.identity}
+
     def may_write(self, now: float) -> bool:
         """Every write asks this first."""
         return self._renewed_at is not None and now - self._renewed_at < self.timing.renew_deadline_s

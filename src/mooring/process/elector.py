@@ -20,6 +20,8 @@ from mooring.core.model.kinds import Kind
 from mooring.process.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
 
 T = TypeVar("T")
+#: How long one that stops waits for the next to lead.
+SUCCESSOR_S = 4.0
 
 _log = structlog.get_logger("mooring.clients.kube")
 
@@ -59,6 +61,9 @@ class Elector:
         self._on_stopped = on_stopped
         #: The whole object as last read or written by us: what we do not know of it is written back as it was.
         self._object: Json | None = None
+        self._nudge = asyncio.Event()
+        #: Whether requests may still reach us after the lease was given back.
+        self.hands_over: Callable[[], bool] = lambda: False
 
     @property
     def leading(self) -> bool:
@@ -75,11 +80,37 @@ class Elector:
     async def run(self) -> None:
         try:
             while True:
-                await self._clock.sleep(await self._turn())
+                await self._pause(await self._turn())
         finally:
             if self.leading:
                 await self._step_down("stopped")
                 await self._give_back()
+                if self.hands_over():
+                    await self._await_successor()
+
+    def look_now(self) -> None:
+        """Somebody needs a leader: do not wait for the next turn. A leader's own turns keep their pace."""
+        if not self.leading:
+            self._nudge.set()
+
+    async def _pause(self, seconds: float) -> None:
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._nudge.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._nudge.clear()
+            for wait in waits:
+                wait.cancel()
+
+    async def _await_successor(self) -> None:
+        """Until somebody else leads, so that requests that still reach us can be passed on to the right one."""
+        end = self._clock.monotonic() + SUCCESSOR_S
+        while self._clock.monotonic() < end:
+            with contextlib.suppress(PortError):
+                self._object = await self._within(self._read())
+                if self._object and self._election.followed(_record(self._object)):
+                    return
+            await self._clock.sleep(0.1)
 
     # ── One turn ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -201,6 +201,9 @@ class Replica:
             ready=lambda: self.engine.synced,
             sleep=self.clock.sleep,
         )
+        self.reviewer.on_leaderless = self.elector.look_now
+        # At a URL of our own nobody else answers: its configurations go with us.
+        self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
         self.shell.in_a_rush = self.reviewer.rush.is_on
         config = self.config
         self.front = ReloadingTls(Path(config.webhook_client_ca).read_bytes() if config.webhook_client_ca else b"")

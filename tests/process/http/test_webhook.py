@@ -298,6 +298,30 @@ async def test_no_leader_in_reach_admits_unchanged(material):
                 await courier.close()
 
 
+async def test_a_request_waits_for_the_next_leader(material):
+    """Issue 20: one replica stops and the next takes over: what is asked in between is answered by the new leader, whether
+    it is the one that was asked or another."""
+    async with serving(Stand(material, leads=False)) as one, serving(Stand(material, leads=False)) as other:
+        one.deployment()
+        other.deployment()
+        nudges = []
+        one.reviewer.on_leaderless = lambda: nudges.append(1)
+        courier = one.reviewer.pass_on = LeaderForwarder(
+            one.front, lambda: f"127.0.0.1:{other.server.port}", patience_s=10.0
+        )
+        try:
+            for leader in (other, one):
+                asked = asyncio.ensure_future(one.admit(pod_review()))
+                while not nudges:
+                    await asyncio.sleep(0.01)
+                leader.leads = True
+                assert patch_of(await asked)
+                leader.leads = False
+                nudges.clear()
+        finally:
+            await courier.close()
+
+
 async def test_strangers_may_not_pass_on(stand, material):
     """Between replicas a certificate of our authority is wanted; one of another authority is not even shaken hands with."""
     stand.deployment()

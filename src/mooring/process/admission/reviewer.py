@@ -36,9 +36,17 @@ log = structlog.get_logger()
 
 #: How long a request may wait for the watch, or for the leader's answer.
 PATIENCE_S: Final = 0.3
+#: How long a request may wait for somebody to lead: less than the webhook's timeoutSeconds.
+LEADERLESS_S: Final = 1.2
+#: How often it looks meanwhile.
+LOOK_S: Final = 0.1
 
 #: Body in; the leader's answer, or None: it could not be had in time.
 PassOn = Callable[[bytes], Awaitable[bytes | None]]
+
+
+class NotLeadingError(Exception):
+    """A request was passed on to a replica that does not lead (any more): whoever passed it on looks again."""
 
 
 class Reviewer:
@@ -66,20 +74,26 @@ class Reviewer:
         self._leads = leads
         self._ready = ready
         self._sleep = sleep
+        #: Called while a request finds nobody who leads: whoever campaigns may look at the lease at once.
+        self.on_leaderless: Callable[[], None] = lambda: None
         self.rush = AdmissionLoad(now)
         self._waiting: set[asyncio.Future[None]] = set()
 
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def pods(self, body: bytes, *, passed_on: bool = False) -> bytes:
-        """Answer for a pod. Fails open. BadReview: not something that could be answered."""
+        """Answer for a pod. Fails open. BadReview: not something that could be answered; NotLeadingError: it was passed
+        on to us, and we do not lead."""
         request = pod_request(body)
+        if passed_on and not self._leads():
+            raise NotLeadingError
         self.rush.asked()
         try:
             if not self._leads():
-                answer = None if passed_on or self.pass_on is None else await self.pass_on(body)
-                self._count("passed-on" if answer is not None else Reason.NOT_LEADER)
-                return answer if answer is not None else allowed(request.uid)
+                answer = await self._passed_on(body)
+                if answer is not None or not self._leads():
+                    self._count("passed-on" if answer is not None else Reason.NOT_LEADER)
+                    return answer if answer is not None else allowed(request.uid)
             decision = await self._decide(request)
         except Exception:
             # A defect of ours must not keep a pod from being created.
@@ -90,6 +104,19 @@ class Reviewer:
         if decision.reason is Reason.CONFLICT:
             self._tell(decision)
         return allowed(request.uid, decision.operations, decision.warnings)
+
+    async def _passed_on(self, body: bytes) -> bytes | None:
+        """The leader's answer. While nobody leads (one stops, the next takes over) the request waits, about as long as
+        the API server does; None when nobody was found, or we lead ourselves by now."""
+        end = self._now() + LEADERLESS_S
+        while True:
+            answer = None if self.pass_on is None else await self.pass_on(body)
+            if answer is not None or self._leads() or self._now() >= end:
+                return answer
+            self.on_leaderless()
+            await self._sleep(LOOK_S)
+            if self._leads():
+                return None
 
     async def _decide(self, request: PodRequest) -> Decision:
         if not self._ready():

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from mooring.capabilities.mix.admission.reviews import BadReview
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.reviewer import PATIENCE_S, Reviewer
+from mooring.process.admission.reviewer import PATIENCE_S, NotLeadingError, Reviewer
 from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
 
 log = structlog.get_logger()
@@ -73,7 +73,10 @@ class WebhookPages:
         names: Any = _certificate(request).get("subjectAltName", ())
         if not any(name == self._front.peer_name for _, name in names):
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
-        return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+        try:
+            return await self._answered(lambda body: self._reviewer.pods(body, passed_on=True), request)
+        except NotLeadingError:
+            return web.Response(status=503, text="this replica does not lead\n")
 
     async def _answered(self, review: Callable[[bytes], Awaitable[bytes]], request: web.Request) -> web.Response:
         began = time.perf_counter()

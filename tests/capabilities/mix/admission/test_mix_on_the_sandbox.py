@@ -1,11 +1,15 @@
 """Admission on the sandbox: its API server calls us, its controllers create pods in bursts, on virtual time."""
 
+import asyncio
+
 import pytest
 
+from mooring.capabilities.mix.labels import RESERVATION
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import NAME
 from mooring.process.config import Config
 from mooring.sim.rig import Rig
+from mooring.sim.scenarios.mix import NAMESPACE, admitting, switched_on
 
 MAJORITY = {
     "vacant.io/optimize-scheduling": "true",
@@ -91,3 +95,36 @@ def test_a_bad_label_is_refused_by_the_api_server():
             await rig.api.create(Kind.DEPLOYMENT, body)
 
     rig().play(scene)
+
+
+def test_a_rolling_restart_of_our_replicas_lets_no_pod_through_without_our_patch():
+    """M4, issue 20: ten pods a second while both replicas are replaced one after the other: 38 of 1,045 came through
+    unpatched. Requests wait for the next leader, who is told that it is needed."""
+
+    async def scene(rig: Rig) -> None:
+        rig.cluster.add_nodes(8, "n", capacity="on-demand", pods=500)
+        rig.start("a")
+        await admitting(rig)
+        rig.start("b")
+        await rig.sleep(5.0)
+        names = []
+
+        async def load() -> None:
+            for number in range(300):
+                names.append(f"w{number}")
+                rig.cluster.deployment(NAMESPACE, names[-1], 1, labels=switched_on())
+                await rig.sleep(0.1)
+
+        loading = asyncio.ensure_future(load())
+        for old, new in (("a", "c"), ("b", "d"), ("c", "e")):
+            await rig.sleep(5.0)
+            rig.start(new)
+            await rig.sleep(2.0)
+            await rig.stop(old)
+        await loading
+        await rig.sleep(5.0)
+        pods = rig.cluster.store.list(Kind.POD, NAMESPACE)
+        assert len(pods) == 300
+        assert [p["metadata"]["name"] for p in pods if RESERVATION not in p["metadata"].get("annotations", {})] == []
+
+    Rig(seed=1, config=Config(features={"mix": True})).play(scene)
