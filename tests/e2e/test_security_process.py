@@ -49,7 +49,8 @@ def test_one_anonymous_request_does_not_kill_the_leader(running: Process):
         request = urllib.request.Request(url, body, headers)
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=30)
-        assert refused.value.code == status
+        with refused.value as answer:
+            assert answer.code == status
     assert _resident_mib(running) - before < 200
     assert running.decides()
 
