@@ -344,6 +344,42 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
         assert f"{SHOP}/lock-" in told, "the Event names what it breaks"
 
 
+async def test_without_handoff_a_tikv_pod_blocks_its_machine_and_a_person_may_take_the_node_back(lab):
+    """Issue 20.9 and 20.10: no NoExecute however late, `blocked` with what to type; uncordoned by hand, nothing more is
+    evicted."""
+    policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=5.0)
+    async with Environment(lab, features={"fleet": True}, fleet=policy) as ground:
+        rig = ground.rig
+        names = await ground.add_nodes("exm", 5, rack=1)
+        register_nodes(rig, names)
+        await ground.kubectl(f"kubectl cordon {names[0]}")
+        pd = await ground.tikv()
+        n7 = ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
+        url = await ground.serve(sabakan_app(ground.cluster.sabakan))
+        data = {
+            settings.TEMPLATE: TEMPLATE,
+            settings.CONSTRAINTS: "control-plane-count: 1\nminimum-workers: 4\n",
+            settings.URL: url,
+            settings.ENABLED: "true",
+        }
+        await rig.api.create(Kind.CONFIG_MAP, ledger.new_object(rig.config.namespace, data, settings.NAME))
+        await ground.start()
+        await rig.until(lambda: len(stored(rig).members) == 5, limit_s=120)
+        address = node_object("", names.index(n7), 0)["status"]["addresses"][0]["address"]
+        serial = next(s for s, e in ground.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+        ground.cluster.sabakan.set_state(serial, MachineState.RETIRING)
+        await rig.until(lambda: cordoned(rig, n7), limit_s=60)
+        await rig.until(lambda: ground.why(f"machine/{serial}").reason == "feature-off", limit_s=30)
+        await asyncio.sleep(policy.retire_timeout_s + 5)
+        assert ground.why(f"machine/{serial}").state == "blocked"
+        assert keys.STATE_TAINT not in taints_of(rig, n7)
+        assert pd.interruptions == []
+        await ground.kubectl(f"kubectl uncordon {n7}")
+        await rig.until(lambda: ground.why(f"machine/{serial}").reason == "cordoned", limit_s=60)
+        assert not cordoned(rig, n7)
+        assert f"{DEMO}-tikv-1" in pods_on(rig, n7)
+
+
 async def _crowd(ground, n7, others):
     """On n7: three web pods, an agent on every node, a Deployment of one, and a StatefulSet's pod; the last two each under
     a budget that allows none."""
