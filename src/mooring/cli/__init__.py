@@ -132,4 +132,6 @@ def _abandon_stdout() -> None:
 
 
 def _say(message: str) -> None:
-    print(f"mooring: {message}", file=sys.stderr)
+    from mooring.cli.output import runnable
+
+    print(f"mooring: {runnable(message)}", file=sys.stderr)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import msgspec
@@ -14,6 +15,11 @@ from cyclopts import Parameter
 
 #: Word and luminance carry the meaning, the colour helps: blue rather than green for what is well.
 COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
+#: A command of ours inside a sentence; not the word in "by mooring" or "mooring-system".
+_OURS: Final = re.compile(
+    r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|fleet|handoff|home|lab|manifests|mix|"
+    r"queue|rehearse|replay|run|sandbox|sim|top|why)\b)"
+)
 COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
@@ -57,10 +63,28 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console(highlight=False).print(table)
 
 
+def runnable(text: str) -> str:
+    """Our own commands as they work where this one was started from: `.venv/bin/mooring …`, `kubectl mooring …`."""
+    program = _program()
+    return text if program == "mooring" else _OURS.sub(f"{program} ", text)
+
+
+def _program() -> str:
+    started = Path(sys.argv[0])
+    if started.name == "kubectl-mooring":
+        return "kubectl mooring"
+    if started.name != "mooring" or shutil.which("mooring") is not None:
+        return "mooring"
+    try:
+        return str(started.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(started.absolute())
+
+
 def note(message: str) -> None:
     """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole."""
     room = width(sys.stderr)
-    for line in plain(message).split("\n"):
+    for line in runnable(plain(message)).split("\n"):
         if room is None or len(line) <= room or line.lstrip().startswith(COMMANDS):
             print(line, file=sys.stderr)
             continue

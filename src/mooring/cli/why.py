@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
 from mooring.cli.exits import CommandError
-from mooring.cli.output import Format, Output, painted, plain, print_json, width
+from mooring.cli.output import Format, Output, painted, plain, print_json, runnable, width
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.spelling import did_you_mean
 
@@ -90,7 +90,7 @@ def why(
     from mooring.core.engine.why.text import render
 
     first, *rest = map(plain, render(answer, everything=all_, width=width()))
-    print("\n".join([painted(first, answer["state"]), *rest]))
+    print("\n".join([painted(first, answer["state"]), *map(runnable, rest)]))
 
 
 def spelled_out(subject: str, namespace: str = "") -> str:
