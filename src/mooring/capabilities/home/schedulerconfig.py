@@ -45,7 +45,7 @@ def scheduler_config(
     namespace: str = "mooring-system",
     timeout_s: int = 5,
 ) -> dict[str, Any]:
-    """`prefer` adds the prioritize verb: needed where members only wish to go home."""
+    """`prefer` adds the prioritize verb: needed where members only prefer to go home."""
     api = config_api(version)
     # Before 1.26 the percentage is known only for all profiles together.
     per_profile = minor_of(version) >= 26

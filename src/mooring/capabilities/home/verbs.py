@@ -1,7 +1,7 @@
 """The extender's three verbs, from the world alone: a scheduler's request in, its answer out.
 
     filter      a member's home among the candidates → only it; else all of them, unchanged
-    prioritize  a member's home 10, every other node 0: the wish instead of the must
+    prioritize  a member's home 10, every other node 0: a preference instead of a must
     preempt     a member that must preempt anyway does so at home, unless that breaks more budgets than elsewhere
 
 All three fail open (H2, H7): a pod that is not ours, a feature that is off, a world that is not synced yet, data that
