@@ -140,6 +140,17 @@ def test_deletion_whose_answer_is_lost(bench):
     assert "deletionTimestamp" not in bench.pod()["metadata"]
 
 
+def test_a_removal_that_did_not_happen_is_not_taken_for_done(bench):
+    """ "Did my write happen?" is answered by looking: a mark that is still there has not been removed."""
+    assert bench.do(bench.patch()).reason is None
+    bench.cluster.api.faults.arm(Fault.CONFLICT, verb="patch")
+    removal = bench.patch(None)
+    assert bench.do(removal).reason is Reason.CONFLICT
+    assert bench.do(removal).reason is None
+    assert "mooring.dev/leaving" not in (bench.pod()["metadata"].get("annotations") or {})
+    assert bench.do(removal).detail == "seen to be written"
+
+
 @pytest.mark.parametrize("evict", [True, False], ids=["eviction", "deletion"])
 def test_a_successor_under_the_same_name_is_left_alone(bench, evict):
     """Every write has a precondition: the pod that was meant has been replaced meanwhile, and the new one stays."""
