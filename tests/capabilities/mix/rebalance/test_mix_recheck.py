@@ -1,0 +1,37 @@
+"""Between the mark and the eviction of a pod, its workload may have lost another one."""
+
+from mooring.capabilities.mix.labels import CUSTOM
+from mooring.core.model.kinds import Kind
+from mooring.sandbox.kubelet import FAIL
+from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template, switched_on
+from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def test_health_is_checked_once_more_right_before_the_eviction():
+    """M5, only while healthy: a sibling fails between mark and eviction; the move waits until it is Ready again."""
+    failed: list[str] = []
+
+    async def scene(stage: Stage) -> None:
+        rig = stage.rig
+        stage.cluster.stateful_set(NAMESPACE, "db", 4, labels=switched_on("custom", 1), template=slow_template("db", 3))
+        await rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 4)
+        await rig.sleep(15.0)
+
+        def fail_a_sibling(what: str) -> None:
+            marked = what.removeprefix(f"patch Pod {NAMESPACE}/")
+            if what.startswith("patch Pod") and not failed:
+                sibling = next(name for name in stage.cluster.nodes_of(NAMESPACE, "db") if name != marked)
+                failed.append(sibling)
+                stage.cluster.annotate(Kind.POD, NAMESPACE, sibling, {FAIL: "ready"})
+
+        rig.on_write = fail_a_sibling
+        writes = len(rig.writes)
+        relabel(rig, Kind.STATEFUL_SET, "db", {CUSTOM: "3"})
+        await rig.until(lambda: bool(failed), limit_s=120, every_s=0.05)
+        await rig.sleep(30.0)
+        assert stage.moves(writes) == [], "evicted while another one is away"
+        stage.cluster.annotate(Kind.POD, NAMESPACE, failed[0], {FAIL: None})
+        await stage.until_quiet()
+        assert stage.moves(writes)
+
+    Stage().play(scene)
