@@ -42,8 +42,9 @@ class Tally:
             return
         queue = self._engine.queue
         for target in running.operator.cost:
-            if is_store(target) and queue.used(target) > self.peak:
-                self.peak, self.peak_limit = queue.used(target), queue.limit(target) or 0
+            charged = sum(amount for _, amount in queue.holders(target)) if is_store(target) else 0
+            if charged > self.peak:  # facts may take a store above its limit; what is promoted never does
+                self.peak, self.peak_limit = charged, queue.limit(target) or 0
 
     def line(self) -> str:
         """In one line: 46 moves · peak 20 of 20 on a store, never above · longest wait 2:10 (op 31, handoff)."""
