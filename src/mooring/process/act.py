@@ -49,7 +49,7 @@ from mooring.core.model.instructions import (
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF, read_marks
 from mooring.core.model.reasons import Reason
-from mooring.process.pd_directory import prove
+from mooring.process.pd_directory import PdOf, Proofs
 
 #: Operators on regions are many: their PD shows whose it is at every so many of them.
 REGION_WRITES: Final = 16
@@ -61,23 +61,12 @@ class Fence(Protocol):
     def may_write(self) -> bool: ...
 
 
-class PdDirectory(Protocol):
-    """The placement driver of a TidbCluster, by key."""
-
-    def pd(self, cluster: Key) -> PlacementDriver: ...
-
-    def given(self, cluster: Key) -> bool:
-        """Named by an administrator, so its stores may have any address."""
-        ...
-
-
 class Act:
-    def __init__(self, api: KubeApi, pds: PdDirectory, fence: Fence) -> None:
+    def __init__(self, api: KubeApi, pds: PdOf, fence: Fence) -> None:
         self._api = api
         self._pds = pds
         self._fence = fence
-        #: Writes to each PD so far.
-        self._writes: dict[Key, int] = {}
+        self._proofs = Proofs(pds)
 
     async def carry_out(self, write: Write) -> Outcome:
         """Make one write. Never raises for what the outside may answer."""
@@ -235,14 +224,6 @@ class Act:
 
     # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _proven(self, cluster: Key, store_id: int = 0, *, every: int = 1) -> PlacementDriver:
-        """The cluster's PD, which has just shown that it is this cluster's. `every`: of so many writes, once."""
-        pd = self._pds.pd(cluster)
-        writes = self._writes[cluster] = self._writes.get(cluster, -1) + 1
-        if writes % every == 0:
-            await prove(pd, cluster, store_id, given=self._pds.given(cluster))
-        return pd
-
     async def _pd(
         self,
         write: Write,
@@ -254,7 +235,7 @@ class Act:
     ) -> Outcome:
         """Idempotent calls: the client itself repeats them and looks afterwards."""
         try:
-            pd = await self._proven(cluster, store_id, every=every)
+            pd = await self._proofs.proven(cluster, store_id, every=every)
             if not self._fence.may_write():
                 return _not_leader(write)  # a read may take longer than the lease allows
             await call(pd)
@@ -301,7 +282,7 @@ class Act:
 
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
         try:
-            pd = await self._proven(write.cluster, every=REGION_WRITES)
+            pd = await self._proofs.proven(write.cluster, every=REGION_WRITES)
         except Unanswered as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         except NotFound as error:

@@ -11,6 +11,7 @@ it must be this cluster's: `prove` asks it for its stores, and their addresses n
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from mooring.clients.ports import NotFound, PlacementDriver, Refused
@@ -21,6 +22,16 @@ from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.world.read import WorldRead
 
 Make = Callable[[Key, tuple[str, ...]], PlacementDriver]
+
+
+class PdOf(Protocol):
+    """The placement driver of a TidbCluster, by key."""
+
+    def pd(self, cluster: Key) -> PlacementDriver: ...
+
+    def given(self, cluster: Key) -> bool:
+        """Named by an administrator, so its stores may have any address."""
+        ...
 
 
 class PdDirectory:
@@ -102,6 +113,23 @@ def may_ask(url: str, cluster: Key, hosts: Iterable[str] = ()) -> bool:
             return True
     address = f"{host}:{port or (443 if parts.scheme == 'https' else 80)}"
     return any(fnmatchcase(address, pattern.lower()) for pattern in hosts)
+
+
+class Proofs:
+    """Whose PD is this? Asked before writes, for every cluster apart."""
+
+    def __init__(self, pds: PdOf) -> None:
+        self._pds = pds
+        #: Writes to each PD so far.
+        self._writes: dict[Key, int] = {}
+
+    async def proven(self, cluster: Key, store_id: int = 0, *, every: int = 1) -> PlacementDriver:
+        """The cluster's PD, which has just shown that it is this cluster's. `every`: of so many writes, once."""
+        pd = self._pds.pd(cluster)
+        writes = self._writes[cluster] = self._writes.get(cluster, -1) + 1
+        if writes % every == 0:
+            await prove(pd, cluster, store_id, given=self._pds.given(cluster))
+        return pd
 
 
 async def prove(pd: PlacementDriver, cluster: Key, store_id: int = 0, *, given: bool) -> None:

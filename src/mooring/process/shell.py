@@ -20,7 +20,8 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, Tick
 from mooring.core.model.events import MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.instructions import EmitEvent, Instruction, Outcome, ReadMachines, ReadPd, ReadRegions
 from mooring.core.model.reasons import Reason
-from mooring.process.act import Act, PdDirectory
+from mooring.process.act import Act
+from mooring.process.pd_directory import PdOf
 
 log = structlog.get_logger()
 
@@ -73,7 +74,7 @@ class Shell:
         self,
         engine: Engine,
         act: Act,
-        pds: PdDirectory,
+        pds: PdOf,
         clock: Clock,
         recorder: Recorder,
         *,

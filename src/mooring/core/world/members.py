@@ -51,3 +51,10 @@ def tidb_member_set(workload: Workload) -> TidbMember | None:
         return None
     name = workload.name.removeprefix(f"{owner.name}-")
     return (Key(workload.namespace, owner.name), name) if name in TIDB_COMPONENTS else None
+
+
+def within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """An owner owns in its own namespace: elsewhere anybody may write its UID into a pod of theirs."""
+    if all(pod.namespace == namespace for pod in pods):
+        return pods
+    return tuple(pod for pod in pods if pod.namespace == namespace)

@@ -16,7 +16,7 @@ from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.world.check import differences
 from mooring.core.world.index import Index, IndexSet
 from mooring.core.world.indexes import NodeIndexes, PodIndexes, ReplicaSetIndexes
-from mooring.core.world.members import by_owner, tidb_member, tidb_member_set
+from mooring.core.world.members import by_owner, tidb_member, tidb_member_set, within
 from mooring.core.world.outside import Outside
 from mooring.core.world.read import Usage
 from mooring.core.world.rows import Rows
@@ -200,15 +200,15 @@ class World:
     def pods_owned_by(self, uid: str) -> tuple[Pod, ...]:
         pods = self._rows.pods.rows(self._pod_indexes.by_owner.of(uid))
         owner = self._rows.replica_sets.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)
-        return pods if owner is None else _within(owner.namespace, pods)
+        return pods if owner is None else within(owner.namespace, pods)
 
     def pods_of(self, workload: Workload) -> tuple[Pod, ...]:
         by_owner = self._pod_indexes.by_owner
         if workload.kind == Kind.STATEFUL_SET:
-            return _within(workload.namespace, self._rows.pods.rows(by_owner.of(workload.uid)))
+            return within(workload.namespace, self._rows.pods.rows(by_owner.of(workload.uid)))
         sets = self._replica_set_indexes.by_deployment.of(workload.uid)
         pods = self._rows.pods.rows(pod for replica_set in sets for pod in by_owner.of(replica_set))
-        return _within(workload.namespace, pods)
+        return within(workload.namespace, pods)
 
     def tidb_pods(self, cluster: Key, component: str) -> tuple[Pod, ...]:
         part = self._rows.stateful_sets.get(Key(cluster.namespace, f"{cluster.name}-{component}"))
@@ -347,10 +347,3 @@ class World:
     def check(self) -> list[str]:
         """Every index compared with one built anew from the rows; what differs, in words. Walks everything."""
         return differences(self)
-
-
-def _within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """An owner owns in its own namespace: elsewhere anybody may write its UID into a pod of theirs."""
-    if all(pod.namespace == namespace for pod in pods):
-        return pods
-    return tuple(pod for pod in pods if pod.namespace == namespace)

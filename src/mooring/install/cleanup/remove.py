@@ -19,9 +19,10 @@ from mooring.core.model.marks import HOME
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.begun import begun
-from mooring.process.act import Act, PdDirectory
+from mooring.process.act import Act
 from mooring.process.admission.configurations import NAME as HOOKS
 from mooring.process.admission.configurations import uninstall
+from mooring.process.pd_directory import PdOf
 
 #: Ours by name, in our own namespace. `mooring-fleet` holds a person's settings and stays.
 OBJECTS: Final = (
@@ -49,7 +50,7 @@ class _Unfenced:
         return True
 
 
-async def traces(api: KubeApi, pds: PdDirectory, namespace: str) -> list[Trace]:
+async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     """In the order in which they must go."""
     act = Act(api, pds, _Unfenced())
     found: list[Trace] = []
