@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mooring.cli import app
+from mooring.cli import _typed, app
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.why import spelled_out
 
@@ -31,3 +31,10 @@ def test_a_short_demo_has_no_page_to_keep(more):
     told = refusal("demo", "--short", more)
     assert told.code is Exit.USAGE
     assert "leave it out" in str(told)
+
+
+def test_an_event_alone_is_played():
+    """`mooring rehearse spot-gone` without `play`; commands and flags stay what they are."""
+    assert _typed(["rehearse", "spot-gone", "--demo"]) == ["rehearse", "play", "spot-gone", "--demo"]
+    for typed in (["rehearse", "play", "spot-gone"], ["rehearse", "snapshot"], ["rehearse", "--help"], ["rehearse"]):
+        assert _typed(typed) == typed
