@@ -60,6 +60,8 @@ class Rig:
         self.on_write: Callable[[str], None] = lambda _: None
         #: The API server does not reach our webhook.
         self.webhook_away = False
+        #: Calls of the webhook that reached nobody for that reason.
+        self.calls_in_vain = 0
         self._kill: tuple[int, str] | None = None
         self._started = 0
         address = Address(self.config.namespace, self.config.webhook_url, self.config.webhook_service)
@@ -116,7 +118,10 @@ class Rig:
         self.replicas[name].gate.let_go()
 
     def _serving(self) -> list[Replica]:
-        return [] if self.webhook_away else [one.replica for one in self.replicas.values() if not one.gate.held]
+        if self.webhook_away:
+            self.calls_in_vain += 1
+            return []
+        return [one.replica for one in self.replicas.values() if not one.gate.held]
 
     def lag_watches(self, seconds: float, *kinds: Kind) -> None:
         """What the replicas that run now see of these kinds (none named: of all) is so many seconds old."""

@@ -121,7 +121,8 @@ def add_app(rig: Rig, app: App) -> None:
 
 def add_tidb(rig: Rig, tidb: Tidb) -> None:
     cluster = rig.cluster
-    settings_ = PdSettings(transfer_s=(0.2, 0.8))
+    members = tuple(f"{tidb.name}-pd-{i}" for i in range(tidb.pd)) or ("pd-0",)
+    settings_ = PdSettings(transfer_s=(0.2, 0.8), members=members)
     cluster.pd[TIDB, tidb.name] = SandboxPd(
         cluster.timeline, seed=cluster.seed, cluster=tidb.name, namespace=TIDB, settings=settings_
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mooring.capabilities.handoff.members import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json
@@ -104,7 +105,7 @@ def forget_tikv(sim: "Simulation", a: float, _: float) -> str:
 
 
 def restart_pd(sim: "Simulation", a: float, _: float) -> str:
-    return _annotate_member(sim, "pd", a, {RESTART: ""})
+    return _annotate_member(sim, "pd", a, {PD_TRANSFER_LEADER: "delete-pod"})
 
 
 def tidb_rollout(sim: "Simulation", a: float, b: float) -> str:

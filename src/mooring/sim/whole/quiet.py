@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.handoff.members import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, wish_of
 from mooring.clients.ports import Json
@@ -140,7 +141,7 @@ def _tidy_node(sim: "Simulation", obj: Json) -> None:
 
 def _tidy_annotations(sim: "Simulation", kind: Kind, obj: Json) -> None:
     have = podstate.annotations_of(obj)
-    drop = [key for key, value in have.items() if value == MANGLED or key in {FAIL, EVICT_LEADER}]
+    drop = [key for key, value in have.items() if value == MANGLED or key in {FAIL, EVICT_LEADER, PD_TRANSFER_LEADER}]
     if drop:
         meta = obj["metadata"]
         sim.rig.cluster.annotate(kind, meta.get("namespace", ""), meta["name"], dict.fromkeys(drop))

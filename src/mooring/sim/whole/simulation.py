@@ -128,6 +128,8 @@ class Simulation:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             if self.failure is None:
                 self.fail("no defect", f"{type(error).__name__}: {error}")
+        if self.rig.calls_in_vain:
+            self.coverage.hit("webhook-refused", self.rig.calls_in_vain)
         return Result(
             seed=self.plan.seed,
             failure=self.failure,
