@@ -26,10 +26,14 @@ def manifests(
     namespace: OwnNamespace = "mooring-system",
     replicas: Annotated[Whole, Parameter(help="How many; one leads, the others stand by.")] = 2,
     sabakan_url: Annotated[str, Parameter(help="The machine registry, for fleet.")] = "",
+    node_cidrs: Annotated[
+        str, Parameter(help="CIDR[,CIDR…] of the nodes: API servers and schedulers on the host come from there.")
+    ] = "",
+    http_tls_secret: Annotated[str, Parameter(help="A Secret with tls.crt and tls.key: the page over HTTPS.")] = "",
     rights: Annotated[bool, Parameter(help="Only account, roles and bindings: to give back what is missing.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print Namespace, ServiceAccount, roles, Deployment, Services, budget, priority and network policy.
+    """Print Namespace, account, roles, Deployment, Services, budget, priority, webhooks, network and admission policy.
 
     Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl. Name every
     feature that is to be on: what is not named is off, and without its rights.
@@ -59,6 +63,8 @@ def manifests(
         features=frozenset(name for name, on in switches.items() if on),
         replicas=replicas,
         sabakan_url=sabakan_url,
+        node_cidrs=tuple(filter(None, (cidr.strip() for cidr in node_cidrs.split(",")))),
+        http_tls_secret=http_tls_secret,
     )
     found = [o for o in objects(install) if not rights or o["kind"] in RIGHTS]
     if output is Format.JSON:

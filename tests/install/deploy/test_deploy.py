@@ -190,3 +190,19 @@ def test_the_container_is_small_and_harmless():
     assert not re.search(r"(?i)secret|token|password|curl|wget|sudo|chmod", "\n".join(lines))
     for copied in (w for w in words if w[0] == "COPY" and not w[1].startswith("--from")):
         assert all((ROOT / name).exists() for name in copied[1:-1]), copied
+
+
+def test_the_network_policy_says_from_whom():
+    """Each port names who may come; the webhook's only where the nodes' addresses are known."""
+    on = frozenset({"home", "mix"})
+    policy = next(
+        o
+        for o in manifests(Install(image="m:1", features=on, node_cidrs=("10.0.0.0/16",)))
+        if o["kind"] == "NetworkPolicy"
+    )
+    by_port = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert set(by_port) == {8390, 10262, 9443}
+    assert all({"ipBlock": {"cidr": "10.0.0.0/16"}} in peers for peers in by_port.values())
+    off = next(o for o in manifests(Install(image="m:1")) if o["kind"] == "NetworkPolicy")
+    assert [rule["ports"][0]["port"] for rule in off["spec"]["ingress"]] == [8390]
+    assert off["spec"]["ingress"][0]["from"]
