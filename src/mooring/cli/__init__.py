@@ -65,6 +65,7 @@ def make(*, described: bool = False) -> App:
         version=mooring.__version__,
         version_flags=["--version"],
         default_parameter=PLAIN,
+        help_format="plaintext",
     )
     for name, (where, words) in GROUPS.items():
         made.command(where, name=name, help=words if described else None)
