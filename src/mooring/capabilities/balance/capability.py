@@ -14,8 +14,9 @@ from mooring.capabilities.balance import drive, foreign, pause
 from mooring.capabilities.balance.book import RANGE, Book, RegionBooks
 from mooring.capabilities.balance.influence import Influence
 from mooring.capabilities.balance.picture import Picture
-from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA, BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
+from mooring.capabilities.balance.summary import LEAVING
 from mooring.core.model.cluster import Key
 from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
@@ -151,13 +152,21 @@ class Balance:
         waits to move a region that PD works on by itself: it would be looked at anew anyway."""
         for operator in _waiting_of(queue, cluster):
             why = drive.taken_by_pd(operator, book) or drive.unfit(operator, book.summary)
+            why = why or (self._pd_repairs(book) if operator.source == BALANCE_REGION else "")
             if why:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, why)
+
+    def _pd_repairs(self, book: Book) -> str:
+        """Repairs first, also those of PD, which begins them between two looks; "": there are none."""
+        if not self.policy.repairs_first or REPLICA in self.policy.sources:
+            return ""
+        leaving = [row for row in book.summary.stores.values() if row.state in LEAVING and row.held]
+        return f"PD takes {len(leaving[0].held)} replicas off store {leaving[0].id} first" if leaving else ""
 
     def _propose(
         self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
     ) -> Iterator[Operator]:
-        rooms = self._rooms(queue, cluster)
+        rooms = self._rooms(book, queue, cluster)
         if not any(rooms.values()):
             return
         picture = Picture(book.summary, Influence(book.summary), turn)
@@ -175,12 +184,17 @@ class Balance:
             # Its time is kept by `drive`: only PD's list says when its room is free.
             yield msgspec.structs.replace(operator, args=args, quota=str(cluster), timeout_s=None)
 
-    def _rooms(self, queue: Queue, cluster: Key) -> Mapping[str, int]:
+    def _rooms(self, book: Book, queue: Queue, cluster: Key) -> Mapping[str, int]:
         """How many more of this cluster each scheduler may have waiting: clusters do not share caps."""
         rooms = {}
+        repairing = self._pd_repairs(book)
         for source in self.policy.sources:
             cap = queue.settings.cap(source)
-            rooms[source] = max(0, (AT_ONCE if cap is None else cap) - queue.waiting_of(source, str(cluster)))
+            rooms[source] = (
+                0
+                if repairing and source == BALANCE_REGION
+                else max(0, (AT_ONCE if cap is None else cap) - queue.waiting_of(source, str(cluster)))
+            )
         return rooms
 
     def _is_ours(self, operator: PdOperator, cluster: Key, queue: Queue) -> bool:
@@ -208,6 +222,8 @@ class Balance:
         obstacle = self._not_aside(book, view, now)
         if obstacle is not None:
             return obstacle.detail
+        if operator.source == BALANCE_REGION and (repairs := self._pd_repairs(book)):
+            return repairs
         since = book.aside_since or 0.0
         return (
             "" if float(operator.args.get("proposed", "0")) >= since else "PD balanced by itself since it was proposed"
