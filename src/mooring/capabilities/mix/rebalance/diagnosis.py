@@ -28,7 +28,6 @@ from mooring.capabilities.mix.rebalance.health import Health, health_of
 from mooring.capabilities.mix.rebalance.misplaced import (
     CHANGE_RULES,
     Candidate,
-    Plan,
     carries_ours,
     immovable,
     is_repaired,
@@ -38,7 +37,6 @@ from mooring.capabilities.mix.rebalance.misplaced import (
 )
 from mooring.capabilities.mix.rebalance.move import KIND
 from mooring.capabilities.mix.rebalance.room import Room
-from mooring.capabilities.mix.targets import Target
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Pod, Workload
@@ -154,7 +152,8 @@ class Diagnosis:
             stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
             if found.candidates and not stay:
                 return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
-            return self._guarded(stay, found.off_by, self._words(self.wish.target, found))
+            words = f"{self.wish.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
+            return self._guarded(stay, found.off_by, words)
         return self._returning(health)
 
     @property
@@ -176,9 +175,6 @@ class Diagnosis:
                 return plan(self.health, self.wish.target, self.world, to_spot=self.pace.to_spot).off_by
             case _:
                 return 0
-
-    def _words(self, target: Target, found: Plan) -> str:
-        return f"{target} wants {found.wanted} of {self.health.wanted} on on-demand, has {found.have}"
 
     def _disabled(self) -> Case:
         ours = [pod for pod in self.health.pods if carries_ours(pod)]
