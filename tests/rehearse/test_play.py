@@ -31,6 +31,10 @@ def play(
     return rehearse(snapshot, planned, config, seed=seed)
 
 
+def regions_of(snapshot: Snapshot) -> int:
+    return sum(one.regions for shot in snapshot.pds for one in shot.placements)
+
+
 def taken(cluster: Cluster) -> Snapshot:
     cluster.run_until_stable()
     whole = {kind: cluster.store.list(kind) for kind in KINDS}
@@ -87,7 +91,7 @@ def test_a_lost_rack_with_all_of_pd_and_tikv_loses_their_quorum(demo: Snapshot) 
     rules = {(one.subject, one.rule) for one in outcome.played.breaches}
     assert ("StatefulSet tidb/demo-pd", "quorum") in rules
     (toll,) = outcome.played.regions
-    assert toll.left_without_quorum == toll.regions == 300
+    assert toll.left_without_quorum == toll.regions == regions_of(demo)
     assert any(row.who == "pd" and "no majority" in row.text for row in outcome.played.timeline)
     assert {one.node for one in outcome.played.stuck} <= {"n1", "n2", "n3", "n4"}
     assert any("kubectl delete node" in line for line in render(outcome))
@@ -100,7 +104,7 @@ def test_a_lost_node_costs_elections_and_no_promise(demo: Snapshot) -> None:
     (toll,) = outcome.played.regions
     assert outcome.verdict == "holds"
     assert outcome.answer.startswith("HOLDS, but not over")
-    assert (toll.without_leader, toll.without_quorum, toll.cut_off) == (100, 0, ())
+    assert (toll.without_leader, toll.without_quorum, toll.cut_off) == (regions_of(demo) // 3, 0, ())
     assert 10.0 <= toll.without_leader_s <= 21.0
 
 
