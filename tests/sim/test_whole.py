@@ -53,6 +53,11 @@ def test_a_plan_is_data():
     assert {deed.what for seed in range(60) for deed in draw_plan(seed).deeds} == set(DEEDS)
 
 
+def test_numbers_of_a_deed_are_below_one():
+    """They choose from lists: 1.0 would point behind the end (seed 314)."""
+    assert all(0 <= n < 1 for seed in range(300, 330) for deed in draw_plan(seed).deeds for n in (deed.a, deed.b))
+
+
 def test_coverage_has_sixty_names_and_more():
     """Issue 18: at least 60 counters, each named once."""
     names = coverage.names()

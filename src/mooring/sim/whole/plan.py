@@ -166,11 +166,16 @@ def _draw(chance: random.Random, weights: dict[str, int], count: int, minutes: f
         Deed(
             round(minutes * 60 * chance.uniform(0, spread), 2),
             name,
-            round(chance.random(), 4),
-            round(chance.random(), 4),
+            _share(chance),
+            _share(chance),
         )
         for name in names
     ]
+
+
+def _share(chance: random.Random) -> float:
+    """In [0, 1), short enough to be read."""
+    return min(round(chance.random(), 4), 0.9999)
 
 
 def _shape(chance: random.Random, features: tuple[str, ...]) -> Shape:
