@@ -1,7 +1,7 @@
 """Writes only while we lead: the last check before a request leaves the house.
 
 Wrap any `KubeApi`; reads pass, and every write asks `may_write` first. It shortens the window in which two leaders
-overlap to a request under way, and preconditions on the objects close that (docs/decisions/0032).
+overlap to a request under way, and preconditions on the objects close that (docs/decisions/0004).
 """
 
 from collections.abc import AsyncIterator, Callable
