@@ -7,7 +7,7 @@ from mooring.capabilities.balance import BalancePolicy, schedulers
 from mooring.capabilities.balance.capability import Balance
 from mooring.capabilities.balance.pause import PD_SCHEDULERS
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.events import Listed, PdSeen, RegionsSeen
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.kinds import Kind
@@ -88,7 +88,7 @@ def house():
 def running(house):
     """One of ours on its way to store 2, and PD has taken it."""
     proposal = next(p for p in house.evaluate(101.0).proposals if p.steps[0].to_store == 2)
-    running = Running(operator=proposal, promoted_at=101.0)
+    running = OperatorRecord(operator=proposal, promoted_at=101.0)
     assert isinstance(house.next_step(running, 101.0).instructions[0], AddPdOperator)
     running.acted_at = 101.5
     house.sees(102.0, listed(proposal))
@@ -160,7 +160,7 @@ def test_another_ones_operator_on_the_region_is_left_alone(house, running, other
 def test_asked_without_an_answer_another_ones_operator_is_not_ours(house, other):
     """T12: a lost answer, and PD runs something else on that region: it is not followed as if it were ours."""
     proposal = next(p for p in house.evaluate(101.0).proposals if p.steps[0].to_store == 2)
-    running = Running(operator=proposal, promoted_at=101.0)
+    running = OperatorRecord(operator=proposal, promoted_at=101.0)
     house.next_step(running, 101.0)
     house.sees(103.0, listed(proposal, **other))
     course = house.next_step(running, 103.0)
@@ -170,7 +170,7 @@ def test_asked_without_an_answer_another_ones_operator_is_not_ours(house, other)
 
 def test_what_was_noted_goes_back_as_a_value(house):
     """Issue 17: `running.notes` is read, never written to: the engine keeps what comes back."""
-    running = Running(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
+    running = OperatorRecord(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
     answers = [house.balance.next_step(running, house.world, house.queue, 101.0) for _ in range(2)]
     assert running.notes == {} and answers[0] == answers[1] and answers[0].notes["tries"] == 1
 
@@ -179,7 +179,7 @@ def test_one_that_was_read_back_is_never_canceled(house, running):
     """T12: it may be a person's command; PD's own time-out ends it."""
     view = house.world.pd(DEMO)
     (resumed,) = house.balance.recover(house.world, house.queue, 102.0)
-    again = Running(operator=resumed.operator, promoted_at=102.0)
+    again = OperatorRecord(operator=resumed.operator, promoted_at=102.0)
     house.sees(103.0, *view.operators, dead={2})
     assert house.next_step(again, 103.0).instructions == ()
     assert resumed.operator.timeout_s is None
@@ -204,7 +204,7 @@ def test_when_its_time_is_over_it_is_canceled_and_stays_charged(house, running):
 def test_asked_without_an_answer_it_is_ours_when_pd_lists_it(house):
     """T12: the answer was lost, not the operator: it is followed instead of asked for again."""
     proposal = house.evaluate(101.0).proposals[0]
-    running = Running(operator=proposal, promoted_at=101.0)
+    running = OperatorRecord(operator=proposal, promoted_at=101.0)
     house.next_step(running, 101.0)
     house.sees(103.0, listed(proposal))
     course = house.next_step(running, 103.0)
@@ -215,15 +215,15 @@ def test_nothing_begins_while_pd_balances_by_itself(house):
     """T12: what waited while PD restarted ends before it begins: PD's own balancers have taken its room, unseen yet."""
     first, second = house.evaluate(101.0).proposals[:2]
     house.sees(110.0, life=8, paused=())
-    end = house.next_step(Running(operator=first, promoted_at=110.0), 110.0).end
+    end = house.next_step(OperatorRecord(operator=first, promoted_at=110.0), 110.0).end
     assert end.reason == Reason.WITHDRAWN and "not paused" in end.detail
     # PD stands aside again. What it began before is in this look, and charged once that has been looked at.
     house.evaluate(110.0)
     house.knows_regions(110.5)
     house.sees(111.0, life=8)
-    assert house.next_step(Running(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
+    assert house.next_step(OperatorRecord(operator=second, promoted_at=111.0), 111.0).end.reason == Reason.WITHDRAWN
     anew = house.evaluate(111.0).proposals[0]
-    again = house.next_step(Running(operator=anew, promoted_at=111.1), 111.1)
+    again = house.next_step(OperatorRecord(operator=anew, promoted_at=111.1), 111.1)
     assert isinstance(again.instructions[0], AddPdOperator)
 
 
@@ -233,13 +233,13 @@ def test_one_whose_region_has_another_leader_by_now_does_not_begin(house):
     region = next(r for r in REGIONS if operator.subject.endswith(f"/{r.id}"))
     anew = RegionsSeen(DEMO, (msgspec.structs.replace(region, leader_store=3),), 101.5, (region.id,))
     house.world.show(anew)
-    end = house.next_step(Running(operator=operator, promoted_at=102.0), 102.0).end
+    end = house.next_step(OperatorRecord(operator=operator, promoted_at=102.0), 102.0).end
     assert end.reason == Reason.WITHDRAWN and "store 3 leads the region now" in end.detail
 
 
 def test_asked_in_vain_it_waits_for_a_look(house):
     """T12: PD did not answer: it may have it, and it may be another life of PD by now."""
-    running = Running(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
+    running = OperatorRecord(operator=house.evaluate(101.0).proposals[0], promoted_at=101.0)
     house.next_step(running, 101.0)
     course = house.next_step(running, 102.0)
     assert course.instructions == () and course.end is None and course.refreshes[0].at == 102.0

@@ -14,7 +14,7 @@ from mooring.capabilities.handoff.operators import eviction_for
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import EVICT_LEADER, EXPIRATION, RESTART, request_of
 from mooring.core.model.cluster import Key, Node, Pod, PodShape, Requirement, SelectorTerm, Volume
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import AddEvictLeader, Patch, RemoveEvictLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF
@@ -94,7 +94,7 @@ class Outside:
 
 def begin(world):
     operator = eviction_for(CLUSTER, world.member, request_of(world.member), 1)
-    return Running(operator=change(operator, id="7"), promoted_at=world.now - 1)
+    return OperatorRecord(operator=change(operator, id="7"), promoted_at=world.now - 1)
 
 
 def step(world, running):

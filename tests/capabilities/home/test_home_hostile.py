@@ -11,7 +11,7 @@ from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.capabilities.home.report import report
 from mooring.capabilities.home.reservation import reservation_taint
 from mooring.core.model.cluster import Taint
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent, Patch
 from mooring.core.model.marks import HOME, LEAVING, RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.reasons import Reason, State
@@ -32,7 +32,7 @@ def reservation_of_2(scenery):
     scenery.set()
     scenery.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30)
     (operator,) = evaluate(scenery).proposals
-    return Running(operator=operator, promoted_at=NOW, notes={"held": 1.0}, acted_at=NOW)
+    return OperatorRecord(operator=operator, promoted_at=NOW, notes={"held": 1.0}, acted_at=NOW)
 
 
 def next_step(scenery, running, now=NOW):

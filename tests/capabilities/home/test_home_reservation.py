@@ -8,7 +8,7 @@ from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.reservation import reservation_on
 from mooring.capabilities.home.reserve import KIND, LINGER_S, recover_reservations
 from mooring.core.model.cluster import Taint
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.instructions import EditTaints, EmitEvent
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, RESERVED_TAINT, Mark, read_mark, write_mark
@@ -44,7 +44,7 @@ def evaluate(scenery, queue, now=NOW, notes=None):
 
 def the_reservation(scenery, queue):
     (operator,) = evaluate(scenery, queue).proposals
-    return Running(operator=operator, promoted_at=NOW)
+    return OperatorRecord(operator=operator, promoted_at=NOW)
 
 
 def next_step(scenery, running, queue, now=NOW):
@@ -207,7 +207,7 @@ def test_somebody_elses_taint_stays(demo, queue):
 def test_a_reservation_that_a_person_removed_is_not_set_again(demo, queue):
     """A mark that a person removed ends it, and for this pod it is not set again; for the next one it is."""
     first = evaluate(demo, queue)
-    running = Running(operator=first.proposals[0], promoted_at=NOW)
+    running = OperatorRecord(operator=first.proposals[0], promoted_at=NOW)
     assert next_step(demo, running, queue).instructions
     running.acted_at = NOW
     assert next_step(demo, running, queue).end.reason == Reason.WITHDRAWN
@@ -240,7 +240,7 @@ def test_marks_are_read_back(demo, queue):
     node = demo.reservation("n2", "tidb/demo-tidb-2", until=NOW + 60, operator="41")
     assert reservation_on(node).pod == "tidb/demo-tidb-2"
     (resumed,) = recover_reservations(demo.world, NOW)
-    running = Running(operator=resumed.operator, promoted_at=NOW)
+    running = OperatorRecord(operator=resumed.operator, promoted_at=NOW)
     assert resumed.operator.id == "41"
     assert next_step(demo, running, queue).again_at == NOW + 60
     demo.pod("demo-tidb-2", "n2", uid="new")

@@ -18,7 +18,16 @@ from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA, Balance
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
 from mooring.capabilities.balance.summary import LEAVING
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.decision import (
+    Evaluation,
+    Line,
+    NextStep,
+    OperatorRecord,
+    PdRefresh,
+    Recovered,
+    Verdict,
+    Withdrawal,
+)
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.instructions import Instruction, ReadRegions
 from mooring.core.model.kinds import Kind
@@ -205,7 +214,7 @@ class Balance:
 
     # ── What is released ──────────────────────────────────────────────────────────────────────────────────────
 
-    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         operator = running.operator
         book = world.index(RegionBooks).of(drive.cluster_of(operator))
         return drive.next_step(running, world, book, self.policy, now, self._obstacle(operator, book, world, now))

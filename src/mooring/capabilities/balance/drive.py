@@ -19,7 +19,7 @@ from mooring.capabilities.balance.book import Book
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.model.cluster import Key
-from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddPdOperator, CancelPdOperator, ReadRegions
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
@@ -34,7 +34,7 @@ _RECEIVES: Final = frozenset({StepKind.ADD_LEARNER, StepKind.ADD_PEER})
 class _Drive:
     """One question about one operator; `notes` is a copy that goes back with the answer."""
 
-    def __init__(self, running: Running, book: Book, policy: BalancePolicy, now: float) -> None:
+    def __init__(self, running: OperatorRecord, book: Book, policy: BalancePolicy, now: float) -> None:
         self._running = running
         self._operator = running.operator
         self._cluster = cluster_of(running.operator)
@@ -124,7 +124,7 @@ class _Drive:
 
 
 def next_step(
-    running: Running, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
+    running: OperatorRecord, world: WorldRead, book: Book, policy: BalancePolicy, now: float, obstacle: str = ""
 ) -> NextStep:
     """`obstacle`: why nothing may begin now, in words; what has begun is followed all the same."""
     cluster = cluster_of(running.operator)

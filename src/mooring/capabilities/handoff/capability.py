@@ -21,7 +21,7 @@ from mooring.capabilities.handoff.restart import next_restart_step
 from mooring.capabilities.handoff.tikv_evaluation import TikvEvaluation
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Evaluation, Line, NextStep, PdRefresh, Recovered, Running
+from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, PdRefresh, Recovered
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP
@@ -95,7 +95,7 @@ class Handoff:
             notes=yielding.notes,
         )
 
-    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         if running.operator.kind == RESTART_TIKV:
             return next_restart_step(running, world, self.policy, now)
         if running.operator.kind in members.KINDS:

@@ -26,7 +26,7 @@ from mooring.capabilities.handoff.progress import note_leaders, pace_of
 from mooring.capabilities.handoff.proof import doubt, prove
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
-from mooring.core.model.decision import NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
@@ -42,7 +42,7 @@ FRESH_S = 2.0
 
 
 def next_eviction_step(
-    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+    running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
 ) -> NextStep:
     here = observe(running, world, policy, now, restarting=restarting)
     return msgspec.structs.replace(_next(here, world), notes=here.notes)

@@ -16,7 +16,7 @@ from mooring.capabilities.handoff.members import (
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, NONE
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, Patch, TransferPdLeader
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
@@ -26,7 +26,7 @@ from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
 
-def next_member_step(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
+def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
     args = running.operator.args
     namespace, _, name = args["pod"].partition("/")
     cluster = Key(namespace, args["cluster"].partition("/")[2])
@@ -68,7 +68,7 @@ def next_member_step(running: Running, world: WorldRead, policy: HandoffPolicy, 
     return NextStep(step=delete, instructions=(evict,))
 
 
-def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: float) -> NextStep | None:
+def _hand_on(running: OperatorRecord, world: WorldRead, cluster: Key, pod: Pod, now: float) -> NextStep | None:
     """Leadership of PD first, seen to have moved on a look that began after the last write; None: it leads nothing."""
     view, lost = world.pd(cluster), world.pd_lost(cluster)
     if lost or view is None:
@@ -86,7 +86,7 @@ def _hand_on(running: Running, world: WorldRead, cluster: Key, pod: Pod, now: fl
     return NextStep(step=0, instructions=(transfer,), refreshes=(PdRefresh(cluster, now + 1.0),))
 
 
-def _await(running: Running, tc: TidbCluster, pod: Pod | None, world: WorldRead, now: float) -> NextStep:
+def _await(running: OperatorRecord, tc: TidbCluster, pod: Pod | None, world: WorldRead, now: float) -> NextStep:
     name, component = running.operator.args["pod"].partition("/")[2], running.operator.args["component"]
     last = len(running.operator.steps) - 1
     new = pod is not None and pod.uid != running.operator.args["uid"] and not pod.terminating
@@ -100,7 +100,7 @@ def _await(running: Running, tc: TidbCluster, pod: Pod | None, world: WorldRead,
     return _wait(last, Reason.POD_NOT_READY, f"{name} is not back yet", now)
 
 
-def _give_up(running: Running, pod: Pod, why: End | None = None) -> NextStep:
+def _give_up(running: OperatorRecord, pod: Pod, why: End | None = None) -> NextStep:
     if own_mark(pod) is not None:
         patch = {"metadata": {"annotations": {LEAVING: None}}}
         clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
@@ -112,7 +112,7 @@ def _give_up(running: Running, pod: Pod, why: End | None = None) -> NextStep:
     return NextStep(step=running.step, end=End(Reason.WITHDRAWN, "the request was withdrawn or has expired"))
 
 
-def _mark(running: Running, pod: Pod, now: float) -> Patch:
+def _mark(running: OperatorRecord, pod: Pod, now: float) -> Patch:
     operator = running.operator
     mark = Mark(
         operator=operator.id,

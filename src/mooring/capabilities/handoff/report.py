@@ -15,7 +15,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.progress import pace_of
 from mooring.capabilities.handoff.requests import Request, request_of
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
@@ -25,14 +25,19 @@ from mooring.core.world.read import WorldRead
 
 
 def report(
-    world: WorldRead, queue: Queue, running: Mapping[str, Running], policy: HandoffPolicy, now: float
+    world: WorldRead, queue: Queue, running: Mapping[str, OperatorRecord], policy: HandoffPolicy, now: float
 ) -> dict[str, Any]:
     clusters = sorted(world.tidb_clusters(), key=lambda tc: (tc.namespace, tc.name))
     return {"clusters": [_cluster(tc, world, queue, running, policy, now) for tc in clusters], "as_of": now}
 
 
 def _cluster(
-    tc: TidbCluster, world: WorldRead, queue: Queue, running: Mapping[str, Running], policy: HandoffPolicy, now: float
+    tc: TidbCluster,
+    world: WorldRead,
+    queue: Queue,
+    running: Mapping[str, OperatorRecord],
+    policy: HandoffPolicy,
+    now: float,
 ) -> dict[str, Any]:
     view, lost = world.pd(tc.key), world.pd_lost(tc.key)
     seen_at = world.pd_observed_at(tc.key)
@@ -56,7 +61,7 @@ def _tikv(
     tc: TidbCluster,
     world: WorldRead,
     queue: Queue,
-    running: Mapping[str, Running],
+    running: Mapping[str, OperatorRecord],
     policy: HandoffPolicy,
     view: PdView | None,
     said: Mapping[str, Verdict],
@@ -81,7 +86,7 @@ def _others(
     tc: TidbCluster,
     world: WorldRead,
     queue: Queue,
-    running: Mapping[str, Running],
+    running: Mapping[str, OperatorRecord],
     policy: HandoffPolicy,
     view: PdView | None,
     said: Mapping[str, Verdict],
@@ -104,7 +109,7 @@ def _member(
     request: Request | None,
     operators: list[Operator],
     queue: Queue,
-    running: Mapping[str, Running],
+    running: Mapping[str, OperatorRecord],
     mark: Mark | None,
     said: Verdict | None,
 ) -> dict[str, Any]:
@@ -133,7 +138,7 @@ def _member(
     }
 
 
-def _state(operators: list[Operator], latest: Running | None, verdict: Verdict | None, mark: Mark | None) -> str:
+def _state(operators: list[Operator], latest: OperatorRecord | None, verdict: Verdict | None, mark: Mark | None) -> str:
     if mark is not None and mark.step == GAVE_UP:
         return State.BLOCKED
     if verdict is not None and verdict.state == State.BLOCKED:
@@ -143,13 +148,13 @@ def _state(operators: list[Operator], latest: Running | None, verdict: Verdict |
     return State.WAITING if operators or verdict is not None else State.STABLE
 
 
-def _step(running: Running) -> str:
+def _step(running: OperatorRecord) -> str:
     steps = running.operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"
     return f"{running.step + 1}/{len(steps)} {kind}"
 
 
-def _pace(target: str, queue: Queue, running: Mapping[str, Running]) -> dict[str, Any]:
+def _pace(target: str, queue: Queue, running: Mapping[str, OperatorRecord]) -> dict[str, Any]:
     """Leaders gone since it began, a second, and how long the rest takes at that pace; None while nobody can say."""
     holder = queue.holder(target)
     pace = pace_of(running[holder.id].notes) if holder is not None and holder.id in running else None

@@ -18,7 +18,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.proof import doubt, prove
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
-from mooring.core.model.decision import End, NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
@@ -26,7 +26,7 @@ from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
 
-def next_restart_step(running: Running, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
+def next_restart_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
     here = observe(running, world, policy, now)
     return msgspec.structs.replace(_next(here, world), notes=here.notes)
 

@@ -7,7 +7,7 @@ from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, Request, request_of
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import NextStep, PdRefresh, Running, Verdict
+from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import StepKind
@@ -22,7 +22,7 @@ DELETING = StepKind.DELETE_POD
 class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is observed of one member, gathered once per call, and the operator that asks."""
 
-    running: Running
+    running: OperatorRecord
     policy: HandoffPolicy
     #: What the operator remembers: a copy, answered as `NextStep.notes`.
     notes: dict[str, float]
@@ -72,7 +72,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def observe(
-    running: Running, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+    running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
 ) -> Situation:
     args = running.operator.args
     namespace, _, name = args["pod"].partition("/")

@@ -36,7 +36,7 @@ from mooring.capabilities.home.reserve import (
 )
 from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Evaluation, Line, NextStep, Recovered, Running, Verdict
+from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.events import Change, OperatorEnded, Trigger
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
@@ -174,7 +174,7 @@ class Home:
             return None, asked.at + AGAIN_S, asked
         return patch, found.again_at, Asked(found, now, asked.since)
 
-    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         return next_reservation_step(running, world, self.policy, now)
 
     def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterable[Recovered]:

@@ -25,7 +25,7 @@ from mooring.capabilities.home.reservation import (
     tolerates_reservation,
 )
 from mooring.core.model.cluster import Key, Node, Pod
-from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction
 from mooring.core.model.marks import RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.operator import Operator, Step, StepKind
@@ -92,12 +92,14 @@ def propose_reservation(
     return _operator(member_set.key, pod.key, pod.uid, node, until)
 
 
-def next_reservation_step(running: Running, world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
+def next_reservation_step(running: OperatorRecord, world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
     notes = dict(running.notes)
     return msgspec.structs.replace(_next(running, notes, world, policy, now), notes=notes)
 
 
-def _next(running: Running, notes: dict[str, float], world: WorldRead, policy: HomePolicy, now: float) -> NextStep:
+def _next(
+    running: OperatorRecord, notes: dict[str, float], world: WorldRead, policy: HomePolicy, now: float
+) -> NextStep:
     args = running.operator.args
     pod_key, node_name, until = args["pod"], args["node"], float(args["until"])
     node = world.node(node_name)
@@ -214,7 +216,7 @@ def _taint_left(node: Node, pod_key: str) -> bool:
     return RESERVED_TAINT not in node.annotations and bool(taint.value) and taint in node.taints
 
 
-def _hold(running: Running, node: Node, now: float) -> Instruction:
+def _hold(running: OperatorRecord, node: Node, now: float) -> Instruction:
     operator = running.operator
     args = operator.args
     mark = Mark(

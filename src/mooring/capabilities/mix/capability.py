@@ -33,7 +33,7 @@ from mooring.capabilities.mix.rebalance.room import NodeRoom
 from mooring.capabilities.mix.rebalance.workload import Rebalance
 from mooring.capabilities.mix.slots import class_changed
 from mooring.core.model.cluster import Key, Node, Pod, Workload
-from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, Recovered, Running
+from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, Recovered
 from mooring.core.model.events import Change, OperatorEnded, Trigger
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
@@ -179,7 +179,7 @@ class Mix:
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         op = running.operator
         workload = find_workload(op.args["workload"], world)
         if workload is not None and workload.uid != op.args["workload_uid"]:
@@ -210,7 +210,7 @@ class Mix:
                 scene.guard = self._guard(running, seen)
         return next_move_step(running, scene)
 
-    def _guard(self, running: Running, seen: Diagnosis) -> tuple[Instruction, ...]:
+    def _guard(self, running: OperatorRecord, seen: Diagnosis) -> tuple[Instruction, ...]:
         """Remember the attempt as if it had failed."""
         if seen.note.begun and seen.note.last_move >= running.promoted_at:
             return ()

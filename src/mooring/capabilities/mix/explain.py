@@ -19,7 +19,7 @@ from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import Line, Running, Verdict
+from mooring.core.model.decision import Line, OperatorRecord, Verdict
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue, why
 from mooring.core.world.read import WorldRead
@@ -87,7 +87,7 @@ def report(
     world: WorldRead,
     queue: Queue,
     now: float,
-    running: Mapping[str, Running] | None = None,
+    running: Mapping[str, OperatorRecord] | None = None,
     notes: object = None,
 ) -> WorkloadReport:
     """`running`: the engine's, which knows what a move under way waits for; `notes`: its memory of this workload."""
@@ -127,7 +127,7 @@ def report(
     )
 
 
-def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> Verdict:
+def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[OperatorRecord]) -> Verdict:
     """The first thing to be said about it."""
     if isinstance(look.wish, Misconfigured):
         return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.wish))
@@ -190,7 +190,7 @@ def _pod(look: Diagnosis, pod: Pod, world: WorldRead) -> PodReport:
     )
 
 
-def _next(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[Running]) -> tuple[str, str]:
+def _next(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[OperatorRecord]) -> tuple[str, str]:
     """Who goes next, and what it still waits for."""
     if detached:
         missing = look.health.missing

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from mooring.core.model.decision import NextStep, Running
+from mooring.core.model.decision import NextStep, OperatorRecord
 from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.operator import Operator
 
@@ -67,7 +67,7 @@ class History:
         return fresh
 
 
-def follow(running: Running, answer: NextStep, now: float) -> Iterator[tuple[str, str, str]]:
+def follow(running: OperatorRecord, answer: NextStep, now: float) -> Iterator[tuple[str, str, str]]:
     """Bring an operator to where its course says it is; yields what there is to tell: verb, reason, words."""
     steps = running.operator.steps
     if answer.step != running.step or answer.figure != running.figure:

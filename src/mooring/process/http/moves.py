@@ -11,7 +11,7 @@ from typing import Any, Final
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry
 from mooring.core.model.cluster import Key, Pod
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.operator import Operator, StepKind
 from mooring.core.world.read import WorldRead
 from mooring.process.http.movewords import Move, words
@@ -93,7 +93,7 @@ class Moves:
             self._rows.pop(oldest, None)
             self._stale.discard(oldest)
 
-    def _begin(self, move: Move, running: Running, world: WorldRead) -> None:
+    def _begin(self, move: Move, running: OperatorRecord, world: WorldRead) -> None:
         operator = running.operator
         move.promoted_at, move.detail = running.promoted_at, operator.detail or move.detail
         move.about = _about(operator)
@@ -207,7 +207,7 @@ def _about(operator: Operator) -> str:
     return f"operator/{operator.id}"
 
 
-def _progress(running: Running | None) -> str:
+def _progress(running: OperatorRecord | None) -> str:
     return running.progress if running is not None else ""
 
 
@@ -265,6 +265,6 @@ def _node_of(name: str, world: WorldRead) -> str:
     return pod.node if pod is not None else ""
 
 
-def pods_moving(running: Iterable[Running]) -> dict[str, str]:
+def pods_moving(running: Iterable[OperatorRecord]) -> dict[str, str]:
     """Names ("namespace/name") of the pods that operators are at work on → the operator."""
     return {r.operator.args["pod"]: r.operator.id for r in running if "pod" in r.operator.args}

@@ -18,7 +18,7 @@ from mooring.core.engine.why.condition import of_node, rack_of
 from mooring.core.engine.why.findings import state_of
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
-from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
@@ -103,7 +103,7 @@ def by_number(name: str) -> str:
 # ── The queue ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def running_row(running: Running) -> QueueRow:
+def running_row(running: OperatorRecord) -> QueueRow:
     operator = running.operator
     steps = operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"

@@ -12,7 +12,7 @@ import msgspec
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.findings import state_of
-from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import State
 from mooring.core.queue.why import Why, why_all
@@ -28,14 +28,14 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     state: State
-    of: Verdict | Running | Operator
+    of: Verdict | OperatorRecord | Operator
     capability: str = ""
 
     def matches(self, words: str) -> bool:
         match self.of:
             case Verdict() as verdict:
                 text = f"{self.id} {verdict.subject} {verdict.detail}"
-            case Running(operator=operator) | (Operator() as operator):
+            case OperatorRecord(operator=operator) | (Operator() as operator):
                 text = f"op {operator.id} {operator.source} {operator.kind} {operator.subject} {operator.detail}"
         return words in f"{self.state} {text}".lower()
 
@@ -69,7 +69,7 @@ def row(engine: Engine, one: Standing, why: Why | None) -> QueueRow:
     match one.of:
         case Verdict() as verdict:
             return verdict_row(one.capability, one.id.partition(":")[2], verdict)
-        case Running() as running:
+        case OperatorRecord() as running:
             return running_row(running)
         case Operator() as operator:
             told = engine.history.of(f"operator/{operator.id}")

@@ -37,7 +37,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import render_node
 from mooring.core.model.cluster import Node, Pod
-from mooring.core.model.decision import End, Evaluation, Line, NextStep, Recovered, Running, Verdict, Withdrawal
+from mooring.core.model.decision import End, Evaluation, Line, NextStep, OperatorRecord, Recovered, Verdict, Withdrawal
 from mooring.core.model.events import Change, MachinesLost, MachinesSeen, OperatorEnded, Trigger
 from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
@@ -183,7 +183,7 @@ class Fleet:
 
     # ── What is next? ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_step(self, running: Running, world: WorldRead, queue: Queue, now: float) -> NextStep:
+    def next_step(self, running: OperatorRecord, world: WorldRead, queue: Queue, now: float) -> NextStep:
         operator = running.operator
         if operator.kind == EVICT_POD:
             return next_evict_step(running, world, self.policy, now)
@@ -206,7 +206,7 @@ class Fleet:
         return self._next_retire_step(running, world, queue, survey, off, now)
 
     def _next_retire_step(
-        self, running: Running, world: WorldRead, queue: Queue, survey: Survey | None, off: str, now: float
+        self, running: OperatorRecord, world: WorldRead, queue: Queue, survey: Survey | None, off: str, now: float
     ) -> NextStep:
         args = running.operator.args
         node, index = world.node(args["node"]), world.index(FleetIndex)
@@ -278,7 +278,7 @@ def _counts_on(node: Node, index: FleetIndex) -> bool:
     return any(m.control_plane for name in names if (m := index.members.get(name)) is not None)
 
 
-def _off(settings: Settings | None, wrong: str, running: Running) -> str:
+def _off(settings: Settings | None, wrong: str, running: OperatorRecord) -> str:
     if settings is None:
         return wrong
     if not settings.enabled:

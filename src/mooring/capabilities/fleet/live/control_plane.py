@@ -10,12 +10,14 @@ from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import MemberChange, Released, member_changes
 from mooring.capabilities.fleet.planner.plan import ClusterPlan
-from mooring.core.model.decision import End, NextStep, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 
 
-def next_change_step(running: Running, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str) -> NextStep:
+def next_change_step(
+    running: OperatorRecord, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str
+) -> NextStep:
     """`unseen`: why the registry's list cannot be trusted just now, in words."""
     change = _change_of(running.operator)
     planes = {m.address for m in survey.ledger.members if m.control_plane}

@@ -29,7 +29,7 @@ from mooring.capabilities.fleet.live.emptying import (
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import DeletePod, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator, Step, StepKind
@@ -116,7 +116,7 @@ def stay(pod: Pod) -> Patch:
     return clear_leaving(pod)
 
 
-def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now: float) -> NextStep:
+def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPolicy, now: float) -> NextStep:
     operator, again = running.operator, now + policy.recheck_s
     namespace, _, name = operator.args["pod"].partition("/")
     pod, last = world.pod(Key(namespace, name)), len(operator.steps) - 1
@@ -151,7 +151,7 @@ def next_evict_step(running: Running, world: WorldRead, policy: FleetPolicy, now
     return NextStep(step=0, instructions=(_evict(pod),))
 
 
-def _part(running: Running, pod: Pod, world: WorldRead, late: bool, again: float, now: float) -> NextStep:
+def _part(running: OperatorRecord, pod: Pod, world: WorldRead, late: bool, again: float, now: float) -> NextStep:
     """Detached and still serving: it goes once its replacement is Ready."""
     phase = len(running.operator.phases) - 1
     workload = workload_behind(pod, world)
@@ -170,7 +170,7 @@ def _evict(pod: Pod) -> DeletePod:
     return DeletePod(key=pod.key, uid=pod.uid, evict=True, why=f"{pod.node} is being emptied")
 
 
-def _await(running: Running, world: WorldRead, again: float, now: float) -> NextStep:
+def _await(running: OperatorRecord, world: WorldRead, again: float, now: float) -> NextStep:
     """Gone. Its room is kept until its workload has what it wants."""
     last = len(running.operator.steps) - 1
     workload = _find(running.operator.args.get("workload", ""), world)

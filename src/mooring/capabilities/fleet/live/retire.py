@@ -35,7 +35,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.core.model.cluster import Node, Taint
-from mooring.core.model.decision import End, NextStep, Recovered, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
@@ -58,7 +58,7 @@ _DOUBLINGS: Final = 32
 class Scene(msgspec.Struct, frozen=True):
     """What a retire operator sees."""
 
-    running: Running
+    running: OperatorRecord
     node: Node | None
     #: None: the registry lists it no more.
     machine: Machine | None
@@ -304,5 +304,5 @@ def _put(node: Node, mark: Mark | None, why: str) -> Patch:
     return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why=why)
 
 
-def _end(running: Running, reason: Reason, detail: str) -> NextStep:
+def _end(running: OperatorRecord, reason: Reason, detail: str) -> NextStep:
     return NextStep(step=running.step, end=End(reason, detail))

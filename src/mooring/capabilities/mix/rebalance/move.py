@@ -26,7 +26,7 @@ from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.health import Health
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
-from mooring.core.model.decision import End, NextStep, Running, Verdict
+from mooring.core.model.decision import End, NextStep, OperatorRecord, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
@@ -188,7 +188,7 @@ def last_call(deadline: float | None, pod: Pod, policy: InterruptionPolicy) -> f
     return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
 
 
-def next_step(running: Running, scene: Scene) -> NextStep:
+def next_step(running: OperatorRecord, scene: Scene) -> NextStep:
     pod = scene.pod
     if pod is None or pod.terminating or pod.terminal:
         return _await(running, scene)
@@ -205,7 +205,7 @@ def next_step(running: Running, scene: Scene) -> NextStep:
     return _evict(scene, pod, mark)
 
 
-def _begin(running: Running, scene: Scene, pod: Pod) -> NextStep:
+def _begin(running: OperatorRecord, scene: Scene, pod: Pod) -> NextStep:
     if running.notes.get("gave_up"):
         return NextStep(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
     if running.notes.get("blocked"):
@@ -311,7 +311,7 @@ def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
 
 
-def _await(running: Running, scene: Scene) -> NextStep:
+def _await(running: OperatorRecord, scene: Scene) -> NextStep:
     step = len(scene.op.steps) - 1
     health, name = scene.health, scene.op.args["pod"].rpartition("/")[2]
     if health is None:

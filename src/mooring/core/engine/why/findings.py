@@ -16,7 +16,7 @@ from mooring.core.engine.why.condition import Condition
 from mooring.core.engine.why.dry import Dry, door
 from mooring.core.engine.why.phrases import brief, doing, ends, ends_itself, fit, it, short, span, standstill_s, step
 from mooring.core.engine.why.subject import Subject
-from mooring.core.model.decision import Running, Verdict
+from mooring.core.model.decision import OperatorRecord, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
 from mooring.core.queue.why import Why
@@ -99,7 +99,7 @@ def _finding(
     )
 
 
-def state_of(running: Running) -> State:
+def state_of(running: OperatorRecord) -> State:
     """The word for a released operator: the same in `why`, in the queue's rows and on the page."""
     verdict = running.waiting_on
     if verdict is None or verdict.reason in ON_ITS_WAY:
@@ -124,7 +124,7 @@ def of_operators(engine: Engine, subject: Subject, operators: list[Operator], no
             yield _waiting(engine, subject, operator)
 
 
-def _refused(engine: Engine, subject: Subject, running: Running) -> Finding | None:
+def _refused(engine: Engine, subject: Subject, running: OperatorRecord) -> Finding | None:
     """The API server refused its last write and would refuse it again: a right, a quota or a webhook is in the way."""
     operator = running.operator
     last = next(reversed([*engine.history.of(f"operator/{operator.id}")]), None)
@@ -136,7 +136,7 @@ def _refused(engine: Engine, subject: Subject, running: Running) -> Finding | No
     return _finding(State.BLOCKED, Reason.FORBIDDEN if missing else Reason.FAILED, says, operator=operator)
 
 
-def _running(subject: Subject, running: Running, now: float) -> Finding:
+def _running(subject: Subject, running: OperatorRecord, now: float) -> Finding:
     operator, verdict = running.operator, running.waiting_on
     still = standstill_s(running, now)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"

@@ -11,7 +11,7 @@ from mooring.core.engine.why.findings import Finding
 from mooring.core.engine.why.phrases import clock, doing, span, standstill_s, step, then
 from mooring.core.engine.why.places import places
 from mooring.core.engine.why.subject import Subject
-from mooring.core.model.decision import Line, Running
+from mooring.core.model.decision import Line, OperatorRecord
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 from mooring.core.queue.why import Why
@@ -99,7 +99,7 @@ def _meaning(target: str) -> str:
     return "what one store takes at once" if kind == "store" else limits().get(kind, (None, ""))[1]
 
 
-def on_its_way(running: Running, now: float) -> str:
+def on_its_way(running: OperatorRecord, now: float) -> str:
     operator = running.operator
     since = f" for {span(now - running.step_since)}"
     so_far = f"; {running.progress}" if running.progress else ""
@@ -107,7 +107,7 @@ def on_its_way(running: Running, now: float) -> str:
     return f"op {operator.id} {doing(operator)}, {step(running)}{since}{so_far}{then(running)}{due}"
 
 
-def _stalled(running: Running, now: float) -> str:
+def _stalled(running: OperatorRecord, now: float) -> str:
     still = standstill_s(running, now)
     if still:
         on = running.waiting_on.detail if running.waiting_on is not None else running.progress or "nothing seen"

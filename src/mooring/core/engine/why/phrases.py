@@ -5,7 +5,7 @@ from typing import Final
 
 from mooring.capabilities.registry import phrases
 from mooring.core.engine.why.explanation import LONGEST_ANSWER
-from mooring.core.model.decision import Running
+from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.operator import Operator, StepKind
 
 #: A step without any change for this long is called stalled.
@@ -42,7 +42,7 @@ def doing(operator: Operator) -> str:
     return f"{operator.kind.replace('-', ' ')} {it(operator)}"
 
 
-def ends_itself(running: Running) -> str:
+def ends_itself(running: OperatorRecord) -> str:
     """What ends a running operator, said of its own object."""
     operator = running.operator
     if operator.kind == "evict-leaders" and operator.args.get("value") == "none":
@@ -64,20 +64,20 @@ def ends(operator: Operator) -> str:
     return phrase[1].format(it=it(operator)) if phrase is not None else f"when op {operator.id} ends"
 
 
-def step(running: Running) -> str:
+def step(running: OperatorRecord) -> str:
     steps = running.operator.steps
     if running.step >= len(steps):
         return "last step"
     return f"step {running.step + 1}/{len(steps)} {steps[running.step].kind}"
 
 
-def then(running: Running) -> str:
+def then(running: OperatorRecord) -> str:
     """The steps that are left, in words: "; then HoldEmpty, EndEviction"."""
     left = [str(s.kind) for s in running.operator.steps[running.step + 1 :]]
     return f"; then {', '.join(left)}" if left else ""
 
 
-def standstill_s(running: Running, now: float) -> float:
+def standstill_s(running: OperatorRecord, now: float) -> float:
     """For how long nothing has changed; 0 while it gets on, or is meant to last."""
     steps = running.operator.steps
     if running.step < len(steps) and steps[running.step].kind in LASTING and running.waiting_on is None:
