@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import Entry
-from mooring.core.engine.why import condition
+from mooring.core.engine.why import condition, workload_condition
 from mooring.core.engine.why.condition import Condition
 from mooring.core.engine.why.dry import Dry, run_dry
 from mooring.core.engine.why.explanation import Explanation, in_order
@@ -75,17 +75,17 @@ def condition_of(engine: Engine, subject: Subject, now: float) -> Condition | No
     """What the object is like by itself; the page's rows ask the same functions."""
     world = engine.world
     if subject.kind == "pod" and subject.pod is not None:
-        return condition.of_pod(world, subject.pod, now)
+        return workload_condition.of_pod(world, subject.pod, now)
     if subject.kind == "machine" and subject.machine is not None:
         return condition.of_machine(subject.machine, subject.node, now)
     if subject.kind == "node" and subject.node is not None:
         return condition.of_node(subject.node, now)
     if subject.workload is not None:
-        return condition.of_workload(world, subject.workload)
+        return workload_condition.of_workload(world, subject.workload)
     if subject.store is not None:
-        return condition.of_store(subject.cluster, subject.store)
+        return workload_condition.of_store(subject.cluster, subject.store)
     if subject.kind == "cluster" and subject.cluster is not None:
-        return condition.of_cluster(world, subject.cluster)
+        return workload_condition.of_cluster(world, subject.cluster)
     return condition.of_rack(subject.nodes, now) if subject.nodes else None
 
 
