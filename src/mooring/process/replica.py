@@ -8,15 +8,11 @@ one look and not one list.
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
-from mooring.capabilities.mix.admission.book import SlotBook
-from mooring.capabilities.mix.admission.decide import Admission
-from mooring.clients.kube.fence import Fenced
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
@@ -27,18 +23,15 @@ from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
 from mooring.process.act import Act
-from mooring.process.admission.configurations import Address
-from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.reviewer import Reviewer
-from mooring.process.admission.webhook_reconciler import WebhookReconciler
+from mooring.process.admission.parts import webhook_parts
 from mooring.process.assemble import queue_settings
 from mooring.process.config import Config
 from mooring.process.election import Timing
 from mooring.process.elector import Elector
+from mooring.process.history_log import HistoryLog
 from mooring.process.machine_registry import Make as MakeRegistry
 from mooring.process.machine_registry import SettingsRegistry
 from mooring.process.metrics import Metrics
-from mooring.process.operator_times import Lifetimes
 from mooring.process.pd_directory import Make, PdDirectory
 from mooring.process.recorder import KubeRecorder
 from mooring.process.settings_keys import FOLLOWS
@@ -85,10 +78,9 @@ class Replica:
         self.clock = clock
         self.api = api
         self.metrics = Metrics()
-        self._lifetimes = Lifetimes(self.metrics)
         self.world = World(config.mix.capacity)
-        settings = queue_settings(config)
-        self.engine = Engine(self.world, Queue(settings), capabilities, kinds=KINDS)
+        self.engine = Engine(self.world, Queue(queue_settings(config)), capabilities, kinds=KINDS)
+        self._history_log = HistoryLog(self.engine.history, self.metrics)
         self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd, config.pd_hosts)
         self.elector = Elector(
@@ -98,13 +90,7 @@ class Replica:
             namespace=config.namespace,
             name=config.lease_name,
             identity=identity,
-            # A request must have ended before somebody else can lead.
-            timing=Timing(
-                config.lease_s,
-                config.renew_s,
-                config.retry_s,
-                request_s=min(2.0, 0.8 * (config.lease_s - config.renew_s)),
-            ),
+            timing=_timing(config),
             on_started=self._started,
             on_stopped=self._stopped,
         )
@@ -119,24 +105,38 @@ class Replica:
             clock,
             self.recorder,
             registry=self.registry,
-            on_turn=self._account,
+            on_turn=self._after_turn,
         )
-        self._serve_admission(chance)
+        self.webhook = webhook_parts(
+            config,
+            self.engine,
+            api,
+            clock,
+            chance,
+            elector=self.elector,
+            recorder=self.recorder,
+            shell=self.shell,
+        )
+        # At a URL of our own nobody else answers: its configurations go with us.
+        self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
+        self.informers = self._informers(chance, quiet=quiet)
+        self.shell.switch(config.on())
+
+    def _informers(self, chance: Chance, *, quiet: bool) -> InformerSet:
         around = QuietCollector() if quiet else None
         informers = [
             Informer(
-                api,
+                self.api,
                 kind,
                 self.shell.tell,
-                clock,
+                self.clock,
                 chance,
                 around_sync=around or contextlib.nullcontext,
                 known=self.world.known,
             )
             for kind in KINDS
         ]
-        self.informers = InformerSet(informers, clock)
-        self.shell.switch(config.on())
+        return InformerSet(informers, self.clock)
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,7 +147,7 @@ class Replica:
                 group.create_task(self.shell.run(), name="pump"),
                 group.create_task(self.informers.run(), name="informers"),
                 group.create_task(self.recorder.run(), name="events"),
-                group.create_task(self.keeper.run(), name="webhook"),
+                group.create_task(self.webhook.reconciler.run(), name="webhook"),
             ]
             elector = group.create_task(self.elector.run(), name="election")
             try:
@@ -155,7 +155,7 @@ class Replica:
             finally:
                 # The lease last: nobody else may begin while a write of ours is under way.
                 await self.shell.drain(PATIENCE_S)
-                await self.keeper.leave()
+                await self.webhook.reconciler.leave()
                 elector.cancel()
                 await asyncio.gather(elector, return_exceptions=True)
                 for task in tasks:
@@ -174,7 +174,7 @@ class Replica:
         old, self.config = self.config, config
         if config.on() != old.on():
             self.shell.switch(config.on())
-            self.keeper.serve(on="mix" in config.on())
+            self.webhook.reconciler.serve(on="mix" in config.on())
         if config.queue != old.queue:
             self.shell.tell(QueueSettingsChanged(settings))
         changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
@@ -186,62 +186,23 @@ class Replica:
             return [f"not synced: {what}" for what in self.informers.missing] or [
                 "not synced: applying the first lists"
             ]
-        return self.keeper.missing
-
-    def _serve_admission(self, chance: Chance) -> None:
-        """What the webhook needs; `admission/server.py` puts it on the network, the sandbox calls it directly."""
-        admission = Admission(self.config.mix, self.world.index(SlotBook), self.config.namespace)
-        self.reviewer = Reviewer(
-            admission,
-            self.world,
-            self.shell.now,
-            chance,
-            self.recorder,
-            leads=self.elector.may_write,
-            ready=lambda: self.engine.synced,
-            sleep=self.clock.sleep,
-        )
-        self.reviewer.on_leaderless = self.elector.look_now
-        # At a URL of our own nobody else answers: its configurations go with us.
-        self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
-        self.shell.in_a_rush = self.reviewer.rush.is_on
-        config = self.config
-        self.front = ReloadingTls(Path(config.webhook_client_ca).read_bytes() if config.webhook_client_ca else b"")
-        self.keeper = WebhookReconciler(
-            Fenced(self.api, self.elector.may_write),
-            self.clock,
-            self.front,
-            Address(config.namespace, config.webhook_url, config.webhook_service),
-            leads=self.elector.may_write,
-            serves="mix" in config.on(),
-            directory=config.webhook_certificates,
-        )
+        return self.webhook.reconciler.missing
 
     def _started(self) -> None:
         self.shell.lead(leading=True)
-        self.keeper.look_again()
+        self.webhook.reconciler.look_again()
 
     async def _stopped(self) -> None:
         await self.shell.drain_for_now(PATIENCE_S)
         self.shell.lead(leading=False)
-        self.reviewer.admission.book.forget_all()
+        self.webhook.reviewer.admission.book.forget_all()
 
-    def _account(self) -> None:
-        """Turn what is new in the story into log lines and metrics; let admission see that the world has moved."""
-        self.reviewer.world_moved()
-        for entry in self.engine.history.take_fresh():
-            self._lifetimes.take(entry)
-            self.metrics.count("mooring_story_entries_total", {"verb": entry.verb})
-            if entry.verb in {"finished", "failed", "canceled", "timeout"}:
-                labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
-                self.metrics.count("mooring_operators_total", labels)
-            log.info(
-                "story",
-                verb=entry.verb,
-                id=entry.id,
-                cause=entry.cause,
-                source=entry.source,
-                reason=entry.reason,
-                text=entry.text,
-                about=entry.subjects[1] if len(entry.subjects) > 1 else "",
-            )
+    def _after_turn(self) -> None:
+        self.webhook.reviewer.world_moved()
+        self._history_log.write()
+
+
+def _timing(config: Config) -> Timing:
+    """A request must have ended before somebody else can lead."""
+    request_s = min(2.0, 0.8 * (config.lease_s - config.renew_s))
+    return Timing(config.lease_s, config.renew_s, config.retry_s, request_s=request_s)

@@ -68,9 +68,11 @@ async def live(
         page_tls = server_tls(config.http_certificates, "http-certificates")
         await _open(house, page, config.listen_http, "listen-http", page_tls)
         extender = Extender(replica, intake, house)
-        webhook = WebhookServer(replica.reviewer, replica.front, hook_host, hook_port, intake)
+        webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
         house.push_async_callback(webhook.stop)
-        courier = replica.reviewer.pass_on = LeaderForwarder(replica.front, lambda: address_of(replica.elector.holder))
+        courier = replica.webhook.reviewer.pass_on = LeaderForwarder(
+            replica.webhook.tls, lambda: address_of(replica.elector.holder)
+        )
         house.push_async_callback(courier.close)
         if "home" in config.on():
             await extender.start()

@@ -27,7 +27,7 @@ def serve(admission: Admission, address: Address, replicas: Callable[[], Sequenc
                 raise ConnectionRefusedError("no replica is alive")
             one = next((replica for replica in alive if replica.elector.may_write()), alive[0])
             body = msgspec.json.encode(review)
-            reviewer = one.reviewer
+            reviewer = one.webhook.reviewer
             said = await (reviewer.pods(body) if path == "/admit/pods" else reviewer.workloads(body))
             found: Json = msgspec.json.decode(said)
             return found

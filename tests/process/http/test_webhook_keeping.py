@@ -431,13 +431,13 @@ def test_given_files_are_only_read(tmp_path):
 
     async def scene(rig: Rig) -> None:
         replica = rig.start()
-        await rig.until(lambda: replica.front.loaded)
-        assert replica.front.material.certificate == one.certificate
+        await rig.until(lambda: replica.webhook.tls.loaded)
+        assert replica.webhook.tls.material.certificate == one.certificate
         (tmp_path / "tls.key").write_bytes(two.key)
         await rig.sleep(30)
-        assert replica.front.material.certificate == one.certificate
+        assert replica.webhook.tls.material.certificate == one.certificate
         write(two)
-        await rig.until(lambda: replica.front.material.certificate == two.certificate, limit_s=30)
+        await rig.until(lambda: replica.webhook.tls.material.certificate == two.certificate, limit_s=30)
         await rig.until(lambda: bundle(rig) == two.authorities, limit_s=30)
         with pytest.raises(NotFound):
             await rig.api.get(Kind.SECRET, OWN, SECRET)

@@ -1,0 +1,63 @@
+"""What the webhook of one replica consists of: who answers, with which certificate, and who registers it."""
+
+from pathlib import Path
+
+import msgspec
+
+from mooring.capabilities.mix.admission.book import SlotBook
+from mooring.capabilities.mix.admission.decide import Admission
+from mooring.clients.kube.fence import Fenced
+from mooring.clients.ports import Chance, Clock, KubeApi
+from mooring.core.engine.engine import Engine
+from mooring.process.admission.configurations import Address
+from mooring.process.admission.reloading_tls import ReloadingTls
+from mooring.process.admission.reviewer import Reviewer
+from mooring.process.admission.webhook_reconciler import WebhookReconciler
+from mooring.process.config import Config
+from mooring.process.elector import Elector
+from mooring.process.recorder import KubeRecorder
+from mooring.process.shell import Shell
+
+
+class WebhookParts(msgspec.Struct, frozen=True):
+    """`admission/server.py` puts it on the network, the sandbox calls it directly."""
+
+    reviewer: Reviewer
+    tls: ReloadingTls
+    reconciler: WebhookReconciler
+
+
+def webhook_parts(
+    config: Config,
+    engine: Engine,
+    api: KubeApi,
+    clock: Clock,
+    chance: Chance,
+    *,
+    elector: Elector,
+    recorder: KubeRecorder,
+    shell: Shell,
+) -> WebhookParts:
+    reviewer = Reviewer(
+        Admission(config.mix, engine.world.index(SlotBook), config.namespace),
+        engine.world,
+        shell.now,
+        chance,
+        recorder,
+        leads=elector.may_write,
+        ready=lambda: engine.synced,
+        sleep=clock.sleep,
+    )
+    reviewer.on_leaderless = elector.look_now
+    shell.in_a_rush = reviewer.rush.is_on
+    tls = ReloadingTls(Path(config.webhook_client_ca).read_bytes() if config.webhook_client_ca else b"")
+    reconciler = WebhookReconciler(
+        Fenced(api, elector.may_write),
+        clock,
+        tls,
+        Address(config.namespace, config.webhook_url, config.webhook_service),
+        leads=elector.may_write,
+        serves="mix" in config.on(),
+        directory=config.webhook_certificates,
+    )
+    return WebhookParts(reviewer, tls, reconciler)
