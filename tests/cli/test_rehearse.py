@@ -34,7 +34,7 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
     done = mooring("play", "spot-gone", "--unannounced", "--from", str(snapshot), "-o", "json")
     assert (done.returncode, done.stderr) == (1, "")
     found = json.loads(done.stdout)
-    assert (found["format"], found["version"], found["verdict"]) == ("mooring-rehearsal-outcome", 1, "does-not-hold")
+    assert (found["format"], found["version"], found["verdict"]) == ("mooring-rehearsal-outcome", 1, "broken")
     assert found["answer"].startswith("DOES NOT HOLD: Deployment shop/api: one replica, 0 where 1 must be")
     assert len(found["played"]["gone"]) == 24
     assert found["played"]["timeline"][0]["who"] == "event"

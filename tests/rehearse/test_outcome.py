@@ -5,7 +5,8 @@ import pytest
 
 from mooring.rehearse.losses import Breach
 from mooring.rehearse.observer import Gone
-from mooring.rehearse.outcome import DOES_NOT_HOLD, HOLDS, Interrupted, Played, RegionLosses, judge
+from mooring.rehearse.outcome import BROKEN, KEPT, Interrupted, NotPlayed, Played, RegionLosses, judge
+from mooring.rehearse.report import render
 from mooring.rehearse.room import Unplaced
 
 CALM = Played(
@@ -36,13 +37,13 @@ replace = msgspec.structs.replace
 def test_nothing_happened_holds() -> None:
     """O4: nobody is interrupted, and the first line says so."""
     outcome = judge(CALM)
-    assert (outcome.verdict, outcome.answer, outcome.over_s) == (HOLDS, "HOLDS: nobody is interrupted", 0.0)
+    assert (outcome.verdict, outcome.answer, outcome.over_s) == (KEPT, "HOLDS: nobody is interrupted", 0.0)
 
 
 def test_short_for_a_while_but_above_every_line_holds_and_says_when_it_is_over() -> None:
     """O4: replicas missing is an interruption, not a broken promise."""
     outcome = judge(replace(CALM, interrupted=(SHORT,)))
-    assert (outcome.verdict, outcome.over_s) == (HOLDS, 42.0)
+    assert (outcome.verdict, outcome.over_s) == (KEPT, 42.0)
     assert outcome.answer == "HOLDS: 1 workload short for a while, none below its line; over after 0:42"
 
 
@@ -58,7 +59,7 @@ def test_still_short_at_the_end_is_said_in_the_first_line() -> None:
     """O4: a hold that is not over does not look like one that is."""
     away = replace(SHORT, until_s=None, at_end=3)
     outcome = judge(replace(CALM, interrupted=(away,)))
-    assert (outcome.verdict, outcome.over_s) == (HOLDS, None)
+    assert (outcome.verdict, outcome.over_s) == (KEPT, None)
     assert outcome.answer.startswith("HOLDS, but not over:")
     assert "Deployment shop/web (3 of 5)" in outcome.answer
 
@@ -83,7 +84,7 @@ def test_still_short_at_the_end_is_said_in_the_first_line() -> None:
 def test_each_broken_promise_breaks_the_verdict_and_is_named(seen: dict[str, object], words: str) -> None:
     """O4: what must not happen is the first line when it does."""
     outcome = judge(replace(CALM, **seen))
-    assert outcome.verdict == DOES_NOT_HOLD
+    assert outcome.verdict == BROKEN
     assert len(outcome.broken) == 1
     assert words in outcome.answer
 
@@ -98,7 +99,7 @@ def test_each_broken_promise_breaks_the_verdict_and_is_named(seen: dict[str, obj
 )
 def test_what_a_lost_machine_takes_along_is_told_and_not_blamed(seen: dict[str, object]) -> None:
     """O4: elections after a rack is lost, its pods, and volumes that were on it are no broken promises."""
-    assert judge(replace(CALM, **seen)).verdict == HOLDS
+    assert judge(replace(CALM, **seen)).verdict == KEPT
 
 
 def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
@@ -107,3 +108,30 @@ def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
     outcome = judge(replace(CALM, breaches=(BREACH, lasting)))
     assert outcome.broken[0].startswith("StatefulSet data/db")
     assert outcome.answer.endswith("(and 1 more)")
+
+
+UNKNOWN = NotPlayed(owner="Rollout shop/web", lost=4, before=4)
+
+
+def test_an_owner_that_nobody_plays_is_the_first_line() -> None:
+    """O4: no false comfort: a Rollout that lost its pods is neither kept nor broken; its kind and name come first."""
+    outcome = judge(replace(CALM, not_played=(UNKNOWN,)))
+    assert outcome.verdict == "cannot-tell"
+    assert outcome.answer == "CANNOT TELL: Rollout shop/web loses 4 of 4 pods, and its controller is not played"
+    both = judge(replace(CALM, not_played=(UNKNOWN, UNKNOWN), breaches=(BREACH,)))
+    assert both.verdict == "broken"
+    assert both.answer.endswith("for 1:03; CANNOT TELL for Rollout shop/web (and 1 more)")
+
+
+def test_a_pd_that_nobody_asked_is_in_the_first_line() -> None:
+    """O4: without PD's data, regions are assumed, and line 1 says so whatever the verdict."""
+    seen = replace(CALM, assumed_pds=("tidb/demo",), regions=(TOLL,))
+    assert judge(seen).answer == "HOLDS (PD assumed): nobody is interrupted"
+    assert judge(replace(seen, breaches=(BREACH,))).answer.startswith("DOES NOT HOLD (PD assumed): ")
+    assert not any("leader throughout" in line for line in render(judge(seen)))
+
+
+def test_a_pod_without_an_owner_that_is_lost_is_in_the_first_line() -> None:
+    """O4: nobody makes it again: not `nobody is interrupted`."""
+    outcome = judge(replace(CALM, lost_for_good=("shop/bare",)))
+    assert outcome.answer == "HOLDS, but 1 pod without an owner is lost for good: shop/bare"

@@ -104,15 +104,15 @@ def play(
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row of the timeline.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
-    """Play an event on a snapshot and say whether every promise would hold. Nothing outside this process is touched.
+    """Play an event on a snapshot and say whether every promise would be kept. Nothing outside this process is touched.
 
     The snapshot is loaded into the sandbox, a whole Mooring runs on it, then the event strikes, and virtual time passes
     as fast as it goes until nothing moves any more. Line 1 is the verdict; then who is short of replicas and for how
     long, what happened to TiKV's regions, who found no room and how many nodes more it would take, and the timeline in
     the queue's own words. The same snapshot, event and seed give the same answer, byte for byte.
 
-    Exits 0 when it holds, 1 when it does not, 2 for an event that this snapshot cannot have, 4 when Mooring did not
-    come up on it. What the sandbox leaves out is in docs/rehearse.md.
+    Exits 0 when all are kept, 1 when one is broken or it cannot be told, 2 for an event that this snapshot cannot have,
+    4 when Mooring did not come up on it. What the sandbox leaves out is in docs/rehearse.md.
 
     Example: mooring rehearse play spot-gone --demo
 
@@ -156,7 +156,7 @@ def play(
         print_json(outcome)
     else:
         print("\n".join(render(outcome, everything=everything)))
-    return Exit.DONE if outcome.verdict == "holds" else Exit.NOT_AS_IT_SHOULD_BE
+    return Exit.DONE if outcome.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 
 def _page(whole: "Play", port: int) -> "Page":

@@ -1,10 +1,17 @@
-"""From meters to findings: who was short and for how long, and which lines were undershot. Pure."""
+"""From meters to findings: who was short and for how long, which lines were undershot, and what cannot be told."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
+from mooring.core.engine.why import explain
+from mooring.process.replica import Replica
 from mooring.rehearse.losses import Breach, Meter, breach
-from mooring.rehearse.outcome import Interrupted
+from mooring.rehearse.observer import Observer
+from mooring.rehearse.outcome import Interrupted, NotPlayed
 from mooring.rehearse.promises import Promise, Wanted
+
+#: How many of those that wait at the end are explained.
+EXPLAINED: Final = 20
 
 
 def interrupted(wanted: Sequence[Wanted], meters: Iterable[Meter], at: float) -> list[Interrupted]:
@@ -34,3 +41,25 @@ def breaches(promises: Sequence[Promise], meters: Sequence[Meter], at: float) ->
     pairs = zip(promises, meters, strict=True)
     found = (breach(promise.rule, promise.subject, meter, at) for promise, meter in pairs)
     return [one for one in found if one is not None]
+
+
+def not_played(wanted: Sequence[Wanted], witness: Observer) -> list[NotPlayed]:
+    """Owners that lost pods and whose controller nobody plays, the greatest loss first."""
+    found = []
+    for one, meter in zip(wanted, witness.meters, strict=False):
+        lost = len({gone.pod for gone in witness.gone if gone.workload == one.name}) or meter.before - meter.worst
+        if not one.is_played and lost:
+            found.append(NotPlayed(owner=one.name, lost=lost, before=meter.before))
+    return sorted(found, key=lambda one: (-one.lost, one.owner))
+
+
+def still_open(leader: Replica | None) -> tuple[str, ...]:
+    """What waits or runs at the end, in the queue's own words."""
+    if leader is None:
+        return ()
+    engine, found = leader.engine, list[str]()
+    for operator in (*engine.queue.running, *engine.queue.waiting)[:EXPLAINED]:
+        answer = explain(engine, f"operator/{operator}", now=leader.shell.now())
+        if answer is not None:
+            found.append(answer.answer)
+    return tuple(found)

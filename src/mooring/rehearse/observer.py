@@ -8,7 +8,6 @@ Nothing here touches the cluster but for that; it only counts.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -17,15 +16,12 @@ from mooring.clients.wire.annotations import MIRROR
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
-from mooring.rehearse.promises import Promise, Wanted, title
+from mooring.rehearse.promises import PER_NODE, Promise, Wanted, root_of, title
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import labels_of, node_of
 from mooring.sandbox.labels import selects
-
-#: Pods of these go with their node and need no other place.
-_PER_NODE: Final = frozenset({"DaemonSet", "Node"})
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,15 +257,8 @@ class Observer:
 
     def _owner(self, pod: Json) -> str:
         """The uid of the workload that wants it, through its ReplicaSet."""
-        reference = controller_of(pod)
-        if reference is None:
-            return ""
-        if reference["kind"] == "ReplicaSet":
-            one = self._cluster.store.find(Kind.REPLICA_SET, pod["metadata"]["namespace"], reference["name"])
-            above = None if one is None else controller_of(one)
-            if above is not None:
-                return str(above["uid"])
-        return str(reference["uid"])
+        root = root_of(self._cluster.store, pod)
+        return "" if root is None else str(root["uid"])
 
     def _class_of(self, node: str) -> NodeClass:
         obj = self._cluster.store.find(Kind.NODE, "", node)
@@ -297,7 +286,7 @@ def _per_node(pod: Json) -> bool:
     reference = controller_of(pod)
     if MIRROR in podstate.annotations_of(pod):
         return True
-    return reference is not None and reference["kind"] in _PER_NODE
+    return reference is not None and reference["kind"] in PER_NODE
 
 
 def _owner_words(pod: Json) -> str:

@@ -1,9 +1,10 @@
 """What a rehearsal found: one value, complete and in a fixed order, and the verdict drawn from it. Pure.
 
-The verdict answers one question: would every promise hold? It does not when something that must not happen did: a line
-undershot (`promises`), voters lost, leaders cut off by our own hand, pods cut off though there was notice, a limit of
-the queue broken, or pods that find no room. A machine that is lost takes its leaders along and pinned pods wait for it:
-both are told, neither is a promise that Mooring or Kubernetes could have kept.
+The verdict answers one question: would every promise be kept? It is `broken` when something that must not happen did:
+a line undershot (`promises`), voters lost, leaders cut off by our own hand, pods cut off though there was notice, a
+limit of the queue broken, or pods that find no room. A machine that is lost takes its leaders along and pinned pods
+wait for it: both are told, neither is a promise that Mooring or Kubernetes could have kept. An owner whose controller
+nobody plays and that lost a pod makes it `cannot-tell`: what becomes of such pods is not known here.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ from mooring.rehearse.losses import Breach, clock, some
 from mooring.rehearse.observer import Come, Gone, Stuck
 from mooring.rehearse.room import More, Unplaced
 
-HOLDS: Final = "holds"
-DOES_NOT_HOLD: Final = "does-not-hold"
+KEPT: Final = "kept"
+BROKEN: Final = "broken"
+CANNOT_TELL: Final = "cannot-tell"
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+class NotPlayed(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner whose controller the sandbox does not have, and that lost pods."""
+
+    owner: str
+    lost: int
+    before: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.owner} loses {self.lost} of {some(self.before, 'pod')}, and its controller is not played"
+
+
 class Played(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was seen, before it is judged."""
 
@@ -86,6 +100,11 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     #: How many workloads were looked at.
     workloads: int = 0
     breaches: tuple[Breach, ...] = ()
+    not_played: tuple[NotPlayed, ...] = ()
+    #: Pods without an owner that were lost: nobody makes them again.
+    lost_for_good: tuple[str, ...] = ()
+    #: TidbClusters whose PD was not asked.
+    assumed_pds: tuple[str, ...] = ()
     regions: tuple[RegionLosses, ...] = ()
     gone: tuple[Gone, ...] = ()
     come: tuple[Come, ...] = ()
@@ -117,7 +136,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def judge(played: Played) -> Outcome:
     broken = tuple(_broken(played))
     over = _over(played)
-    verdict = DOES_NOT_HOLD if broken else HOLDS
+    verdict = BROKEN if broken else CANNOT_TELL if played.not_played else KEPT
     return Outcome(verdict=verdict, answer=_answer(played, broken, over), broken=broken, over_s=over, played=played)
 
 
@@ -148,21 +167,37 @@ def _broken(played: Played) -> Sequence[str]:
 
 
 def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
+    assumed = " (PD assumed)" if played.assumed_pds else ""
+    unknown = played.not_played
     if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        return f"DOES NOT HOLD: {broken[0]}{more}"
+        besides = f"; CANNOT TELL for {unknown[0].owner}{_and_more(unknown)}" if unknown else ""
+        return f"DOES NOT HOLD{assumed}: {broken[0]}{_and_more(broken)}{besides}"
+    if unknown:
+        return f"CANNOT TELL{assumed}: {unknown[0].words}{_and_more(unknown)}"
+    return f"HOLDS{assumed}{_kept(played, over)}"
+
+
+def _and_more(of: Sequence[object]) -> str:
+    return f" (and {len(of) - 1} more)" if len(of) > 1 else ""
+
+
+def _kept(played: Played, over: float | None) -> str:
+    bare = played.lost_for_good
+    if bare:
+        verb = "is" if len(bare) == 1 else "are"
+        return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{_and_more(bare)}"
     if not played.interrupted and not any(toll.without_leader for toll in played.regions):
-        return "HOLDS: nobody is interrupted"
+        return ": nobody is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]
     who = some(len(played.interrupted), "workload")
     if away:
         first = away[0]
         more = f" and {len(away) - 1} more" if len(away) > 1 else ""
-        return f"HOLDS, but not over: still short at the end: {first.workload} ({first.at_end} of {first.wanted}){more}"
+        return f", but not over: still short at the end: {first.workload} ({first.at_end} of {first.wanted}){more}"
     end = f"over after {clock(over)}" if over is not None else "over"
     if not played.interrupted:
-        return f"HOLDS: only leaders are elected anew; {end}"
-    return f"HOLDS: {who} short for a while, none below its line; {end}"
+        return f": only leaders are elected anew; {end}"
+    return f": {who} short for a while, none below its line; {end}"
 
 
 def _over(played: Played) -> float | None:

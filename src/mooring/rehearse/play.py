@@ -13,20 +13,19 @@ from typing import Final, Protocol
 import msgspec
 
 from mooring.capabilities.registry import names
-from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.demo.sandbox_stage import HURRY
 from mooring.process.config import Config
-from mooring.rehearse.events import Act, Name, listed
-from mooring.rehearse.findings import breaches, interrupted
+from mooring.rehearse.events import Act, Name
+from mooring.rehearse.findings import breaches, interrupted, not_played, still_open
 from mooring.rehearse.inject import strike
 from mooring.rehearse.load import Loaded, load
 from mooring.rehearse.losses import some
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import Outcome, Played, judge
-from mooring.rehearse.promises import promises, workloads
+from mooring.rehearse.promises import others, promises, workloads
 from mooring.rehearse.regions import Regions
 from mooring.rehearse.room import more_nodes, unplaced
 from mooring.rehearse.schema import Snapshot
@@ -48,8 +47,6 @@ SETTLED_S: Final = 90.0
 CALM_S: Final = 80.0
 #: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
 QUIET_S: Final = 420.0
-#: How many of those that wait at the end are explained.
-EXPLAINED: Final = 20
 
 Progress = Callable[[float, str], None]
 
@@ -135,12 +132,9 @@ class Play:
             self._progress(0.0, "Mooring comes up on the snapshot")
             if self._beside is not None:
                 await self._beside.start()
-            await self._come_up()
-            self._begin()
+            await self.come_up()
             _set_speed(self._speed)
-            await self._go_on()
-            _set_speed(HURRY)
-            await self._finish()
+            await self.perform(self._acts)
         finally:
             if self._beside is not None:
                 await self._beside.stop()
@@ -148,7 +142,16 @@ class Play:
                 self.rig.kill(name)
             await asyncio.sleep(0)
 
-    async def _come_up(self) -> None:
+    async def perform(self, acts: list[Act]) -> None:
+        """The event and what comes of it, on a cluster that has come up; the outcome is there afterwards."""
+        self._acts = acts
+        self._begin()
+        await self._go_on()
+        _set_speed(HURRY)
+        await self._finish()
+
+    async def come_up(self) -> None:
+        """Mooring runs on the snapshot and has put right what it found."""
         rig = self.rig
         replica = rig.start()
         await rig.until(rig.leads)
@@ -166,7 +169,8 @@ class Play:
     def _begin(self) -> None:
         rig, cluster = self.rig, self.rig.cluster
         config = rig.config
-        self._wanted = workloads(cluster.store)
+        known = workloads(cluster.store)
+        self._wanted = known + others(cluster.store, known)
         # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
         floor = "mix" in config.on() and not any(act.name in {Name.RACK_LOST, Name.NODE_LOST} for act in self._acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
@@ -261,7 +265,7 @@ class Play:
         rig, cluster, witness = self.rig, self.rig.cluster, self.witness
         ended_s = witness.now_s
         witness.stop()
-        open_ = self._open()
+        open_ = still_open(rig.leader())
         nodes, pods = len(self._snapshot.of(Kind.NODE)), len(self._snapshot.of(Kind.POD))
         waiting = unplaced(cluster, witness.workload_of)
         rows = tuple(self.chronicle.rows)
@@ -285,6 +289,9 @@ class Play:
                 played_s=round(ended_s, 1),
                 interrupted=tuple(interrupted(self._wanted, witness.meters, ended_s)),
                 workloads=len(self._wanted),
+                not_played=tuple(not_played(self._wanted, witness)),
+                lost_for_good=tuple(one.pod for one in witness.gone if one.how == "lost" and not one.workload),
+                assumed_pds=tuple(sorted(str(key) for key in self._loaded.assumed_pds)),
                 breaches=tuple(breaches(self._promises, witness.meters[len(self._wanted) :], ended_s)),
                 regions=tolls,
                 gone=tuple(witness.gone),
@@ -300,17 +307,6 @@ class Play:
             )
         )
 
-    def _open(self) -> tuple[str, ...]:
-        leader = self.rig.leader()
-        if leader is None:
-            return ()
-        engine, found = leader.engine, list[str]()
-        for operator in (*engine.queue.running, *engine.queue.waiting)[:EXPLAINED]:
-            answer = explain(engine, f"operator/{operator}", now=leader.shell.now())
-            if answer is not None:
-                found.append(answer.answer)
-        return tuple(found)
-
     def _remarks(self) -> list[str]:
         found = []
         if self._housekeeping:
@@ -319,9 +315,6 @@ class Play:
         away = [m.before < m.asked for m in self.witness.meters[: len(self._wanted)]]
         if any(away):
             found.append(f"{some(sum(away), 'workload')} short before the event already, held to what there was")
-        bare = [one.pod for one in self.witness.gone if one.how == "lost" and not one.workload]
-        if bare:
-            found.append(f"{some(len(bare), 'pod')} without a workload lost for good: {listed(bare)}")
         if self._ended == "limit":
             found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
         return found

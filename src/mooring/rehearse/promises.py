@@ -23,11 +23,14 @@ from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Workload
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import majority
+from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY
 from mooring.sandbox.store import ObjectStore
 
+#: Pods of these go with their node and need no other place.
+PER_NODE: Final = frozenset({"DaemonSet", "Node"})
 WORKLOADS: Final = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET)
 
 
@@ -38,6 +41,8 @@ class Wanted(msgspec.Struct, frozen=True):
     #: "Deployment shop/web".
     name: str
     replicas: int
+    #: Its controller is one of the sandbox's: what becomes of it can be told.
+    is_played: bool = True
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -61,6 +66,32 @@ def workloads(store: ObjectStore) -> list[Wanted]:
                 continue
             found.append(Wanted(obj["metadata"]["uid"], title(obj), int(obj["spec"].get("replicas", 1))))
     return found
+
+
+def others(store: ObjectStore, known: Iterable[Wanted]) -> list[Wanted]:
+    """Owners of pods whose controller nobody plays (a Rollout, a Job): wanted is what each has now."""
+    uids = {one.uid for one in known}
+    found: dict[str, tuple[str, int]] = {}
+    for pod in store.list(Kind.POD):
+        owner = root_of(store, pod)
+        if owner is None or owner["uid"] in uids or owner["kind"] in PER_NODE or not podstate.active(pod):
+            continue
+        name = title({"kind": owner["kind"], "metadata": {**pod["metadata"], "name": owner["name"]}})
+        found[owner["uid"]] = name, found.get(owner["uid"], (name, 0))[1] + 1
+    return [Wanted(uid, name, count, is_played=False) for uid, (name, count) in sorted(found.items(), key=_by_name)]
+
+
+def _by_name(item: tuple[str, tuple[str, int]]) -> tuple[str, str]:
+    return item[1][0], item[0]
+
+
+def root_of(store: ObjectStore, pod: Json) -> Json | None:
+    """Who wants this pod, through its ReplicaSet; None: nobody."""
+    reference = controller_of(pod)
+    if reference is not None and reference["kind"] == "ReplicaSet":
+        one = store.find(Kind.REPLICA_SET, pod["metadata"]["namespace"], reference["name"])
+        return (None if one is None else controller_of(one)) or reference
+    return reference
 
 
 def title(obj: Json) -> str:

@@ -27,6 +27,7 @@ def render(outcome: Outcome, *, everything: bool = False) -> list[str]:
         "",
         *_head(outcome),
         *_broken(outcome),
+        *_not_played(played),
         *_interrupted(played, everything=everything),
         *_tikv(played),
         *_pods(played),
@@ -59,6 +60,12 @@ def _broken(outcome: Outcome) -> Iterator[str]:
         yield from (f"  {words}" for words in outcome.broken)
 
 
+def _not_played(played: Played) -> Iterator[str]:
+    if played.not_played:
+        yield from ("", f"CANNOT TELL  {len(played.not_played)}")
+        yield from (f"  {one.words}" for one in played.not_played)
+
+
 def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
     if not played.interrupted:
         yield from ("", f"INTERRUPTED  none of {played.workloads} workloads")
@@ -85,20 +92,23 @@ def _tikv(played: Played) -> Iterator[str]:
         return
     yield from ("", "TIKV")
     for toll in played.regions:
-        yield f"  {toll.cluster}: {toll.regions} regions; {'; '.join(_region_words(toll))}"
+        assumed = toll.cluster in played.assumed_pds
+        words = "; ".join(_region_words(toll, assumed=assumed))
+        unasked = "PD was not asked; assumed: " if assumed else ""
+        yield f"  {toll.cluster}: {unasked}{toll.regions} regions; {words}"
 
 
-def _region_words(toll: RegionLosses) -> Iterator[str]:
+def _region_words(toll: RegionLosses, *, assumed: bool) -> Iterator[str]:
     if toll.without_leader:
         yield f"{toll.without_leader} without a leader, {clock(toll.without_leader_s)} in all"
     else:
-        yield "each with a leader throughout"
+        yield "none seen without a leader" if assumed else "each with a leader throughout"
     if toll.left_without_quorum:
         yield f"{toll.left_without_quorum} without a majority of voters at the end"
     elif toll.without_quorum:
         yield f"{toll.without_quorum} without a majority of voters, for {clock(toll.without_quorum_s)}"
     else:
-        yield "each with a majority of its voters"
+        yield "none seen without a majority" if assumed else "each with a majority of its voters"
     if toll.scale > 1:
         yield f"one region played stands for {toll.scale:.1f}"
 
