@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mooring.clients.pd.placement import placement
+from mooring.clients.wire.placement import placement
 from mooring.core.model.placement import Placement, PlacementRule
 from mooring.core.model.tidb import Peer, Region
 from mooring.sandbox.pd.operators import Operator, Step
