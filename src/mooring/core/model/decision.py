@@ -153,7 +153,7 @@ class OperatorRecord(msgspec.Struct, kw_only=True):
     waiting_on: Verdict | None = None
     #: Soft memory of its capability (samples, counters): what `NextStep.notes` last answered. Nothing may depend on it
     #: for truth.
-    notes: Mapping[str, float] = MappingProxyType({})
+    notes: Mapping[str, float] = msgspec.field(default_factory=dict)
     #: When the last write on its behalf was confirmed.
     acted_at: float = 0.0
     #: Its capability has been switched off: what has not disturbed anything yet ends, the rest ends well.
