@@ -30,15 +30,19 @@ class BadConfig(ValueError):  # noqa: N818
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: The kubeconfig file; not given: KUBECONFIG, ~/.kube/config, or the pod's service account.
     kubeconfig: str = ""
+    #: The context of the kubeconfig; not given: its current one.
     context: str = ""
     #: Our own namespace: lease, memory, settings.
     namespace: str = "mooring-system"
+    #: Which features are on, by name: `handoff: true`. All are off unless named.
     features: dict[str, bool] = {}
     #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
     pd: dict[str, tuple[str, ...]] = {}
     #: "HOST:PORT" patterns that the annotation mooring.dev/pd-endpoints may name besides a cluster's own Service.
     pd_hosts: tuple[str, ...] = ()
+    #: Where sabakan, the machine registry, answers. For fleet.
     sabakan_url: str = ""
     #: Only while home is on. On other interfaces than loopback callers need one of the next two.
     listen_extender: str = "127.0.0.1:10262"
@@ -46,7 +50,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     extender_token: str = ""
     #: A directory with tls.crt, tls.key and ca.crt: HTTPS, only for schedulers with a certificate of ca.crt.
     extender_certificates: str = ""
+    #: Where the admission webhooks listen. Only while mix is on.
     listen_webhook: str = ":9443"
+    #: Outside a cluster: the URL by which the API server reaches the webhooks.
     webhook_url: str = ""
     #: Inside a cluster: the Service by which the API server finds us.
     webhook_service: str = "mooring-webhook"
@@ -56,16 +62,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     webhook_client_ca: str = ""
     #: Where the other replicas reach us; not given: the address by which we reach the API server.
     advertise_address: str = ""
+    #: Where the page, the API and the metrics listen.
     listen_http: str = "127.0.0.1:8390"
-    #: Wanted of every reader when the page is not on loopback.
+    #: The token that every reader must send when the page is not on loopback.
     http_token: str = ""
     #: A directory with tls.crt and tls.key: the page over HTTPS.
     http_certificates: str = ""
+    #: debug, info, warning or error.
     log_level: str = "info"
+    #: console, json, or auto: console on a terminal, else json.
     log_format: str = "auto"
+    #: The name of the Lease that the leader holds.
     lease_name: str = "mooring"
+    #: A follower takes over when the lease was not renewed for this long.
     lease_s: int = 10
+    #: A leader that could not renew for this long stops writing.
     renew_s: float = 7.0
+    #: How often the lease is renewed, and how often a follower reads it.
     retry_s: float = 2.0
     fleet: FleetPolicy = FleetPolicy()
     handoff: HandoffPolicy = HandoffPolicy()

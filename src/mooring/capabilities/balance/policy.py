@@ -24,24 +24,29 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     leader_tolerance: float = 3.0
     #: The same for regions, in mean region sizes.
     region_tolerance: float = 3.0
-    #: A region is merged below, and split above.
+    #: A region is merged below this size.
     merge_below_mib: int = 20
+    #: A region is split above this size.
     split_above_mib: int = 288
-    #: A store is hot when its leaders serve this many times the mean, and a region worth moving serves so much.
+    #: A store is hot when its leaders serve this many times the mean.
     hot_ratio: float = 1.5
+    #: A region is worth moving when it serves this much.
     hot_region_bytes: int = 1 << 20
     #: Stores send a heartbeat every 10 s, and PD waits for two. One this much later than another store's gets nothing.
     silent_after_s: float = 15.0
     #: Labels that keep replicas apart, the widest first: no move makes two replicas share more of them than before.
     location_labels: tuple[str, ...] = ("zone", "rack", "host")
-    #: PD's own schedulers are paused for so long at a time (60 at most), and again before that is over.
+    #: PD's own schedulers are paused for this long at a time (60 at most).
     pause_s: int = 60
+    #: How often the pause is renewed.
     renew_s: float = 20.0
-    #: The whole list of regions is read so often, and when PD's counts say that ours are wrong, at most this often.
+    #: How often the whole list of regions is read.
     regions_every_s: float = 60.0
+    #: How often at most, when PD's counts say that ours are wrong.
     regions_at_most_every_s: float = 5.0
-    #: PD is looked at so often while operators run, and while none does.
+    #: How often PD is read while operators run.
     recheck_s: float = 1.0
+    #: How often PD is read while no operator runs.
     idle_s: float = 15.0
 
     def __post_init__(self) -> None:

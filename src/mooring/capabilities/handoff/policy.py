@@ -6,7 +6,7 @@ import msgspec
 
 from mooring.core.model.tidb import TidbCluster
 
-#: A year is for ever; less than a tenth of a second would ask PD without end.
+#: A year stands for no limit; less than a tenth of a second would ask PD without end.
 Every = Annotated[float, msgspec.Meta(ge=0.1, le=31_536_000)]
 Span = Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
 
@@ -22,7 +22,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: Every = 1500.0 * 60
     #: A heartbeat older than this says nothing about a store.
     heartbeat_s: Every = 60.0
-    #: A PD that started less than this ago is not believed to know its leaders.
+    #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet.
     young_pd_s: Span = 60.0
     #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
     #: may, unless this is 0. Only once PD has been up for ten times `young_pd_s`: it has heard of every leader by then.
@@ -33,6 +33,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: `tidb-graceful-shutdown`): true leaves them to it, false acts on them. `auto`: where a tidb-operator keeps the
     #: cluster's status it may begin; what it has not begun within `yield_s` is done here.
     leave_to_tidb_operator: bool | Literal["auto"] = "auto"
+    #: How long tidb-operator has to begin, with `auto`.
     yield_s: Span = 10.0
 
     @property

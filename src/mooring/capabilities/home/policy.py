@@ -25,6 +25,7 @@ class HomePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settle_s: Seconds = 60.0
     #: The largest request of a kube-scheduler: 5,000 full Nodes are 36 MB.
     body_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 64
-    #: Nodes reserved at one time, for the members of one namespace and in all.
+    #: Nodes reserved at one time for the members of one namespace.
     reserve_per_namespace: Annotated[int, msgspec.Meta(ge=0)] = 3
+    #: Nodes reserved at one time in the whole cluster.
     reserve_in_all: Annotated[int, msgspec.Meta(ge=0)] = 10

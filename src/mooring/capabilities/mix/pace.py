@@ -1,4 +1,4 @@
-"""What an administrator may set about moving replicas: how gently, how fast, and which signals say that a node goes.
+"""What an administrator may set about moving replicas: how fast, and which signals say that a node goes.
 
 Numbers are seconds.
 """
@@ -27,6 +27,7 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ready_within_s: float = 300.0
     #: After a failure the workload is left alone: this long, twice as long after the next one, and so on.
     pause_s: float = 60.0
+    #: The longest such pause.
     longest_pause_s: float = 3600.0
     #: Whether replicas are moved off on-demand nodes that they do not need. It saves money and nothing else.
     to_spot: bool = True
@@ -137,9 +138,11 @@ class Everybody(StrEnum):
 
 
 class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: What is done when a node gets a notice.
     action: OnNotice = OnNotice.ACT
     #: The first that speaks counts, so the more exact ones stand first; an interruption counts before a voluntary one.
     detectors: tuple[Detector, ...] = DETECTORS
+    #: What is done with pods of workloads that are not switched on, on an interrupted node.
     everybody: Everybody = Everybody.LEAVE
     #: Kept free at the end.
     margin_s: float = 5.0

@@ -57,6 +57,7 @@ DEFAULT_LABELS: Final = (
 class CapacityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How this cluster tells its classes apart. The first label is the one that Mooring itself writes in affinities."""
 
+    #: Node labels that tell spot from on-demand. The first one is written into affinities.
     labels: tuple[CapacityLabel, ...] = DEFAULT_LABELS
     #: The class of a node that no label speaks of.
     unlabelled: NodeClass = NodeClass.UNKNOWN

@@ -20,11 +20,13 @@ class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     query_s: _Pause = 60.0
     #: How long a worker stays RETIRED before it leaves the cluster.
     wait_retired_s: _Wait = 300.0
+    #: When the constraints cannot be met: `fail` does nothing (the design), `proceed` does what can be done.
     when_short: WhenShort = WhenShort.FAIL
     #: `gentle`: empty the node, then NoExecute; when `retire-timeout-s` is over, what is left is evicted as far as
     #: PodDisruptionBudgets allow, then NoExecute. `hold`: when it is over, give the place up, keep the cordon, try
     #: again later. `immediate`: NoExecute first.
     retire: Literal["gentle", "hold", "immediate"] = "gentle"
+    #: How long a node may take to become empty, counted from the first cordon.
     retire_timeout_s: _Wait = 3600.0
     #: A retirement from which no pod has left for so long gives its place up, keeps the cordon and tries again later.
     retire_patience_s: _Wait = 600.0

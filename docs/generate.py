@@ -1,0 +1,230 @@
+# ruff: noqa: E501
+"""Write what the docs take from the code: settings.md, promises.md and the README's sample of `make demo`.
+
+PYTHONPATH=src .venv/bin/python docs/generate.py            # the two pages
+PYTHONPATH=src .venv/bin/python docs/generate.py --sample   # the README's sample too: plays the day, some ten seconds
+"""
+
+import ast
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mooring.core.queue import live_settings
+from mooring.core.queue.config import DEFAULT_STEP_COST
+from mooring.process.config import SCALARS, Config
+from mooring.process.settings_keys import FOLLOWS
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from promises import AREAS, PROMISES  # noqa: E402
+
+WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
+UNITS = {"-s": "seconds", "-mib": "MiB", "-mb": "MiB", "-bytes": "bytes", "-share": "share, 0 to 1"}
+
+
+# Settings
+
+
+def comments(of: type[msgspec.Struct]) -> dict[str, str]:
+    """Field → the `#:` comment above it."""
+    lines = inspect.getsource(of).splitlines()
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in lines:
+        text = line.strip()
+        if text.startswith("#:"):
+            above.append(text[2:].strip())
+        elif field := re.match(r"    (\w+): ", line):
+            found[field[1]] = " ".join(above)
+            above = []
+        elif text:
+            above = []
+    return found
+
+
+def rows(of: msgspec.Struct, prefix: str = "", follows: bool = False) -> Iterator[tuple[str, str, str, bool, str]]:
+    """Name, default, unit, whether it follows at run time, meaning; nested settings one by one."""
+    meaning = comments(type(of))
+    for field in msgspec.structs.fields(of):
+        key, value = f"{prefix}{field.encode_name}", getattr(of, field.name)
+        live = follows or key in FOLLOWS
+        if isinstance(value, msgspec.Struct):
+            yield from rows(value, f"{key}.", live)
+            continue
+        unit = next((unit for end, unit in UNITS.items() if key.endswith(end)), "")
+        yield key, default_of(value), unit, live, meaning[field.name]
+
+
+def default_of(value: Any) -> str:
+    plain = msgspec.to_builtins(value)
+    if plain is None or (not plain and isinstance(plain, (str, tuple, list, dict))):
+        return "–"
+    if isinstance(plain, float) and plain.is_integer():
+        plain = int(plain)
+    if isinstance(plain, (tuple, list, dict)) and len(json.dumps(plain)) > 80:
+        return f"{len(plain)} entries (`mooring config -o json`)"
+    return f"`{plain if isinstance(plain, str) else json.dumps(plain)}`"
+
+
+def settings_page() -> str:
+    text = f"""# Settings
+
+{WRITTEN}
+
+Settings are given in a file (`mooring run --config FILE`, YAML or JSON, names as below, nested at the dots). Each name without a dot,
+except {", ".join(f"`{key}`" for key in top_level_only())}, can also be an environment variable
+(`MOORING_LEASE_S=15`), and the common ones have a flag (`mooring run --help`). A flag wins over the environment, the environment
+over the file. An unknown name is an error that names the file, the line and the nearest name.
+
+`mooring config` prints each value in force and where it came from. "At once" means that a running Mooring follows a change of
+the file; the others need a restart.
+
+"""
+    sections: dict[str, list[str]] = {}
+    for key, default, unit, live, meaning in rows(Config()):
+        section = key.partition(".")[0] if "." in key else "general"
+        when = "at once" if live else "restart"
+        cells = (f"`{key}`", default, unit, when, meaning.replace("|", "\\|"))
+        sections.setdefault(section, []).append("| " + " | ".join(cells) + " |")
+    for section, lines in sections.items():
+        title = section.capitalize() if section == "general" else f"`{section}`"
+        text += f"## {title}\n\n| setting | default | unit | follows | meaning |\n|---|---|---|---|---|\n"
+        text += "\n".join(lines) + "\n\n"
+    return text + queue_section()
+
+
+def top_level_only() -> list[str]:
+    return [f.encode_name for f in msgspec.structs.fields(Config) if f.encode_name not in SCALARS]
+
+
+def queue_section() -> str:
+    live = live_settings()
+    caps = ", ".join(f"{name}: {'none' if n is None else n}" for name, n in live.scheduler_max_waiting_operator.items())
+    costs = "; ".join(
+        f"{kind} {', '.join(f'{role} {cost}' for role, cost in roles.items())}"
+        for kind, roles in DEFAULT_STEP_COST.items()
+    )
+    limits = ", ".join(f"{kind}: {limit}" for kind, limit in live.target_limits.items())
+    return f"""## Inside `queue`
+
+The five settings of the design keep the design's names. `null` is no limit, 0 pauses. All follow at once; step costs hold for
+operators that are submitted from then on.
+
+| setting | default | unit | meaning |
+|---|---|---|---|
+| `MaxScheduleCost` | `{live.max_schedule_cost}` | cost | what may run on one store at once |
+| `StoreMaxScheduleCost` | – | cost | the same for single stores, by id |
+| `OperatorStepCost` | {costs} | cost | what a step costs, by kind and role |
+| `MaxWaitingOperator` | `{live.max_waiting_operator}` | operators | how many operators of one source may wait |
+| `SchedulerMaxWaitingOperator` | {caps} | operators | the same for single sources |
+
+Limits of the other targets are fixed: {limits}. See [the queue](queue.md).
+"""
+
+
+# Promises
+
+
+def shown_by(root: Path = ROOT) -> dict[str, dict[str, set[str]]]:
+    """Promise → "sandbox" or "real" → the test files that name it."""
+    found = {name: {"sandbox": set[str](), "real": set[str]()} for name in PROMISES}
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        path = str(file.relative_to(root))
+        whole = any(
+            isinstance(n, ast.Assign) and "pytestmark" in ast.unparse(n) and "e2e" in ast.unparse(n) for n in tree.body
+        )
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test"):
+                continue
+            marked = any("e2e" in ast.unparse(decorator) for decorator in node.decorator_list)
+            where = "real" if whole or marked or path.startswith("tests/e2e/") else "sandbox"
+            for name in set(re.findall(r"\b[HTFEMO]\d{1,2}\b", ast.get_docstring(node) or "")):
+                if name in found:
+                    found[name][where].add(path)
+    return found
+
+
+def demo_acts() -> dict[str, list[str]]:
+    """Promise → the acts of the demo that check it."""
+    acts: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "src" / "mooring" / "demo" / "acts").glob("*.py")):
+        for name in re.findall(r"Check\(\s*\"([A-Z]\d+)\"", file.read_text()):
+            if file.stem not in acts.setdefault(name, []):
+                acts[name].append(file.stem)
+    return acts
+
+
+def promises_page() -> str:
+    shown, acts = shown_by(), demo_acts()
+    text = f"""# Promises
+
+{WRITTEN}
+
+Each promise has an id. Tests name the ids that they show in their docstrings, and so do the demo's checks. "Sandbox" are tests
+that need nothing but Python (`make test`); "real" are tests on a real Kubernetes control plane, PD or sabakan (`make e2e`).
+
+"""
+    for letter, (title, page) in AREAS.items():
+        text += f"## {title}\n\nSee [{page.removesuffix('.md')}]({page}).\n\n"
+        for name, sentence in PROMISES.items():
+            if name[0] != letter:
+                continue
+            text += f"### {name}\n\n{sentence}\n\n"
+            for where, label in (("sandbox", "Sandbox"), ("real", "Real")):
+                files = shown[name][where]
+                listed = ", ".join(f"[{path.removeprefix('tests/')}](../{path})" for path in sorted(files))
+                text += f"- {label}: {listed or 'no test names it yet'}\n"
+            if name in acts:
+                text += f"- Demo: {', '.join(f'`{act}`' for act in acts[name])}\n"
+            text += "\n"
+    return text.rstrip() + "\n"
+
+
+# The README's sample
+
+
+def played() -> list[str]:
+    """What the short day prints, line by line."""
+    command = [sys.executable, "-m", "mooring", "demo", "--short"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=400, env={**os.environ, "COLUMNS": "200"}
+    )
+    return done.stderr.splitlines() + done.stdout.splitlines()
+
+
+def sample(lines: list[str]) -> str:
+    """The lines that the README shows: the opening, the last act, the totals."""
+    last = next(i for i, line in enumerate(lines) if line.startswith("7/7"))
+    totals = next(i for i, line in enumerate(lines) if line.startswith("PROMISES"))
+    shown = [lines[0], "page http://127.0.0.1:8390   ask it: mooring why pod/demo-tikv-1 -n tidb", lines[2], "  …"]
+    shown += [*lines[last : last + 3], *lines[totals : totals + 3]]
+    return "\n".join(["$ make demo", *shown]) + "\n"
+
+
+def main() -> None:
+    (ROOT / "docs" / "settings.md").write_text(settings_page())
+    (ROOT / "docs" / "promises.md").write_text(promises_page())
+    if "--sample" in sys.argv:
+        readme = ROOT / "README.md"
+        text = re.sub(
+            r"(?<=^```\n)\$ make demo\n.*?(?=^```$)",
+            lambda _: sample(played()),
+            readme.read_text(),
+            flags=re.MULTILINE | re.DOTALL,
+        )
+        readme.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

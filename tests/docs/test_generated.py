@@ -1,0 +1,84 @@
+"""What the docs take from the code is up to date; the glossary has every word; every promise has its sentence."""
+
+import importlib.util
+import re
+import sys
+
+import pytest
+
+from tests.docs.test_docs import FENCE, ROOT
+
+AGAIN = "run: PYTHONPATH=src .venv/bin/python docs/generate.py"
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = path
+    return module
+
+
+def test_settings_are_those_of_the_code(generate):
+    """docs/settings.md has every setting with its default, and each says what it means."""
+    assert all(meaning for *_, meaning in generate.rows(generate.Config()))
+    assert (ROOT / "docs" / "settings.md").read_text() == generate.settings_page(), AGAIN
+
+
+def test_promises_are_those_that_tests_name(generate):
+    """docs/promises.md names for each promise the tests that show it."""
+    assert (ROOT / "docs" / "promises.md").read_text() == generate.promises_page(), AGAIN
+
+
+def test_every_promise_that_the_demo_checks_has_its_sentence(generate):
+    """The table at the end of the demo prints ids: each is explained."""
+    assert generate.demo_acts().keys() - generate.PROMISES.keys() == set()
+
+
+@pytest.mark.timeout(400)
+def test_the_readme_shows_what_the_demo_prints(generate):
+    """The sample in README.md is today's output of `make demo`, figures included."""
+    shown = next(block for block in FENCE.findall((ROOT / "README.md").read_text()) if block.startswith("$ make demo"))
+    assert shown == generate.sample(generate.played()), f"{AGAIN} --sample"
+
+
+#: The words for users and what each replaces. One word, one meaning: code, CLI, page, metrics, Events, docs.
+WORDS = (
+    ("stable", "placed"),
+    ("moving", ""),
+    ("waiting", "waits"),
+    ("blocked", "held"),
+    ("refused", ""),
+    ("kept", "held"),
+    ("broken", ""),
+    ("reservation", "seat"),
+    ("used by", "held by"),
+    ("request", "wish"),
+    ("interruption notice", "two minutes"),
+    ("interrupted node", "doomed"),
+    ("leftovers", "left behind"),
+    ("no pending changes", "nothing waits"),
+    ("not found", "nothing is known"),
+)
+
+
+@pytest.mark.parametrize("word", [word for word, _ in WORDS])
+def test_the_glossary_explains_every_word_for_users(word):
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    terms = {term.strip(" `"): text.strip() for term, text in rows}
+    assert terms.get(word), f"docs/glossary.md does not explain {word!r}"
+
+
+def test_the_docs_use_no_word_that_was_replaced():
+    """Words that mean the same as one in the glossary, and that no other sense needs."""
+    old = re.compile(r"\b(seats?|doomed|wish(?:es)?|gently|made anew|believed|mends?)\b", re.IGNORECASE)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {line.strip()[:90]}"
+        for page in pages
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if old.search(line) and page.name != "glossary.md"
+    ]
+    assert found == []
