@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -18,8 +19,8 @@ from mooring.capabilities.fleet.planner.document import decode_document, encode_
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
 from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
 from mooring.capabilities.fleet.planner.template import Template, parse_template
+from mooring.cli import fleet_settings, fleet_show
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.fleet_settings import register
 from mooring.cli.output import note, print_json, print_table
 from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines
 from mooring.core.model.machine import Machine
@@ -31,7 +32,8 @@ app = App(
 )
 
 
-register(app)
+fleet_settings.register(app)
+fleet_show.register(app)
 
 
 class PlanFormat(StrEnum):
@@ -46,21 +48,60 @@ class _Invalid(Exception):  # noqa: N818
         self.error = error
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PlanInput:
+    """What is planned from: files and limits."""
+
+    template: Annotated[
+        Path,
+        Parameter(help="cluster.yml with one control-plane node and at least one worker node, without addresses."),
+    ]
+    machines: Annotated[Path, Parameter(help="What sabakan answers to searchMachines, or the bare list of machines.")]
+    constraints: Annotated[
+        Path | None,
+        Parameter(help="control-plane-count (1), minimum-workers (1), maximum-workers (0: none), as JSON or YAML."),
+    ] = None
+    cluster: Annotated[Path | None, Parameter(help="The cluster.yml in use.")] = None
+    nodes: Annotated[
+        Path | None, Parameter(help="`kubectl get nodes -o json`: taints of live nodes, for the control plane.")
+    ] = None
+    regenerate: Annotated[
+        bool, Parameter(negative="", help="The template has changed: keep the nodes, write them anew.")
+    ] = False
+    now: Annotated[str | None, Parameter(help="Plan as of this moment (RFC 3339), e.g. 2026-04-01T00:00:00Z.")] = None
+    wait_retired: Annotated[float, Parameter(help="Seconds a worker stays RETIRED before it is removed.")] = 300.0
+    when_short: Annotated[
+        WhenShort,
+        Parameter(help="Constraints that cannot be met: fail and change nothing, or proceed with what can be done."),
+    ] = WhenShort.FAIL
+    yes_remove: Annotated[bool, Parameter(negative="", help="Let more than half of the workers go at once.")] = False
+
+    def view(self, moment: float) -> FleetView:
+        return FleetView(
+            template=_template(self.template),
+            constraints=_constraints(self.constraints),
+            machines=_machines(self.machines, moment),
+            current=_current(self.cluster),
+            node_taints=_node_taints(self.nodes),
+            now=moment,
+            wait_retired_s=self.wait_retired,
+            when_short=self.when_short,
+            yes_remove=self.yes_remove,
+            regenerate=self.regenerate,
+        )
+
+
 @app.command
 def plan(
     *,
-    template: Path,
-    machines: Path,
-    constraints: Path | None = None,
-    cluster: Path | None = None,
-    nodes: Path | None = None,
-    regenerate: Annotated[bool, Parameter(negative="")] = False,
-    now: str | None = None,
-    wait_retired: float = 300.0,
-    when_short: WhenShort = WhenShort.FAIL,
-    yes_remove: Annotated[bool, Parameter(negative="")] = False,
-    diff: Annotated[bool, Parameter(negative="")] = False,
-    output: Annotated[PlanFormat, Parameter(name=["--output", "-o"])] = PlanFormat.TABLE,
+    given: PlanInput,
+    diff: Annotated[
+        bool, Parameter(negative="", help="Show what differs from the current cluster, field by field.")
+    ] = False,
+    output: Annotated[
+        PlanFormat, Parameter(name=["--output", "-o"], help="table for people, json or yaml for scripts.")
+    ] = PlanFormat.TABLE,
 ) -> None:
     """Show what the cluster should become, what changes, and why each machine was chosen. Changes nothing.
 
@@ -69,50 +110,12 @@ def plan(
     Example: mooring fleet plan --template template.yml --machines machines.json
 
     Example: mooring fleet plan --template template.yml --machines machines.json --cluster cluster.yml --diff
-
-    Parameters
-    ----------
-    template
-        cluster.yml with one control-plane node and at least one worker node, without addresses.
-    machines
-        What sabakan answers to searchMachines, or the bare list of machines.
-    constraints
-        control-plane-count (1), minimum-workers (1), maximum-workers (0: none), as JSON or YAML.
-    cluster
-        The cluster.yml in use.
-    nodes
-        `kubectl get nodes -o json`: taints of live nodes, for the control plane.
-    regenerate
-        The template has changed: keep the nodes, write them anew.
-    now
-        Plan as of this moment (RFC 3339), e.g. 2026-04-01T00:00:00Z.
-    wait_retired
-        Seconds a worker stays RETIRED before it is removed.
-    when_short
-        Constraints that cannot be met: fail and change nothing, or proceed with what can be done.
-    yes_remove
-        Let more than half of the workers go at once.
-    diff
-        Show what differs from the current cluster, field by field.
-    output
-        table for people, json or yaml for scripts.
     """
-    moment = _moment(now)
-    if not wait_retired >= 0:
-        raise CommandError(f"--wait-retired: {wait_retired} is no number of seconds from 0 up")
+    moment = _moment(given.now)
+    if not given.wait_retired >= 0:
+        raise CommandError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
     try:
-        view = FleetView(
-            template=_template(template),
-            constraints=_constraints(constraints),
-            machines=_machines(machines, moment),
-            current=_current(cluster),
-            node_taints=_node_taints(nodes),
-            now=moment,
-            wait_retired_s=wait_retired,
-            when_short=when_short,
-            yes_remove=yes_remove,
-            regenerate=regenerate,
-        )
+        view = given.view(moment)
     except _Invalid as problem:
         _print(None, ClusterPlan(Action.NONE, error=problem.error), None, output)
         raise CommandError(problem.error.message, Exit.USAGE) from None

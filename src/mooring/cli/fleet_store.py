@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -100,3 +101,18 @@ def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
                 ) from None
 
     return asyncio.run(whole())
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise CommandError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file}: not UTF-8 text: {error}") from None
+
+
+def good(value: Any) -> Any:
+    if isinstance(value, PlanError):
+        raise CommandError(value.message)
+    return value
