@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.capabilities.mix.wording import counted
+from mooring.capabilities.mix.report_text import (
+    POD_COLUMNS,
+    WORKLOAD_COLUMNS,
+    node_line,
+    pod_row,
+    slots_text,
+    workload_lines,
+    workload_row,
+)
 from mooring.cli.connect import Context, Kubeconfig, connect
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
@@ -14,12 +22,6 @@ from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
-
-
-#: Of what line 1 says.
-LONGEST_LINE = 110
-#: Slots that are written out.
-LONGEST_SEQUENCE = 40
 
 
 class WorkloadKind(StrEnum):
@@ -76,16 +78,8 @@ def target(
     if output is Format.JSON:
         print_json({"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence})
         return
-    slots = _sequence(sequence)
-    print_table(
-        ("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [(str(wanted), str(on_demand), str(replicas - on_demand), slots)]
-    )
-
-
-def _sequence(slots: str) -> str:
-    if len(slots) <= LONGEST_SEQUENCE:
-        return slots
-    return f"{slots[:LONGEST_SEQUENCE]}… ({len(slots)}, -o json shows all)"
+    row = (str(wanted), str(on_demand), str(replicas - on_demand), slots_text(sequence))
+    print_table(("MODE", "ON-DEMAND", "SPOT", "SLOTS"), [row])
 
 
 @app.command
@@ -108,36 +102,11 @@ def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     elif not answer["leading"]:
         note("this replica follows: ask the leader for what waits and runs")
     for node in answer["nodes"]:
-        note(_node(node))
+        note(node_line(node))
     if not answer["workloads"]:
         note("no workload has the label vacant.io/optimize-scheduling")
         return
-    rows = [_row(one) for one in answer["workloads"]]
-    print_table(("STATE", "NAMESPACE", "WORKLOAD", "MODE", "READY", "ON-DEMAND", "SAFE", "WHAT IS WRONG"), rows)
-
-
-def _node(node: dict[str, Any]) -> str:
-    if node["signal"] and node["seconds_left"] is None:
-        return f"{node['node']} is being emptied ({node['signal']}), {counted(node['pods'], 'pod')} on it"
-    if node["signal"]:
-        left = f"goes in {node['seconds_left']:.0f} s" if node["seconds_left"] else "was to be gone by now"
-        return f"{node['node']} {left} ({node['signal']}), {counted(node['pods'], 'pod')} on it"
-    if node["problem"]:
-        return f"{node['node']} is not emptied: {node['problem']}"
-    return f"{node['node']} stays after all; our cordon is lifted once it is Ready"
-
-
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        one["state"],
-        one["namespace"],
-        f"{one['kind']}/{one['name']}",
-        one["mode"] or "–",
-        f"{one['ready']}/{one['replicas']}",
-        f"{one['have']}/{one['wanted']}" if one["managed"] else "–",
-        str(one["safe"]),
-        one["wrong"] or "nothing",
-    )
+    print_table(WORKLOAD_COLUMNS, map(workload_row, answer["workloads"]))
 
 
 @app.command
@@ -162,20 +131,8 @@ def explain(
         note("mix is off (mooring run --features mix=true): this is what it would do")
     elif not answer["leading"]:
         note("this replica follows: ask the leader for what waits and runs")
-    print("\n".join(_story(answer)))
-    rows = [
-        (
-            "–" if pod["slot"] is None else str(pod["slot"]),
-            pod["name"],
-            pod["given"],
-            pod["node"] or "–",
-            pod["node_class"] or "–",
-            "yes" if pod["ready"] else "no",
-            pod["note"],
-        )
-        for pod in answer["pods"]
-    ]
-    print_table(("SLOT", "POD", "CLASS", "NODE", "OF CLASS", "READY", ""), rows)
+    print("\n".join(workload_lines(answer)))
+    print_table(POD_COLUMNS, map(pod_row, answer["pods"]))
 
 
 def _asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
@@ -195,42 +152,6 @@ def _asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
             return answer
     what = f"there is no {' or '.join(kinds)} {name} in namespace {namespace}"
     raise CommandError(f"{what}; -n names another namespace", Exit.NOT_AS_IT_SHOULD_BE)
-
-
-def _story(one: dict[str, Any]) -> list[str]:
-    """Line 1 is the answer."""
-    name = f"{one['kind']}/{one['name']}"
-    if one["problems"]:
-        first = f"{name} is not managed: {'; '.join(one['problems'])}"
-    elif not one["managed"]:
-        first = f"{name} is not managed{': ' + one['wrong'] if one['wrong'] else ''}"
-    elif one["wrong"]:
-        first = f"{name} is {one['state']}: {one['wrong']}"
-    else:
-        first = f"{name} is stable: {one['have']} of {one['replicas']} on on-demand, as {one['mode']} wants"
-    lines = [_headline(first, one["problems"]), ""]
-    if len(first) > LONGEST_LINE:
-        lines += [f"wrong       {part}" for part in one["problems"] or one["wrong"].split("; ")]
-    if one["managed"]:
-        by = " (the default of its kind)" if one["by_default"] else ""
-        lines.append(f"mode        {one['mode']}{by}: slots {_sequence(one['sequence'])}")
-        lines.append(f"floor       {one['wanted']} on on-demand; {one['safe']} Ready there now")
-    lines += [f"next        {one['next']}"] if one["next"] else []
-    lines += [f"not yet     {one['not_yet']}"] if one["not_yet"] not in {"", one["wrong"]} else []
-    lines += [f"to change   {one['remedy']}"] if one["remedy"] else []
-    return [*lines, ""]
-
-
-def _headline(words: str, problems: list[str]) -> str:
-    """At most one line. The last clause names what blocks; of several problems, the first. The rest follows below."""
-    if len(words) <= LONGEST_LINE:
-        return words
-    name, _, rest = words.partition(": ")
-    clause = problems[0] if problems else rest.rpartition("; ")[2]
-    short = f"{name}: {clause}"
-    if len(short) > LONGEST_LINE and "; " in clause:
-        short = f"{name}: {clause.rpartition('; ')[0]}"
-    return short if len(short) <= LONGEST_LINE else short[: LONGEST_LINE - 1] + "…"
 
 
 @app.command

@@ -4,7 +4,7 @@ import pytest
 
 from mooring.capabilities.handoff.progress import note_leaders, pace_of, span
 from mooring.capabilities.handoff.report import report
-from mooring.cli.handoff import row
+from mooring.capabilities.handoff.report_text import member_row
 from mooring.sandbox.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import Stage
 
@@ -43,9 +43,9 @@ def test_progress_in_figures_while_leaders_leave():
     assert first["rate_per_s"] > 0
     assert first["asked"] == "annotation tidb.pingcap.com/restart"
     assert during["demo-tikv-1"]["state"] == "waiting"
-    assert row("tidb/demo", during["demo-tikv-1"])[-1] == "demo-tikv-0 is ahead"
+    assert member_row("tidb/demo", during["demo-tikv-1"])[-1] == "demo-tikv-0 is ahead"
     assert during["demo-tikv-2"]["state"] == "stable"
-    cells = row("tidb/demo", first)
+    cells = member_row("tidb/demo", first)
     assert cells[0] == "● moving"
     assert "leaders gone" in cells[-1]
     _, after = seen[1]
@@ -69,7 +69,7 @@ def test_given_up_is_held_and_says_why():
 
     stage.play(scene)
     assert seen[0]["state"] == "blocked"
-    assert "did not leave within 60 s" in row("tidb/demo", seen[0])[-1]
+    assert "did not leave within 60 s" in member_row("tidb/demo", seen[0])[-1]
 
 
 def test_pd_leader_is_named():
@@ -83,7 +83,7 @@ def test_pd_leader_is_named():
 
     stage.play(scene)
     assert [m["pod"] for m in seen[0].values() if m.get("leads")] == ["demo-pd-0"]
-    assert row("tidb/demo", seen[0]["demo-pd-0"])[5] == "leads PD"
+    assert member_row("tidb/demo", seen[0]["demo-pd-0"])[5] == "leads PD"
 
 
 def test_what_has_not_begun_says_why():
@@ -101,7 +101,7 @@ def test_what_has_not_begun_says_why():
     stage.play(scene)
     node, held = seen[0]
     assert (held["state"], held["reason"], held["operators"]) == ("blocked", "local-volume", [])
-    assert row("tidb/demo", held)[-1].endswith(f"is bound to {node}, which is cordoned; kubectl uncordon {node}")
+    assert member_row("tidb/demo", held)[-1].endswith(f"is bound to {node}, which is cordoned; kubectl uncordon {node}")
 
 
 def test_lost_pd_is_a_wait_with_its_reason():

@@ -8,7 +8,7 @@ from mooring.capabilities.mix.explain import interrupted, report
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.capabilities.mix.pace import INTERRUPT_AT
 from mooring.capabilities.mix.policy import MixPolicy, OnShortage
-from mooring.cli.mix import LONGEST_LINE, _node, _row, _story
+from mooring.capabilities.mix.report_text import LONGEST_LINE, node_line, workload_lines, workload_row
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
@@ -142,14 +142,14 @@ def test_line_one_is_the_answer_and_names_what_blocks(scene, first: str, remedy:
     async def whole(stage: Stage) -> None:
         await scene(stage)
         one, _ = _told(stage, "web")
-        story = _story(one)
+        story = workload_lines(one)
         assert first in story[0]
         assert all(len(line) <= LONGEST_LINE for line in story[:1])
         assert remedy in one["remedy"]
         rest = "\n".join(story)
         for part in (*one["problems"], *([] if one["problems"] else one["wrong"].split("; "))):
             assert part in rest, "nothing of what is wrong is hidden"
-        assert _row(one)[0] == one["state"]
+        assert workload_row(one)[0] == one["state"]
 
     policy = MixPolicy(on_shortage=OnShortage.WAIT) if scene is shortage else MixPolicy()
     Stage(policy).play(whole)
@@ -165,8 +165,8 @@ def test_a_detached_pod_is_still_in_the_picture():
         assert "serves until its replacement is Ready, 11" in leaving["note"]
         assert leaving["ready"] and leaving["node"] == nodes[0]["node"]
         assert len(one["pods"]) == 3
-        assert _node(nodes[0]).startswith(f"{leaving['node']} goes in 11")
-        assert _node(nodes[0]).endswith("1 pod on it")
+        assert node_line(nodes[0]).startswith(f"{leaving['node']} goes in 11")
+        assert node_line(nodes[0]).endswith("1 pod on it")
 
     Stage().play(scene)
 
@@ -180,7 +180,7 @@ def test_nodes_are_told_of_in_every_state():
         stage.cluster.annotate(Kind.NODE, "", "s2", {INTERRUPT_AT: "2001-01-01T00:00:00Z"})
         await stage.rig.sleep(5.0)
         _, nodes = _told(stage, "web")
-        assert [_node(node) for node in nodes] == [
+        assert [node_line(node) for node in nodes] == [
             f"s1 is not emptied: annotation {INTERRUPT_AT} is 'soon', which is no moment; write it as {RIGHT}",
             "s2 was to be gone by now (annotation vacant.io/interrupt-at), 0 pods on it",
         ]
@@ -195,6 +195,6 @@ def test_the_api_tells_every_slot_and_the_table_says_what_it_hides():
         await stage.deployed("web", 60, "majority-in-on-demand")
         one, _ = _told(stage, "web")
         assert len(one["sequence"]) == 60 and len(one["pods"]) == 60
-        assert any(line.endswith("… (60, -o json shows all)") for line in _story(one))
+        assert any(line.endswith("… (60, -o json shows all)") for line in workload_lines(one))
 
     Stage(on_demand=6, spot=6).play(scene)

@@ -3,7 +3,7 @@
 from mooring.capabilities.mix.capability import Mix
 from mooring.capabilities.mix.explain import in_order, interrupted, report, speaking
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, MODE
-from mooring.cli.mix import _row, _story
+from mooring.capabilities.mix.report_text import workload_lines, workload_row
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
@@ -43,10 +43,11 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
             (2, "spot", "spot"),
         ]
         assert (
-            _story(_builtins(one))[0] == "Deployment/web is stable: 2 of 3 on on-demand, as majority-in-on-demand wants"
+            workload_lines(_builtins(one))[0]
+            == "Deployment/web is stable: 2 of 3 on on-demand, as majority-in-on-demand wants"
         )
         assert [w.name for w in speaking(engine.world)] == ["web"]
-        assert _row(_builtins(in_order([one])[0]))[0] == "stable"
+        assert workload_row(_builtins(in_order([one])[0]))[0] == "stable"
 
     Stage().play(scene)
 
@@ -84,7 +85,7 @@ def test_a_default_deployment_says_that_its_floor_is_zero():
         await stage.deployed("web", 2)
         _, _, one = _report(stage, "web")
         assert one.by_default
-        assert "floor       0 on on-demand; 0 Ready there now" in _story(_builtins(one))
+        assert "floor       0 on on-demand; 0 Ready there now" in workload_lines(_builtins(one))
 
     Stage().play(scene)
 
