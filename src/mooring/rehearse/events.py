@@ -1,6 +1,6 @@
 """What can befall a cluster: a few words on the command line, checked against the snapshot before anything is played.
 
-    rack-lost 2        node-lost n7        spot-gone        retire M004 M005        restart tidb/demo
+    rack-lost 2        node-lost n7        zone-lost a        spot-gone        retire M004 M005        restart tidb/demo
 
 Several are joined by `then`; `@90s` behind an event's name says when it begins, counted from the first moment:
 `rack-lost 2 then spot-gone@90s`. What the snapshot does not have is an error that lists what it has.
@@ -26,12 +26,20 @@ from mooring.sandbox.controllers.podstate import labels_of
 
 #: Where a node says which rack it is in; the first of these that any node has.
 RACK_LABELS: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+ZONE: Final = "topology.kubernetes.io/zone"
+#: Where a node says which pool of its cloud it belongs to.
+POOL_LABELS: Final = (
+    "karpenter.sh/nodepool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+)
 NOTICE_S: Final = 120.0
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 #: How many names an error lists.
 SHOWN: Final = 12
-_RETIRABLE: Final = frozenset(
+RETIRABLE: Final = frozenset(
     {MachineState.HEALTHY, MachineState.UNHEALTHY, MachineState.UNREACHABLE, MachineState.UNINITIALIZED}
 )
 
@@ -46,6 +54,14 @@ class Name(StrEnum):
     SPOT_GONE = "spot-gone"
     RETIRE = "retire"
     RESTART = "restart"
+    ZONE_LOST = "zone-lost"
+    ZONE_CUT_OFF = "zone-cut-off"
+
+
+#: Somebody decided to do it: nothing need be lost.
+PLANNED: Final = frozenset({Name.RETIRE, Name.RESTART})
+#: Machines go, and no notice is given.
+LOSSES: Final = frozenset({Name.RACK_LOST, Name.NODE_LOST, Name.ZONE_LOST, Name.ZONE_CUT_OFF})
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +88,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     #: Namespace and names of pods.
     pods: tuple[tuple[str, str], ...] = ()
+    #: Of `restart`: those that are deleted.
+    deleted: tuple[tuple[str, str], ...] = ()
 
 
 def span(text: str) -> float:
@@ -103,12 +121,13 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
     match name:
         case Name.RACK_LOST:
             return _rack_lost(_one(name, arguments, "a rack"), snapshot, options.rack_label, after_s)
+        case Name.ZONE_LOST | Name.ZONE_CUT_OFF:
+            return _zone_lost(Name(name), _one(name, arguments, "a zone"), snapshot, after_s)
         case Name.NODE_LOST:
             return _node_lost(_one(name, arguments, "a node"), snapshot, after_s)
         case Name.SPOT_GONE:
-            if arguments:
-                raise BadEvent(f"spot-gone takes nothing behind it (here: {' '.join(arguments)}); all spot nodes go")
-            return _spot_gone(snapshot, rules, options, after_s)
+            pool = _one(name, arguments, "one pool, or nothing for all spot nodes,") if arguments else ""
+            return _spot_gone(pool, snapshot, rules, options, after_s)
         case Name.RETIRE:
             return _retire(arguments, snapshot, options.count, after_s)
         case Name.RESTART:
@@ -128,10 +147,10 @@ def _one(name: str, arguments: list[str], what: str) -> str:
 
 def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act:
     nodes = snapshot.of(Kind.NODE)
-    labels = (label,) if label else RACK_LABELS
-    key = next((key for key in labels if any(key in labels_of(node) for node in nodes)), "")
+    key = rack_key(snapshot, label)
     if not key:
-        raise BadEvent(f"no node says which rack it is in (label {' or '.join(labels)}); name a label by --rack-label")
+        words = label or " or ".join(RACK_LABELS)
+        raise BadEvent(f"no node says which rack it is in (label {words}); name a label by --rack-label")
     found = [_name(node) for node in nodes if labels_of(node).get(key) == rack]
     if not found:
         known = {labels_of(node)[key] for node in nodes if key in labels_of(node)}
@@ -141,6 +160,32 @@ def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act
     return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found))
 
 
+def _zone_lost(name: Name, zone: str, snapshot: Snapshot, after_s: float) -> Act:
+    found = [_name(node) for node in snapshot.of(Kind.NODE) if labels_of(node).get(ZONE) == zone]
+    if not found:
+        known = {labels_of(node).get(ZONE, "") for node in snapshot.of(Kind.NODE)} - {""}
+        raise BadEvent(f"no zone {zone!r} by label {ZONE}; there are {listed(known)}")
+    how = "is lost" if name is Name.ZONE_LOST else "is cut off from the network"
+    return Act(name=name, after_s=after_s, title=f"zone {zone} {how}: {listed(found)}", nodes=tuple(found))
+
+
+def rack_key(snapshot: Snapshot, label: str = "") -> str:
+    """The node label that names racks here; none: ""."""
+    nodes = snapshot.of(Kind.NODE)
+    labels = (label,) if label else RACK_LABELS
+    return next((key for key in labels if any(key in labels_of(node) for node in nodes)), "")
+
+
+def pools(snapshot: Snapshot, rules: CapacityRules) -> dict[str, list[str]]:
+    """Spot pool → its nodes; spot nodes that name no pool are in the pool ""."""
+    found: dict[str, list[str]] = {}
+    for node in snapshot.of(Kind.NODE):
+        labels = labels_of(node)
+        if rules.class_of(labels) is NodeClass.SPOT:
+            found.setdefault(next((labels[key] for key in POOL_LABELS if key in labels), ""), []).append(_name(node))
+    return found
+
+
 def _node_lost(node: str, snapshot: Snapshot, after_s: float) -> Act:
     known = [_name(one) for one in snapshot.of(Kind.NODE)]
     if node not in known:
@@ -148,9 +193,14 @@ def _node_lost(node: str, snapshot: Snapshot, after_s: float) -> Act:
     return Act(name=Name.NODE_LOST, after_s=after_s, title=f"node {node} is lost", nodes=(node,))
 
 
-def _spot_gone(snapshot: Snapshot, rules: CapacityRules, options: Options, after_s: float) -> Act:
+def _spot_gone(pool: str, snapshot: Snapshot, rules: CapacityRules, options: Options, after_s: float) -> Act:
     nodes = snapshot.of(Kind.NODE)
-    found = [_name(node) for node in nodes if rules.class_of(labels_of(node)) is NodeClass.SPOT]
+    known = pools(snapshot, rules)
+    found = known.get(pool, []) if pool else [_name(n) for n in nodes if any(_name(n) in of for of in known.values())]
+    if pool and not found:
+        raise BadEvent(
+            f"no spot pool {pool!r} (by label {' or '.join(POOL_LABELS)}); there are {listed(filter(None, known))}"
+        )
     if not found:
         keys = " or ".join(label.key for label in rules.labels)
         raise BadEvent(f"none of the {len(nodes)} nodes in the snapshot is a spot node (by label {keys})")
@@ -159,7 +209,7 @@ def _spot_gone(snapshot: Snapshot, rules: CapacityRules, options: Options, after
     return Act(
         name=Name.SPOT_GONE,
         after_s=after_s,
-        title=f"{len(found)} spot nodes go {how}: {listed(found)}",
+        title=f"{len(found)} spot nodes{f' of pool {pool}' if pool else ''} go {how}: {listed(found)}",
         nodes=tuple(found),
         notice_s=notice,
     )
@@ -170,7 +220,7 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
         raise BadEvent(
             "the snapshot has no machines: take it with --sabakan-url URL, or set the fleet's registry first"
         )
-    if _fleet_settings(snapshot).get(settings.ENABLED) != "true":
+    if fleet_settings(snapshot).get(settings.ENABLED) != "true":
         raise BadEvent("the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable")
     if bool(serials) == bool(count):
         raise BadEvent("retire wants serials of machines, or --count N, and not both")
@@ -179,12 +229,12 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
     }
     addresses |= {_name(node) for node in snapshot.of(Kind.NODE)}
     known = {one.serial: one for one in snapshot.machines}
-    seated = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in _RETIRABLE]
+    seated = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in RETIRABLE]
     chosen = serials or seated[:count]
     for serial in chosen:
         if serial not in known:
             raise BadEvent(f"no machine {serial!r} in the snapshot; those with a node are {listed(seated)}")
-        if known[serial].state not in _RETIRABLE:
+        if known[serial].state not in RETIRABLE:
             raise BadEvent(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
     if len(chosen) < count:
         raise BadEvent(f"--count {count}: only {len(seated)} machines have a node and can be retired")
@@ -193,6 +243,8 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
 
 
 def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
+    if named.startswith(("pod/", "pods/")):
+        return _restart_pod(named.partition("/")[2], snapshot, after_s)
     clusters = [Key(_namespace(one), _name(one)) for one in snapshot.of(Kind.TIDB_CLUSTER)]
     wanted = [key for key in clusters if named in {str(key), key.name}]
     if len(wanted) != 1:
@@ -211,19 +263,36 @@ def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
     return Act(name=Name.RESTART, after_s=after_s, title=title, pods=tuple(sorted(pods)))
 
 
+def _restart_pod(named: str, snapshot: Snapshot, after_s: float) -> Act:
+    """As a person does: TiKV by annotation, so that its leaders leave first; any other pod is deleted."""
+    namespace, _, name = named.rpartition("/")
+    pods = [p for p in snapshot.of(Kind.POD) if _name(p) == name and namespace in {"", _namespace(p)}]
+    if len(pods) != 1:
+        words = "is there more than once: write pod/NAMESPACE/NAME" if pods else "is not in the snapshot"
+        known = [f"{_namespace(p)}/{_name(p)}" for p in snapshot.of(Kind.POD)]
+        raise BadEvent(f"pod {named!r} {words}{did_you_mean(named, known)}")
+    found = (_namespace(pods[0]), name)
+    keys = [Key(shot.namespace, shot.cluster) for shot in snapshot.pds]
+    if any(pod is pods[0] for key in keys for pod in tikv_pods(snapshot.of(Kind.POD), key)):
+        title = f"TiKV pod {'/'.join(found)} is asked to restart"
+        return Act(name=Name.RESTART, after_s=after_s, title=title, pods=(found,))
+    title = f"pod {'/'.join(found)} is deleted, to be made again"
+    return Act(name=Name.RESTART, after_s=after_s, title=title, deleted=(found,))
+
+
 # ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def listed(names: Iterable[str]) -> str:
     """Names in order, numbers within them as numbers; the first few when there are many."""
-    ordered = sorted(names, key=_natural)
+    ordered = sorted(names, key=natural)
     if not ordered:
         return "none"
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return " ".join(ordered[:SHOWN]) + more
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
+def natural(name: str) -> list[tuple[int, int, str]]:
     parts = (part for part in re.split(r"(\d+)", name) if part)
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
@@ -240,6 +309,6 @@ def _namespace(obj: Json) -> str:
     return str(obj["metadata"]["namespace"])
 
 
-def _fleet_settings(snapshot: Snapshot) -> dict[str, str]:
+def fleet_settings(snapshot: Snapshot) -> dict[str, str]:
     maps = snapshot.of(Kind.CONFIG_MAP)
     return next((one.get("data") or {} for one in maps if _name(one) == settings.NAME), {})

@@ -19,7 +19,7 @@ UNREACHABLE_S: Final = 60.0
 
 def strike(cluster: Cluster, act: Act) -> None:
     match act.name:
-        case Name.RACK_LOST | Name.NODE_LOST:
+        case Name.RACK_LOST | Name.NODE_LOST | Name.ZONE_LOST | Name.ZONE_CUT_OFF:
             for node in act.nodes:
                 cluster.kubelets.silence(node)
             cluster.timeline.after(UNREACHABLE_S, lambda: _unreachable(cluster, act.nodes))
@@ -33,6 +33,9 @@ def strike(cluster: Cluster, act: Act) -> None:
             for namespace, name in act.pods:
                 if cluster.store.find(Kind.POD, namespace, name) is not None:
                     cluster.annotate(Kind.POD, namespace, name, {RESTART: ""})
+            for namespace, name in act.deleted:
+                if cluster.store.find(Kind.POD, namespace, name) is not None:
+                    cluster.store.delete(Kind.POD, namespace, name)
 
 
 def _take(cluster: Cluster, node: str, notice_s: float | None) -> None:

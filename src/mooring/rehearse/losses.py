@@ -73,6 +73,8 @@ class Breach(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float | None
     #: In all, over several spans.
     seconds: float
+    #: What there was when the event began.
+    before: int = 0
 
     @property
     def words(self) -> str:
@@ -92,6 +94,7 @@ def breach(rule: str, subject: str, meter: Meter, at: float) -> Breach | None:
         from_s=round(spans[0].from_s, 1),
         until_s=None if spans[-1].until_s is None else round(spans[-1].until_s, 1),
         seconds=round(meter.seconds(at), 1),
+        before=meter.before,
     )
 
 

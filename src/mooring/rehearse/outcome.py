@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.rehearse.events import Name
+from mooring.rehearse.broken import Broken, all_broken
 from mooring.rehearse.losses import Breach, clock, some
 from mooring.rehearse.observer import Come, Gone, Stuck
 from mooring.rehearse.room import More, Unplaced
@@ -128,42 +128,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     #: The same in one line.
     answer: str
     broken: tuple[str, ...]
+    #: The same, each with whose promise it is, for how long, and what would mend it.
+    breaches: tuple[Broken, ...]
     #: Seconds from the event until nobody was interrupted any more; None: somebody still is.
     over_s: float | None
     played: Played
 
 
 def judge(played: Played) -> Outcome:
-    broken = tuple(_broken(played))
+    breaches = tuple(all_broken(played))
+    broken = tuple(one.words for one in breaches)
     over = _over(played)
     verdict = BROKEN if broken else CANNOT_TELL if played.not_played else KEPT
-    return Outcome(verdict=verdict, answer=_answer(played, broken, over), broken=broken, over_s=over, played=played)
-
-
-def _broken(played: Played) -> Sequence[str]:
-    found = [breach.words for breach in sorted(played.breaches, key=lambda b: (b.until_s is not None, -b.seconds))]
-    planned = all(name in {Name.RETIRE, Name.RESTART} for name in played.names)
-    for toll in played.regions:
-        where = f"TiKV {toll.cluster}"
-        if toll.without_quorum:
-            words = f"{toll.without_quorum} of {toll.regions} regions lose their voters' majority"
-            span = "to the end" if toll.left_without_quorum else f"for {clock(toll.without_quorum_s)}"
-            found.append(f"{where}: {words}, {span}")
-        found.extend(f"{where}: {words} when it went" for words in toll.cut_off)
-        if toll.away_at_once > 1:
-            found.append(f"{where}: {toll.away_at_once} members away at once, 1 may be")
-        if planned and toll.without_leader and not toll.cut_off:
-            found.append(f"{where}: {toll.without_leader} regions without a leader for {clock(toll.without_leader_s)}")
-    cut_off = [one for one in played.gone if one.how == "lost" and one.noticed]
-    if cut_off:
-        whose = ", ".join(sorted({one.workload or one.pod for one in cut_off})[:3])
-        words = f"{some(len(cut_off), 'pod')} cut off when {_their(cut_off)} went, in spite of the notice"
-        found.append(f"{words}: {whose}")
-    crowd = [one for one in played.unplaced if one.lacks == "room"]
-    if crowd:
-        found.append(f"{some(len(crowd), 'pod')} find no room")
-    found.extend(f"the queue: {words}" for words in played.broken_limits)
-    return found
+    answer = _answer(played, broken, over)
+    return Outcome(verdict=verdict, answer=answer, broken=broken, breaches=breaches, over_s=over, played=played)
 
 
 def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
@@ -207,8 +185,3 @@ def _over(played: Played) -> float | None:
     if any(end is None for end in ends) or any(toll.left_without_quorum for toll in played.regions):
         return None
     return max((end for end in ends if end is not None), default=0.0)
-
-
-def _their(gone: Sequence[Gone]) -> str:
-    nodes = sorted({one.node for one in gone})
-    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"

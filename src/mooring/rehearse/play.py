@@ -7,8 +7,8 @@ byte. Nothing outside this process is touched.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.demo.sandbox_stage import HURRY
 from mooring.process.config import Config
-from mooring.rehearse.events import Act, Name
+from mooring.rehearse.events import LOSSES, Act
 from mooring.rehearse.findings import breaches, interrupted, not_played, still_open
 from mooring.rehearse.inject import strike
 from mooring.rehearse.load import Loaded, load
@@ -48,6 +48,7 @@ CALM_S: Final = 80.0
 #: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
 QUIET_S: Final = 420.0
 
+T = TypeVar("T")
 Progress = Callable[[float, str], None]
 
 
@@ -128,16 +129,24 @@ class Play:
     # ── The whole of it ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def whole(self) -> None:
-        try:
-            self._progress(0.0, "Mooring comes up on the snapshot")
+        async def one() -> None:
             if self._beside is not None:
                 await self._beside.start()
             await self.come_up()
             _set_speed(self._speed)
             await self.perform(self._acts)
+
+        try:
+            await self.and_clean_up(one)
         finally:
             if self._beside is not None:
                 await self._beside.stop()
+
+    async def and_clean_up(self, body: Callable[[], Awaitable[T]]) -> T:
+        """`body`, and afterwards no replica is left."""
+        try:
+            return await body()
+        finally:
             for name in list(self.rig.replicas):
                 self.rig.kill(name)
             await asyncio.sleep(0)
@@ -150,8 +159,13 @@ class Play:
         _set_speed(HURRY)
         await self._finish()
 
+    def draw(self, seed: int) -> None:
+        """What is left to chance from now on: which of several equal nodes the scheduler takes."""
+        self._seed = seed
+
     async def come_up(self) -> None:
         """Mooring runs on the snapshot and has put right what it found."""
+        self._progress(0.0, "Mooring comes up on the snapshot")
         rig = self.rig
         replica = rig.start()
         await rig.until(rig.leads)
@@ -172,7 +186,7 @@ class Play:
         known = workloads(cluster.store)
         self._wanted = known + others(cluster.store, known)
         # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
-        floor = "mix" in config.on() and not any(act.name in {Name.RACK_LOST, Name.NODE_LOST} for act in self._acts)
+        floor = "mix" in config.on() and not any(act.name in LOSSES for act in self._acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
         self.chronicle = Chronicle(lambda: self.witness.now_s)
         ours: set[str] = set()

@@ -1,0 +1,82 @@
+"""`mooring rehearse sweep`: every single failure on one snapshot, and where this cluster is weakest."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from mooring.cli.exits import Exit
+from mooring.cli.numbers import Whole
+from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.rehearse_flags import Progress, Setup, explained
+
+if TYPE_CHECKING:
+    from mooring.rehearse.failures import Failure
+    from mooring.rehearse.forks import Failed
+    from mooring.rehearse.sweep import Found
+
+_BAR = 24
+
+
+def sweep(
+    *,
+    setup: Setup = Setup(),
+    events: Annotated[str, Parameter(help="Of node,rack,zone,pool,machine,member; all unless given.")] = "",
+    jobs: Annotated[Whole, Parameter(help="So many at a time; 0: one per core.")] = 0,
+    everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Play every single failure on a snapshot and say where this cluster is weakest. Nothing outside is touched.
+
+    Each node, rack, zone, spot pool, machine and TiKV member, one at a time. Nodes that are alike are played once. The
+    promises that something would break come ranked: whose, which, for how long, by which events, and what would mend
+    it. Each event comes out as `mooring rehearse play` of that event does. Ctrl-C prints what is known so far.
+
+    Exits 0 when every promise is kept by all, 1 when one is broken or it cannot be told.
+
+    Example: mooring rehearse sweep --demo --events rack,pool
+
+    Example: mooring rehearse sweep --from prod.json --jobs 8 -o json
+    """
+    from mooring.rehearse import sweep_report
+    from mooring.rehearse.failures import failures, scopes
+    from mooring.rehearse.forks import cores
+    from mooring.rehearse.sweep import collect, run
+
+    with explained(setup.from_):
+        plan, wanted = setup.plan(), scopes(events)
+        taken = setup.snapshot()
+        todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
+        bar = _Bar(len(todo))
+        whole = run(taken, todo, plan, jobs or cores(), bar.told)
+    bar.clear()
+    found = collect(taken, todo, bar.results)
+    if not whole:
+        note(f"mooring: stopped; {found.played} of {found.planned} events are played")
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        print("\n".join(sweep_report.render(found, todo, everything=everything)))
+    return Exit.DONE if found.kept == found.planned else Exit.NOT_AS_IT_SHOULD_BE
+
+
+class _Bar(Progress):
+    """How far it is, and how long it will take."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._began = time.monotonic()
+        self.results: list[tuple[Failure, Found | Failed]] = []
+        self.line(f"Mooring comes up on the snapshot; then {total} events", stay=True)
+
+    def told(self, failure: "Failure", result: "Found | Failed") -> None:
+        if not self.results:
+            self._began = time.monotonic()  # the first says when the others began; loading is not part of the pace
+        self.results.append((failure, result))
+        done = len(self.results)
+        left = (time.monotonic() - self._began) / max(1, done - 1) * (self._total - done)
+        full = _BAR * done // self._total
+        minutes, seconds = divmod(round(left), 60)
+        bar = f"[{'#' * full}{'.' * (_BAR - full)}]"
+        self.line(f"{bar} {done} of {self._total}, {minutes}:{seconds:02d} left  {failure.event}", stay=True)

@@ -1,0 +1,51 @@
+"""`mooring rehearse sweep` as a user and a pipeline meet it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_rehearse import mooring, snapshot
+
+__all__ = ["snapshot"]
+
+
+def test_a_sweep_prints_the_weakest_point_first_and_counts_last(snapshot: Path) -> None:
+    """O7: exit 1 when something would break; data on stdout alone."""
+    done = mooring("sweep", "--events", "rack", "--from", str(snapshot))
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(
+        "BROKEN: 1 of 3 events would break a promise; weakest: StatefulSet tidb/demo-pd: one replica"
+    )
+    assert any(line.strip().startswith("would mend it: a topologySpreadConstraint") for line in lines)
+    assert lines[-1] == "3 played: 2 kept, 1 broken, 0 cannot tell"
+
+
+def test_json_has_the_fields_of_the_contract(snapshot: Path) -> None:
+    """O7: played, kept, broken with event, verdict, first and breaches, cannot_tell."""
+    done = mooring("sweep", "--events", "rack,pool", "--jobs", "2", "--from", str(snapshot), "-o", "json")
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    assert (found["played"], found["kept"], found["cannot_tell"]) == (4, 3, [])
+    (one,) = found["broken"]
+    assert (one["event"], one["verdict"]) == ("rack-lost 1", "broken")
+    assert one["first"].startswith("DOES NOT HOLD: StatefulSet tidb/demo-pd")
+    assert {"object", "promise", "seconds", "mend"} <= set(one["breaches"][0])
+
+
+def test_a_sweep_that_breaks_nothing_is_0(snapshot: Path) -> None:
+    """O7: all kept."""
+    done = mooring("sweep", "--events", "pool", "--from", str(snapshot))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "KEPT: no single failure of 1 breaks a promise")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(("--events", "nodes"), "allowed: node, rack"), (("--demo",), "--from FILE"), (("--jobs", "x"), "x")],
+)
+def test_bad_input_is_2_in_a_sentence(args: tuple[str, ...], said: str, snapshot: Path) -> None:
+    """O7: what is wrong and what would be right."""
+    done = mooring("sweep", *args, "--from", str(snapshot))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

@@ -1,0 +1,168 @@
+"""The sweep: every single failure on one snapshot, forked from one cluster that came up once."""
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+from mooring.core.model.kinds import Kind
+from mooring.process.config import Config
+from mooring.rehearse.broken import Broken
+from mooring.rehearse.events import BadEvent, acts
+from mooring.rehearse.failures import Failure, failures, scopes
+from mooring.rehearse.forks import Failed, Task, play_each, shares
+from mooring.rehearse.outcome import Outcome
+from mooring.rehearse.play import Play, everything_on, rehearse
+from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.sweep import Found, Plan, collect, run, summary
+from mooring.rehearse.sweep_report import first_line, render
+from mooring.sandbox.cluster import Cluster
+from tests.rehearse.test_play import taken
+
+CONFIG = everything_on(Config())
+PLAN = Plan(config=CONFIG)
+RULES = CONFIG.mix.capacity
+LINE = Broken(object="StatefulSet data/db", promise="quorum", words="db: quorum", seconds=60.0, mend="spread it")
+
+
+def small(**labels: str) -> Snapshot:
+    """Six nodes in two racks, one of them with all of `web`."""
+    cluster = Cluster(seed=5)
+    for at in range(6):
+        cluster.add_node(f"n{at}", rack=at % 2, labels=labels)
+    for at in range(1, 6):
+        cluster.cordon(f"n{at}")
+    cluster.deployment("shop", "web", 2)
+    cluster.run_until_stable()
+    for at in range(1, 6):
+        cluster.cordon(f"n{at}", on=False)
+    return taken(cluster)
+
+
+def test_every_failure_of_the_snapshot_is_there_and_nodes_that_are_alike_once(demo: Snapshot) -> None:
+    """O7: each node, rack, zone, pool, machine and member; alike nodes are one event that names the others."""
+    found = failures(small(), RULES, ("node", "rack"))
+    assert [(one.event, one.alike) for one in found if one.scope == "node"] == [
+        ("node-lost n0", ()),
+        ("node-lost n1", ("n3", "n5")),
+        ("node-lost n2", ("n4",)),
+    ]
+    assert [one.event for one in found if one.scope == "rack"] == ["rack-lost 0", "rack-lost 1"]
+    whole = failures(demo, RULES)
+    assert {one.scope for one in whole} == {"node", "rack", "zone", "pool", "machine", "member"}
+    nodes = [one for one in whole if one.scope == "node"]
+    assert sum(1 + len(one.alike) for one in nodes) == len(demo.of(Kind.NODE))
+    members = [one.event for one in whole if one.scope == "member"]
+    assert members == [f"restart pod/tidb/demo-tikv-{at}" for at in range(3)]
+    for one in whole:
+        assert acts(one.event.split(), demo, RULES, PLAN.options)
+
+
+def test_scopes_that_do_not_exist_are_named() -> None:
+    """O7: what is wrong, and what is allowed."""
+    assert scopes("rack, node") == ("rack", "node")
+    with pytest.raises(BadEvent, match=r"--events nodes: allowed: node, rack"):
+        scopes("nodes")
+
+
+def test_an_event_of_a_sweep_comes_out_as_it_does_when_it_is_played_alone(demo: Snapshot) -> None:
+    """O7: byte for byte, whoever else is forked from the same cluster."""
+    todo = [Failure(scope="rack", event="rack-lost 2"), Failure(scope="pool", event="spot-gone")]
+    results: list[tuple[Failure, Found | Failed]] = []
+    assert run(demo, todo, PLAN, 2, lambda failure, result: results.append((failure, result)))
+    assert len(results) == 2
+    for failure, result in results:
+        planned = acts(failure.event.split(), demo, RULES, PLAN.options)
+        assert msgspec.json.encode(result) == msgspec.json.encode(summary(failure, rehearse(demo, planned, CONFIG)))
+
+
+def test_where_it_is_weakest_comes_first_with_what_would_mend_it() -> None:
+    """O7: the node with all of `web` breaks it, and a spread constraint would mend that; the other nodes break nothing."""
+    snapshot = small()
+    todo = failures(snapshot, RULES, ("node",))
+    results: list[tuple[Failure, Found | Failed]] = []
+    run(snapshot, todo, PLAN, 2, lambda failure, result: results.append((failure, result)))
+    found = collect(snapshot, todo, results)
+    assert (found.played, found.kept, found.stands_for, len(found.broken)) == (3, 2, 6, 1)
+    (weak,) = found.weakest
+    assert (weak.object, weak.promise, weak.events) == ("Deployment shop/web", "one replica", ("node-lost n0",))
+    assert "topologySpreadConstraint on kubernetes.io/hostname" in weak.mend
+    lines = render(found, todo)
+    assert lines[0].startswith("BROKEN: 1 of 3 events would break a promise; weakest: Deployment shop/web")
+    assert "            6 failures, 3 events: 3 are like one that is played" in lines
+    assert lines[-1] == "3 played: 2 kept, 1 broken, 0 cannot tell"
+
+
+def _found(event: str, *breaches: Broken, verdict: str = "broken") -> tuple[Failure, Found]:
+    one = Found(event=event, scope="node", verdict=verdict, first=event, breaches=breaches)
+    return Failure(scope="node", event=event), one
+
+
+def test_breaches_are_ranked_and_the_order_of_coming_in_does_not_matter(demo: Snapshot) -> None:
+    """O7: what lasts to the end before what ends, then the longest; events that break one promise are one row."""
+    lasting = msgspec.structs.replace(LINE, object="StatefulSet data/kv", to_the_end=True, seconds=10.0)
+    longer = msgspec.structs.replace(LINE, seconds=90.0)
+    results = [_found("node-lost a", LINE), _found("node-lost b", longer), _found("node-lost c", lasting)]
+    todo = [failure for failure, _ in results]
+    one, other = collect(demo, todo, results), collect(demo, todo, results[::-1])
+    assert one == other
+    assert [row.object for row in one.weakest] == ["StatefulSet data/kv", "StatefulSet data/db"]
+    assert (one.weakest[1].seconds, one.weakest[1].events) == (90.0, ("node-lost b", "node-lost a"))
+
+
+def test_what_was_not_played_or_cannot_be_told_is_never_kept(demo: Snapshot) -> None:
+    """O7: no false comfort in line 1."""
+    results = [_found("node-lost a", verdict="kept")]
+    todo = [results[0][0], Failure(scope="node", event="node-lost b")]
+    assert first_line(collect(demo, todo, results)) == "KEPT: no single failure of 1 breaks a promise, 1 not played"
+    failed = [*results, (todo[1], Failed("Mooring ended"))]
+    assert first_line(collect(demo, todo, failed)).startswith("CANNOT TELL for 1 of 2 events")
+    assert first_line(collect(demo, [], [])) == "CANNOT TELL: nothing was played"
+
+
+def _play(snapshot: Snapshot) -> Play:
+    return Play(snapshot, [], CONFIG, seed=1, limit_s=1800.0)
+
+
+def test_ctrl_c_leaves_what_is_known_and_no_process() -> None:
+    """O7: what was told until then is kept, and the children that still play are ended."""
+    snapshot = small()
+    known: list[int] = []
+
+    def told(number: int, _result: object) -> None:
+        known.append(number)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    planned = acts(["node-lost", "n0"], snapshot, RULES, PLAN.options)
+    tasks = [Task(planned, 1, lambda outcome: outcome.verdict)] * 5
+    assert not play_each(_play(snapshot), tasks, str, 2, told)
+    assert len(known) == 1
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_that_dies_is_an_error_of_its_event_alone() -> None:
+    """O7: killed, or failed with words: the others are played."""
+    snapshot = small()
+    planned = acts(["node-lost", "n0"], snapshot, RULES, PLAN.options)
+
+    def die(_outcome: Outcome) -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    def fail(_outcome: Outcome) -> str:
+        raise ValueError("no room for words")
+
+    tasks = [Task(planned, 1, die), Task(planned, 1, fail), Task(planned, 1, lambda outcome: outcome.verdict)]
+    found: dict[int, object] = {}
+    assert play_each(_play(snapshot), tasks, str, 2, found.__setitem__)
+    assert found == {0: Failed("the process that played it ended with -9"), 1: Failed("no room for words"), 2: "broken"}
+
+
+def test_shares_cover_everything_once() -> None:
+    """O7: each event is in one share, and shares differ by one at most."""
+    for count, parts in ((0, 3), (7, 3), (3, 7), (8, 2)):
+        made = list(shares(count, parts))
+        assert [at for part in made for at in part] == list(range(count))
+        assert max(map(len, made)) - min(map(len, made)) <= 1
