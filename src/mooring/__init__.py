@@ -1,4 +1,4 @@
-"""Mooring says where machines, pods and data leaders of a cluster belong, and moves them gently when they must move.
+"""Mooring decides where machines, pods and data leaders of a cluster belong, and moves them in a safe order.
 
     observe → decide → queue → act
 

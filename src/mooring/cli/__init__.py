@@ -77,7 +77,7 @@ app = make()
 
 
 def main() -> NoReturn:
-    """Run one command and leave by the exit codes of the contract: never a traceback for something a user can mend."""
+    """Run one command and leave by the exit codes of the contract: never a traceback for something a user can fix."""
     _reserve_streams()
     code: int = Exit.DONE
     try:

@@ -102,7 +102,7 @@ async def _cleanup(
                 if not features:
                     raise CommandError(
                         f"{leads.what}: stop it first (kubectl -n {config.namespace} scale deploy/mooring "
-                        "--replicas 0), or it would begin anew",
+                        "--replicas 0), or it would begin again",
                         Exit.REFUSED,
                     )
                 _refuse_what_runs(server, features, config.namespace)
@@ -121,7 +121,7 @@ async def _cleanup(
 
 
 def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> None:
-    """Only the one that leads knows what it may still be doing; it is asked, and believed."""
+    """Only the one that leads knows what it may still be doing; it is asked."""
     status = ask(server, "/api/v1/status")
     if not status["leading"]:
         pod = status["leader"].partition("_")[0].rpartition("-")[0] or "…"

@@ -41,7 +41,7 @@ def doctor(
     server: Server = "",
     output: Output = Format.TABLE,
 ) -> int:
-    """Look at everything Mooring needs, and say for each finding what was seen and the command that mends it.
+    """Look at everything Mooring needs, and say for each finding what was seen and the command that fixes it.
 
     Exits 0 when all is well, 1 with a finding, 4 when the cluster could not be looked at. Warnings fail only with
     --strict. Every code (MO###) has a section in docs/doctor.md.

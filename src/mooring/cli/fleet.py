@@ -67,7 +67,7 @@ class PlanInput:
         Path | None, Parameter(help="`kubectl get nodes -o json`: taints of live nodes, for the control plane.")
     ] = None
     regenerate: Annotated[
-        bool, Parameter(negative="", help="The template has changed: keep the nodes, write them anew.")
+        bool, Parameter(negative="", help="The template has changed: keep the nodes, write them again.")
     ] = False
     now: Annotated[str | None, Parameter(help="Plan as of this moment (RFC 3339), e.g. 2026-04-01T00:00:00Z.")] = None
     wait_retired: Annotated[float, Parameter(help="Seconds a worker stays RETIRED before it is removed.")] = 300.0

@@ -174,7 +174,7 @@ def set_cluster(
     quorum_is_lost: Annotated[bool, Parameter(negative="", help="Replace half of the control planes or more.")] = False,
     where: Where = HERE,
 ) -> None:
-    """Set the cluster by hand: to adopt one that is there, or to mend one. Checked against constraints and quorum.
+    """Set the cluster by hand: to adopt one that is there, or to fix one. Checked against constraints and quorum.
 
     Example: mooring fleet set-cluster cluster.yml
 

@@ -165,7 +165,7 @@ def release(
     """Give back what Mix has taken: detached pods go back to their ReplicaSets, our cordons and marks go.
 
     For an uninstall, or when Mooring was stopped for good in the middle of something. Stop it first: a replica that
-    leads would begin anew. Only what a mark says we did is undone; a person's cordon stays.
+    leads would begin again. Only what a mark says we did is undone; a person's cordon stays.
 
     Example: mooring mix release --dry-run
 

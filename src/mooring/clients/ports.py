@@ -1,4 +1,4 @@
-"""The doors of the house: what the shell needs of the outside, as Protocols.
+"""The ports: what the process needs of the outside, as Protocols.
 
 Each has a real implementation (`kube/`, `pd/`, `sabakan/`) and one in the sandbox, and one contract test-suite runs
 against both. Errors form one small tree. `Unanswered` is the important leaf: the request may or may not have taken
@@ -51,7 +51,7 @@ class Expired(PortError):  # noqa: N818
 
 
 class Throttled(PortError):  # noqa: N818
-    """429 by flow control: nothing was changed. `retry_after_s` is the server's wish."""
+    """429 by flow control: nothing was changed. `retry_after_s` is what the server asks for."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)

@@ -202,7 +202,7 @@ class Stage(ABC):
         if self.figures.member_times:
             bought["annotations"] = dict(self.figures.member_times)
         made = tidb_cluster(TIDB, DEMO, tidb={**bought, "tolerations": [TOLERATION]}, tikv=bought, pd=bought)
-        # While a member of TiDB is away, its seat is held.
+        # While a member of TiDB is away, its node is reserved.
         made["metadata"]["labels"] = {RESERVE_NODE: "true"}
         return made
 

@@ -51,7 +51,7 @@ def manifests(install: Install) -> list[Json]:
             install,
             cluster=True,
             value=1_000_000,
-            description="Mooring moves others gently; it should not be the first to go.",
+            description="Mooring moves other pods; it should not be the first to be evicted.",
         ),
         _deployment(install),
         _service(install, "mooring", {"http": (HTTP, "http"), "extender": (EXTENDER, "extender")}),

@@ -80,7 +80,7 @@ def releases() -> dict[str, Release]:
 
 
 def release(wanted: str | None = None, env: Mapping[str, str] = os.environ) -> Release:
-    """The release asked for as `1.36`, `v1.36` or `v1.36.3`; without a wish `MOORING_K8S`, else the newest we test."""
+    """The release asked for as `1.36`, `v1.36` or `v1.36.3`; not asked: `MOORING_K8S`, else the newest we test."""
     asked = wanted or env.get("MOORING_K8S") or DEFAULT_K8S
     known = releases()
     for candidate in known.values():

@@ -1,4 +1,4 @@
-"""What can go wrong in the lab that a person can mend, said in one sentence each."""
+"""What can go wrong in the lab that a person can fix, said in one sentence each."""
 
 
 class LabError(Exception):

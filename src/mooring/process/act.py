@@ -6,7 +6,7 @@ rules:
 - Only the lease holder writes, and only while its lease is surely its own: the fence is asked right before each call.
 - Before a write to a PD it is asked whose it is: a store of another cluster is left alone.
 - "Did my write happen?" is answered by looking. An `Unanswered` call is followed by a read: what it wanted is there
-  → done; the object is as before → said so, and the engine decides anew.
+  → done; the object is as before → said so, and the engine decides again.
 - Nothing is repeated here. Retrying is deciding, and deciding is the engine's.
 """
 

@@ -29,7 +29,7 @@ def make_registry(url: str) -> MachineRegistry:
 
 
 def make_pd(clock: Clock, chance: Chance, *, given: Container[str] = (), hosts: Sequence[str] = ()) -> Make:
-    """`given`: clusters whose PD an administrator has named; what such a PD says about its members is believed."""
+    """`given`: clusters whose PD an administrator has named; what such a PD says about its members is trusted."""
 
     def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
         def believes(url: str) -> bool:

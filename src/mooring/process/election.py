@@ -16,7 +16,7 @@ Promises
   carries a precondition besides.
 
 One gap stays open, as in every client of Leases: when a person deletes the Lease object, a candidate that never saw it
-creates it anew at once. Those that saw it wait as if it were still there.
+recreates it at once. Those that saw it wait as if it were still there.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""The machine registry that the settings name: URL and variables are read anew for every query.
+"""The machine registry that the settings name: URL and variables are read again for every query.
 
 `--sabakan-url` is where to ask when the settings name no URL. A client is made when the URL is another than before.
 """

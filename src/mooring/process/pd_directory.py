@@ -1,7 +1,7 @@
 """Which PD belongs to a TidbCluster, and one client for each.
 
 Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the service name of tidb-operator. A client
-is made anew when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
+is recreated when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
 began there must end.
 
 Whoever may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
@@ -136,7 +136,7 @@ async def prove(pd: PlacementDriver, cluster: Key, store_id: int = 0, *, given: 
     """Returns when this PD, and the store if one is named, belong to the cluster; NotFound if not.
 
     tidb-operator's stores say so themselves (`demo-tikv-0.demo-tikv-peer.tidb.svc:20160`). Stores with other addresses
-    are believed only of a PD that an administrator has named (`given`)."""
+    are trusted only of a PD that an administrator has named (`given`)."""
     stores = await pd.stores()
     store = next((s for s in stores if s.id == store_id), None)
     if store is not None and not _belongs(store, cluster, given=given):

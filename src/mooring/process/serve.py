@@ -1,7 +1,7 @@
 """One replica with everything around it: its listeners, its certificates, its settings that may change.
 
-Opened in order and closed in reverse, so that nobody is answered by half a house. `mooring run` is this and a signal
-handler.
+Opened in order and closed in reverse, so that nobody is answered by a half-started process. `mooring run` is this
+and a signal handler.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Extender:
 
 
 def identity_of(config: Config, server: str, name: str) -> str:
-    """Always with the webhook's address: Mix may be switched on at any time, and the lease is not written anew."""
+    """Always with the webhook's address: Mix may be switched on at any time, and the lease is not written again."""
     host, port = host_port(config.listen_webhook, "listen-webhook")
     return identity_with(name, advertised(host, port, config.advertise_address, server))
 

@@ -11,7 +11,7 @@ from mooring.sandbox.clock import rfc3339
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import stored
 
-#: Eleven of the twelve machines have a seat; one is spare.
+#: Eleven of the twelve machines have a place; one is spare.
 _SEATED = 11
 
 

@@ -174,7 +174,7 @@ def _kept(played: Played, over: float | None) -> str:
         return f", but not over: still short at the end: {first.workload} ({first.at_end} of {first.wanted}){more}"
     end = f"over after {clock(over)}" if over is not None else "over"
     if not played.interrupted:
-        return f": only leaders are elected anew; {end}"
+        return f": only leaders are elected again; {end}"
     return f": {who} short for a while, none below its line; {end}"
 
 

@@ -205,7 +205,7 @@ class Kubelets:
         """The pod, if its stage still applies and its kubelet can act."""
         pod = self._store.find(Kind.POD, *key)
         if pod is None or pod["metadata"]["uid"] != uid or not self._alive(node_of(pod)):
-            return None  # a node that speaks again begins its stages anew
+            return None  # a node that speaks again begins its stages again
         self._stages.pop(key, None)
         return pod
 

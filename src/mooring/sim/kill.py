@@ -2,7 +2,7 @@
 
 A scene has three parts: `build` makes the cluster, `act` starts what is to be seen (a person annotates a pod), and
 `done` says when it is over. The harness plays it undisturbed once, to learn how many writes it takes and what the end
-looks like. Then, for each write and each side of it, it plays the scene anew from the same seed, kills the replica
+looks like. Then, for each write and each side of it, it plays the scene again from the same seed, kills the replica
 there, starts another, and compares: the same end state, no disturbing write made twice, nothing left behind.
 """
 

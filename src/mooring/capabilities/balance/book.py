@@ -154,7 +154,7 @@ class Book:
         return self.whole_at is None or self._life != view.start_timestamp or self.whole_at < since
 
     def _drifted(self, view: PdView) -> bool:
-        """Does PD count otherwise than we do? Somebody else moves regions, or leaders were elected anew."""
+        """Does PD count otherwise than we do? Somebody else moves regions, or leaders were elected again."""
         slack = DRIFT + len(view.operators) + len(self.summary.leaderless)
         for store in view.stores:
             row = self.summary.stores.get(store.id)

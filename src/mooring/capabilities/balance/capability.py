@@ -158,7 +158,7 @@ class Balance:
 
     def _unfit(self, book: Book, cluster: Key, queue: Queue) -> Iterator[Withdrawal]:
         """What waits for a store that no longer takes it, where it would wait for those that run to end first; and what
-        waits to move a region that PD works on by itself: it would be looked at anew anyway."""
+        waits to move a region that PD works on by itself: it would be looked at again anyway."""
         for operator in _waiting_of(queue, cluster):
             why = drive.taken_by_pd(operator, book) or drive.unfit(operator, book.summary)
             why = why or (self._pd_repairs(book) if operator.source == BALANCE_REGION else "")

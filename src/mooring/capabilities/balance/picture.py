@@ -1,7 +1,7 @@
 """What every scheduler is given, and what it answers with.
 
-A scheduler is a generator: `for move in scheduler(picture)` yields one wish after another, the most useful first, and
-between two of them the caller adds the wish to the influence, so that the next one is chosen as if it had been granted.
+A scheduler is a generator: `for move in scheduler(picture)` yields one move after another, the most useful first, and
+between two of them the caller adds the move to the influence, so that the next one is chosen as if it had been made.
 It knows nothing of limits: the queue lets pass what fits.
 """
 

@@ -1,4 +1,4 @@
-"""All schedulers by name, and one look of several of them: each sees what the ones before it have just wished for."""
+"""All schedulers by name, and one look of several of them: each sees what the ones before it have just proposed."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -28,14 +28,14 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
 
 
 def propose(picture: Picture, source: str, room: int) -> Iterator[Wish]:
-    """At most `room` wishes of one scheduler. Each is added to the influence before the next is chosen."""
+    """At most `room` requests of one scheduler. Each is added to the influence before the next is chosen."""
     for wish in islice(_free(picture, source), room):
         picture.influence.add(wish.move.regions, wish.move.steps)
         yield wish
 
 
 def _free(picture: Picture, source: str) -> Iterator[Wish]:
-    """A scheduler that walks a list may come to a region that its own last wish has just taken."""
+    """A scheduler that walks a list may come to a region that its own last request has just taken."""
     for wish in SCHEDULERS[source](picture):
         if picture.influence.busy.isdisjoint(wish.move.regions):
             yield wish
@@ -55,7 +55,7 @@ REPAIR_WITHIN_S: Final = 3600.0
 def operator_of(
     wish: Wish, settings: Settings, cluster: str = "", id_: str = "", *, repair_at: float | None = None
 ) -> Operator:
-    """The wish, priced by its steps. `repair_at`: repairs go first, and this is when it was wished for."""
+    """The request, priced by its steps. `repair_at`: repairs go first, and this is when it was asked for."""
     operator = region_operator(
         id=id_,
         source=wish.source,

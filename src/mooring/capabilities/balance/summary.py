@@ -287,7 +287,7 @@ class Summary:
         return most
 
     def check(self) -> list[str]:
-        """Every figure compared with one built anew from the regions; what differs, in words. Walks everything."""
+        """Every figure compared with one built again from the regions; what differs, in words. Walks everything."""
         anew = Summary(self.policy)
         for region in self.regions.values():
             anew.put(region)

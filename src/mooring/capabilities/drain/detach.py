@@ -1,4 +1,4 @@
-"""Replacement first, farewell second: take a pod away from its ReplicaSet without taking it from its Service.
+"""The replacement first: take a pod away from its ReplicaSet without taking it from its Service.
 
 Deleting a pod ends its service before its replacement exists. Instead one patch changes its `pod-template-hash` and
 drops its owner: the ReplicaSet no longer counts it and makes another at once, while Services, which select on the

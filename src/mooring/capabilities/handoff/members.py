@@ -1,4 +1,4 @@
-"""PD and TiDB pods leave gently too: the `restart-member` and `transfer-pd-leader` operators.
+"""PD and TiDB pods leave carefully too: the `restart-member` and `transfer-pd-leader` operators.
 
     asked ──► [PD leads? leadership handed on, seen to have moved] ──► marked ──► evicted ──► new pod Ready ──► ended
                  │                                                       │

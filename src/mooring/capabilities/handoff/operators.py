@@ -62,7 +62,7 @@ def eviction_operator(
     reason: Reason = Reason.ASKED,
 ) -> Operator:
     store, evicting = store_target(cluster, store_id), evicting_target(cluster)
-    # On a doomed node nobody waits for his turn: every store there loses its leaders one way or the other.
+    # On an interrupted node nobody waits for his turn: every store there loses its leaders one way or the other.
     exclusive = {evicting: 1} if deadline is None else {}
     # The last phase of a restart is for a member that waits for its volume: it is empty and keeps nobody waiting.
     held = (exclusive, {}) if value == DELETE_POD and exclusive else ({},)

@@ -25,13 +25,13 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet.
     young_pd_s: Span = 60.0
     #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
-    #: may, unless this is 0. Only once PD has been up for ten times `young_pd_s`: it has heard of every leader by then.
+    #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: it has heard of every leader by then.
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0
     #: The annotations that tidb-operator acts on itself (`evict-leader`, `pd-transfer-leader`,
     #: `tidb-graceful-shutdown`): true leaves them to it, false acts on them. `auto`: where a tidb-operator keeps the
-    #: cluster's status it may begin; what it has not begun within `yield_s` is done here.
+    #: cluster's status it may begin; what it has not begun within `yield-s` is done here.
     leave_to_tidb_operator: bool | Literal["auto"] = "auto"
     #: How long tidb-operator has to begin, with `auto`.
     yield_s: Span = 10.0

@@ -40,7 +40,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
 
 
 def note_leaders(notes: MutableMapping[str, float], leaders: int, seen_at: float) -> None:
-    """Remember one look at the store. More leaders than ever: it begins anew."""
+    """Remember one look at the store. More leaders than ever: it begins again."""
     if "first_leaders" not in notes or leaders > notes["first_leaders"]:
         notes["first_leaders"], notes["first_at"] = float(leaders), seen_at
         notes["fewest"], notes["fewest_at"] = float(leaders), seen_at

@@ -23,7 +23,7 @@ from mooring.core.model.tidb import PdView
 
 #: The second look comes no sooner than this.
 AGAIN_S: Final = 0.1
-#: So many times the age at which a PD is believed at all: by then every region has been heard of many times.
+#: So many times the age at which a PD's answers count at all: by then every region has been heard of many times.
 SETTLED: Final = 10
 
 

@@ -5,7 +5,7 @@
                       └── leaders came back · annotation removed · nowhere to come back to · another member away:
                           ended, nothing deleted, and proposed again when that is over
 
-The proof is made anew, on looks at PD that began after the release: PD may have restarted or failed over since the
+The proof is made again, on looks at PD that began after the release: PD may have restarted or failed over since the
 eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
 """
 

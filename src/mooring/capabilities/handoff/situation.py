@@ -121,7 +121,7 @@ def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
 
 def _note_ready(notes: dict[str, float], successor: Pod | None, now: float) -> None:
     """Whoever saw it become Ready knows when. Whoever finds it so (a new leader) believes the API server's moment, or
-    it would begin to wait anew; but none that is yet to come."""
+    it would begin to wait again; but none that is yet to come."""
     if successor is None or not successor.ready or successor.terminating:
         notes["away"] = 1.0
         notes.pop("ready_at", None)

@@ -70,7 +70,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
         if ordinal is None or self.keeper.deletion_at is not None:
             return False
         if isinstance(self.keeper, TidbCluster) and (self.set is None or self.set.deletion_at is not None):
-            # An advanced StatefulSet, which we do not see, or one that is being created anew: the cluster says.
+            # An advanced StatefulSet, which we do not see, or one that is being recreated: the cluster says.
             ordinals = self.keeper.ordinals("tidb")
             return ordinals is None or ordinal in ordinals
         assert self.set is not None

@@ -28,7 +28,7 @@ _places = msgspec.json.Decoder(Places)
 
 
 def read_places(annotations: Mapping[str, str]) -> Places:
-    """An annotation that cannot be read remembers nothing, and is written anew with the next change."""
+    """An annotation that cannot be read remembers nothing, and is written again with the next change."""
     try:
         return _places.decode(annotations.get(HOME, "") or "{}")
     except (msgspec.DecodeError, RecursionError):

@@ -137,7 +137,7 @@ def _next(
 def recover_reservations(world: WorldRead, now: float) -> list[Recovered]:
     """Every reservation that a mark names. One walk over the nodes, on becoming leader only.
 
-    Bounded anew: a clock that has been set back since must not stretch it.
+    Bounded again: a clock that has been set back since must not stretch it.
     """
     found = []
     for node in sorted(world.nodes(), key=lambda node: node.name):

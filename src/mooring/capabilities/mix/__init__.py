@@ -1,6 +1,6 @@
 """Mix: replicas of one workload across on-demand and spot nodes.
 
-Two halves share this room. Admission gives each new pod its place; the rebalancer mends what admission could not.
+Two halves share this package. Admission gives each new pod its place; the rebalancer corrects what admission could not.
 
 What both stand on (all pure):
 
@@ -22,12 +22,12 @@ start). A free slot is refilled lowest first, and a pod takes the class of its s
 sequence: then it takes the class that brings the total to T(R). So to turn a spot replica into an on-demand one it is
 enough to let any one spot pod go: its successor is admitted with the class that is missing.
 
-The rebalancer and the two minutes:
+The rebalancer and interruptions:
 
     decider     Mix(policy, namespace=…): the capability; keys `workload/<kind>/<ns>/<name>` and `node/<name>`
     workload    Rebalance: one look at one workload; rebalance: who stands wrong, victims, slots; health: who is missing
-    interrupt   Interruption: one look at one doomed node; notices, doomed: who says that a node goes
-    move        the operator `move-replica`; detach: replacement before farewell; room: would a node take it
+    interrupt   Interruption: one look at one interrupted node; notices, interrupted: who says that a node goes
+    move        the operator `move-replica`; detach: the replacement first; room: would a node take it
     memory      what outlives a process so that nothing loops; pace: the settings; explain, release: words, and undoing
 
 Both halves share one `Admission`: the capability named `mix` owns it as its attribute `admission`, and the replica's

@@ -72,7 +72,7 @@ NOT_OURS: Final = NotOurs()
 
 
 def managing(owner: Owner | None, world: WorldRead) -> Managing | NotOurs | NotSeen:
-    """By uid, never by name: delete and create anew under the same name is common."""
+    """By uid, never by name: delete and recreate under the same name is common."""
     if owner is None or not owner.api_version.startswith("apps/"):
         return NOT_OURS
     if owner.kind == Kind.STATEFUL_SET:

@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct):
         self.failures = 0
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """`at_least_s` is the server's wish (Retry-After): never sooner, and up to half as much later."""
+        """`at_least_s` is what the server asks for (Retry-After): never sooner, and up to half as much later."""
         whole = min(self.first_s * 2.0 ** min(self.failures, 16), self.most_s)
         self.failures += 1
         wait = self.chance.uniform(whole / 2, whole)

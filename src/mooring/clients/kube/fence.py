@@ -1,4 +1,4 @@
-"""Writes only while we lead: the last check before a request leaves the house.
+"""Writes only while we lead: the last check before a request is sent.
 
 Wrap any `KubeApi`; reads pass, and every write asks `may_write` first. It shortens the window in which two leaders
 overlap to a request under way, and preconditions on the objects close that (docs/decisions/0004).

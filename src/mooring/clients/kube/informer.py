@@ -15,7 +15,7 @@ Promises
   passed back as they came, never compared.
 - Waits are jittered and bounded; 429 has a counter of its own and honours Retry-After.
 - A kind that the server does not know (a CRD not installed) is an empty one, looked for again every half minute. A
-  built-in kind is never believed to be gone: a 404 for pods comes from a road that leads elsewhere.
+  built-in kind is never taken for gone: a 404 for pods comes from a proxy that leads elsewhere.
 - Time and chance come in as arguments, so the same code runs on virtual time.
 
 It keeps no objects: the sink (the world) compares.

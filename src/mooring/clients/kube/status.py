@@ -69,7 +69,7 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
 
 
 def retry_after_s(header: str | None, status: Status, default: float = 1.0) -> float:
-    """The server's wish in seconds, from the header or the Status, as far as we grant it.
+    """The server's Retry-After in seconds, from the header or the Status, as far as we grant it.
 
     Dates (proxies send them) count as the default. A maintenance page may ask for hours: the cluster does not wait.
     """

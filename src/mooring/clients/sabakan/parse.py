@@ -260,7 +260,7 @@ def parse_date(text: str) -> tuple[float, str] | None:
 
 
 def _twice(machines: list[Machine]) -> list[str]:
-    """Serials and addresses are identities; two machines that share one cannot both be believed."""
+    """Serials and addresses are identities; two machines that share one cannot both be right."""
     problems = []
     if len({m.serial for m in machines}) < len(machines):
         problems += _shared({}, [(m.serial, m.address) for m in machines], "serial", "address")

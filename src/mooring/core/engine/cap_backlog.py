@@ -9,7 +9,7 @@ from typing import Final
 
 from mooring.core.engine.worklist import Slot
 
-#: Slots remembered per source; beyond that the order begins anew.
+#: Slots remembered per source; beyond that the order begins again.
 _MOST: Final = 4096
 
 

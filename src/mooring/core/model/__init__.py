@@ -1,1 +1,1 @@
-"""The nouns of the house: frozen structs with no behaviour beyond derived values. Imports nothing of ours."""
+"""The nouns of the model: frozen structs with no behaviour beyond derived values. Imports nothing of ours."""

@@ -56,7 +56,7 @@ class Withdrawal(msgspec.Struct, frozen=True, gc=False):
 
 
 class PdRefresh(msgspec.Struct, frozen=True, gc=False):
-    """A wish for a fresh look at a PD cluster, no later than `at`."""
+    """A request for a fresh look at a PD cluster, no later than `at`."""
 
     cluster: Key
     at: float
@@ -76,10 +76,10 @@ class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     facts: tuple[Fact, ...] = ()
     #: Limits of targets that follow the object (None: unlimited).
     limits: Mapping[str, int | None] = MappingProxyType({})
-    #: Undisruptive writes: labels, seats, Events.
+    #: Undisruptive writes: labels, reservations, Events.
     instructions: tuple[Instruction, ...] = ()
     refreshes: tuple[PdRefresh, ...] = ()
-    #: A wish for a fresh list of machines, no later than this.
+    #: A request for a fresh list of machines, no later than this.
     machines_by: float | None = None
     again_at: float | None = None
     verdict: Verdict | None = None

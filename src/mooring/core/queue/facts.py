@@ -67,7 +67,7 @@ class FactBook:
         return delta
 
     def answer(self, touched: Iterable[str]) -> None:
-        """An operator began, advanced, ended, or its own facts changed: see anew which facts are loose there."""
+        """An operator began, advanced, ended, or its own facts changed: see again which facts are loose there."""
         for target in touched:
             lane = self._lanes[target]
             if not lane.facts and not lane.loose:

@@ -1,4 +1,4 @@
-"""Is each incremental index what the rows say it should be? Built anew here, the plain way, and compared.
+"""Is each incremental index what the rows say it should be? Built again here, the plain way, and compared.
 
 Deliberately written without the code that keeps the indexes: a mistake there must not repeat itself here.
 """

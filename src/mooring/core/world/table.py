@@ -89,7 +89,7 @@ class Table(Generic[T]):
         return not version or (version != known and not older(version, known))
 
     def shows_the_same(self, old: T, new: T) -> bool:
-        """Whether all that is new in `new` is its version: then there is nothing to decide anew."""
+        """Whether all that is new in `new` is its version: then there is nothing to decide again."""
         version = new.resource_version
         # Nobody else has seen this row yet, so it may wear the old version while the two are compared.
         _set(new, "resource_version", old.resource_version)

@@ -215,7 +215,7 @@ class World:
         mine = part if part is not None and tidb_member_set(part) == (cluster, component) else None
         owned = self.pods_owned_by(mine.uid) if mine is not None else ()
         labeled = self._rows.pods.rows(self._pod_indexes.by_member.of((cluster.namespace, cluster.name, component)))
-        # Labels count where no owner says otherwise: a StatefulSet that is being created anew, or of another kind.
+        # Labels count where no owner says otherwise: a StatefulSet that is being recreated, or of another kind.
         return (*owned, *(p for p in labeled if not by_owner(p.owner, self)[0]))
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -345,5 +345,5 @@ class World:
     # ── the checker ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> list[str]:
-        """Every index compared with one built anew from the rows; what differs, in words. Walks everything."""
+        """Every index compared with one built again from the rows; what differs, in words. Walks everything."""
         return differences(self)

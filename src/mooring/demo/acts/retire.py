@@ -1,4 +1,4 @@
-"""09:55: a machine retires; its node is cordoned, emptied gently, and only then tainted.
+"""09:55: a machine retires; its node is cordoned, emptied pod by pod, and only then tainted.
 
 One pod on it has no controller: nobody would recreate it, so Mooring does not delete it. The act is blocked until a
 person types what `why` says.

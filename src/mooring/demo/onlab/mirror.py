@@ -127,7 +127,7 @@ class Mirror(ObjectStore):
         return obj
 
     def mutate(self, kind: Kind, namespace: str, name: str, fn: Callable[[Json], Json | None]) -> Json | None:
-        """Read anew right before it is written: others write these objects too."""
+        """Read again right before it is written: others write these objects too."""
 
         async def once() -> None:
             current = await self._api.get(kind, namespace, name)

@@ -2,7 +2,7 @@
 
     findings = await examine(Patient(...), pre=False)
 
-Each check looks at one thing and answers with findings: what was seen, the command that mends it, a stable code. It
+Each check looks at one thing and answers with findings: what was seen, the command that fixes it, a stable code. It
 goes on after a failure; what cannot be looked at because of an earlier failure is said to be skipped.
 """
 

@@ -99,7 +99,7 @@ async def _running(patient: DoctorTarget, session: aiohttp.ClientSession, server
 
 
 async def _leader(patient: DoctorTarget, status: Any, server_now: float | None) -> Finding:
-    """The lease, its dates read by the cluster's clock; where that is not told, the one that leads is believed."""
+    """The lease, its dates read by the cluster's clock; where that is not told, the leader's word is taken."""
     if server_now is None and isinstance(status, dict) and status["leading"]:
         return well("mooring", f"{status['identity']} leads, as it says itself")
     now = server_now or patient.clock.now()

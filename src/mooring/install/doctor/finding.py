@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     #: `MO###`; "" for what is well.
     code: str = ""
     seen: str = ""
-    #: The command that mends it.
+    #: The command that fixes it.
     fix: str = ""
 
 

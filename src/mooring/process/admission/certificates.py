@@ -55,9 +55,9 @@ class Material(msgspec.Struct, frozen=True):
 
 
 def advance(material: Material | None, names: Iterable[str], now: float, serving: Material | None = None) -> Material:
-    """The next state; the same object when there is nothing to do. What is gone or cannot be used is made anew.
+    """The next state; the same object when there is nothing to do. What is gone or cannot be used is recreated.
 
-    `serving`: what replicas show right now. An authority that is made anew is a rotation like any other then: a person
+    `serving`: what replicas show right now. An authority that is recreated is a rotation like any other then: a person
     who deletes the Secret changes the authority, and no call fails.
     """
     wanted = tuple(dict.fromkeys((PEER_NAME, *names)))

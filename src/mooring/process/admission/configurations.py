@@ -1,10 +1,10 @@
 """The webhook configurations: what the API server asks us about, and how it finds us.
 
-Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer mends
-what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so that the
-API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes them away
-when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL. They belong to our
-namespace: whoever deletes that and forgets about them has them collected.
+Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer
+corrects what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so
+that the API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes
+them away when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL. They belong
+to our namespace: whoever deletes that and forgets about them has them collected.
 """
 
 import base64

@@ -4,8 +4,8 @@ Pods are counted exactly, so only the lease holder answers for them; a follower 
 world is behind (an owner that the watch has not shown yet) the request waits for the watch, 300 ms at most.
 
 Fails open: whatever cannot be known in time, and whatever goes wrong in here, admits the pod as it came. The
-rebalancer mends it later. Workloads are judged by every replica, from the request alone; that fails open too: an error
-of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReview`).
+rebalancer corrects it later. Workloads are judged by every replica, from the request alone; that fails open too: an
+error of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReview`).
 """
 
 import asyncio

@@ -180,7 +180,7 @@ class WebhookReconciler:
         following = advance(material, self._address.names(), now, serving)
         if following is material:
             if secret is not None and len(following.authorities) == 1:
-                # At rest: verifying signatures anew at every look would cost more than everything else here.
+                # At rest: verifying signatures again at every look would cost more than everything else here.
                 self._checked = (secret["metadata"]["resourceVersion"], now + AT_REST_S)
             return
         try:
@@ -240,7 +240,7 @@ class WebhookReconciler:
 
 
 def _material(secret: Json) -> Material | None:
-    """None: not readable; the leader makes it anew."""
+    """None: not readable; the leader recreates it."""
     data = secret.get("data") or {}
     since = ((secret.get("metadata") or {}).get("annotations") or {}).get(SINCE, "0")
     try:

@@ -52,7 +52,7 @@ class WorkQueue:
             self._timeline.after(self._latency_s, self._drain)
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """The earliest of several wishes for one key wins."""
+        """The earliest of several requests for one key wins."""
         due = self._timeline.monotonic() + max(0.0, delay_s)
         waiting = self._later.get(key)
         if waiting is not None:

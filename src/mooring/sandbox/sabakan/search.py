@@ -35,7 +35,7 @@ class BadVariables(Exception):  # noqa: N818
 
 
 def check(variables: Json) -> None:
-    """Raises BadVariables: a misspelt wish must not find every machine."""
+    """Raises BadVariables: a misspelt request must not find every machine."""
     for name in ("having", "notHaving"):
         params = variables.get(name)
         if params is None:

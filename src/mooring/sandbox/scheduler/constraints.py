@@ -1,4 +1,4 @@
-"""What differs from pod to pod: anti-affinity, affinity, spread, volumes, seats promised to others.
+"""What differs from pod to pod: anti-affinity, affinity, spread, volumes, nodes nominated for others.
 
 Each answers with the nodes that are out, and why (kube-scheduler's words, since they end up in the pod's condition),
 or with points to add. All of them look only at nodes and domains that matter, except spread, which has to know the
@@ -124,7 +124,7 @@ def _as_affinity(node_affinity: Json) -> Json:
 
 
 def promised(snapshot: Snapshot, nominated: dict[str, dict[str, PodUse]], uid: str, needs: Needs) -> Out:
-    """Nodes where a pod of no lower priority was promised a seat that this one would take."""
+    """Nodes where a pod of no lower priority was nominated whose room this one would take."""
     out: Out = {}
     for name, pods in nominated.items():
         node = snapshot.nodes.get(name)

@@ -2,7 +2,7 @@
 
 For each node where it would fit without them: who must go, as few and as unimportant as possible (those that can be
 spared are spared, the most important first, PDB-protected ones before others). Then the node where that hurts least.
-The victims leave with their grace; meanwhile the seat is promised (`nominatedNodeName`).
+The victims leave with their grace; meanwhile the node is nominated (`nominatedNodeName`).
 """
 
 from collections.abc import Callable, Iterable

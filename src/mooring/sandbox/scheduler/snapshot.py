@@ -192,7 +192,7 @@ class Snapshot:
 
     def _changed(self, index: int) -> None:
         if self._order is None:
-            return  # every table is computed anew anyhow
+            return  # every table is computed again anyhow
         if len(self.log) > 4 * len(self._order) + 4096:
             self.log_base += len(self.log)
             self.log = []

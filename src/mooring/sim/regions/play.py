@@ -2,7 +2,7 @@
 
 Each tick: what is copied goes on at the rate that its two stores have left, steps that are done change their region,
 operators that are done make room, and the schedulers look. It is over when nothing runs, nothing waits and nobody has
-wished for anything for a while.
+proposed anything for a while.
 """
 
 from collections import Counter

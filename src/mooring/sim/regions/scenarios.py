@@ -60,7 +60,7 @@ def scale_in(stores: int, regions: int, chance: Random) -> Cluster:
 
 
 def store_loss(stores: int, regions: int, chance: Random) -> Cluster:
-    """One store is Down: its peers are to be made up for elsewhere; what it led has been elected anew."""
+    """One store is Down: its peers are to be made up for elsewhere; what it led has been elected again."""
     cluster = _even(max(4, stores), regions, chance)
     cluster.stores[1] = Store(1, "s1:20160", "Down")
     for index, region in enumerate(cluster.regions):

@@ -26,7 +26,7 @@ class ScaleOutScenario:
     """`build` makes the cluster, `act` adds the store, `balanced` says when it is over; `watch` looks on meanwhile."""
 
     name = "scale-out"
-    #: Which regions go is chosen anew after a crash, from what is then seen: no single write has to come again.
+    #: Which regions go is chosen again after a crash, from what is then seen: no single write has to come again.
     once: tuple[str, ...] = ()
 
     def __init__(self, stores: int = 5, regions: int = 300, seed: int = 1, policy: BalancePolicy | None = None) -> None:

@@ -22,7 +22,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "operator-failed": "an operator gave up",
     "operator-waited-on-a-fact": "what is broken already kept an operator waiting",
     "operator-parked-by-budget": "a disruption budget refused an eviction",
-    "write-conflicted": "somebody else was quicker, and the operator decided anew",
+    "write-conflicted": "somebody else was quicker, and the operator decided again",
     "write-unanswered": "nobody answered a write, so it was looked up",
     "killed-between-mark-and-deletion": "a hand-over was interrupted between its mark and the deletion of its pod",
     "killed-with-scheduler-in-pd": "a replica died while its evict-leader scheduler stood in PD",

@@ -268,7 +268,7 @@ class Fleet:
 
 
 def _counts_on(node: Node, index: FleetIndex) -> bool:
-    """May the plan have waited for this node? A worker among thousands that reboots is no reason to plan anew."""
+    """May the plan have waited for this node? A worker among thousands that reboots is no reason to plan again."""
     ledger = index.ledger
     if isinstance(ledger, str) or is_control_plane(node):
         return True

@@ -103,7 +103,7 @@ def taken_back(node: Node) -> bool:
 
 
 def leaving_mark(pod: Pod) -> Mark | None:
-    """Our own wish on a pod; somebody else's is not ours to read."""
+    """Our own request on a pod; somebody else's is not ours to read."""
     mark = leaving(pod)
     return mark if mark is not None and mark.source == SOURCE else None
 

@@ -109,7 +109,7 @@ def resumed_eviction(pod: Pod, world: WorldRead, policy: FleetPolicy, serial: st
 
 
 def stay(pod: Pod) -> Patch:
-    """Take our wish back: what was detached is attached again."""
+    """Take our request back: what was detached is attached again."""
     mark = leaving_mark(pod)
     if mark is not None and is_detached(pod):
         return attach(pod, mark, f"{pod.name} may stay")

@@ -1,4 +1,4 @@
-"""What fleet knows of a machine or its node, for `why`: its seat, why it was chosen, and what would change that."""
+"""What fleet knows of a machine or its node, for `why`: its place, why it was chosen, and what would change that."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ def _seat(member: Member) -> str:
 
 
 def _said(ledger: Ledger, address: str) -> Iterator[str]:
-    """What was said of it when its seat last changed, the newest first."""
+    """What was said of it when its place last changed, the newest first."""
     for entry in reversed(ledger.history):
         for change in entry.changes:
             verb, _, rest = change.partition(" ")

@@ -64,7 +64,7 @@ class Pass(msgspec.Struct, frozen=True):
 def make_pass(survey: Survey, policy: FleetPolicy, *, changing: bool = False) -> Pass:
     """`changing`: a change of the control plane is under way, so that nothing else of it may change.
 
-    Machines that are being emptied hold nothing up: their seats do not change until they are empty.
+    Machines that are being emptied hold nothing up: their places do not change until they are empty.
     """
     wanted = _decide(survey, policy)
     waiting_on = unsettled(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s)

@@ -1,7 +1,7 @@
 """The stored cluster: decisions with their revision, what the last change still waits for, and a short history.
 
 One ConfigMap, written by compare-and-swap: a write that another has overtaken is refused by the API server, and the
-pass is made anew from what is there then. The number of the revision rises by one with each write.
+pass is made again from what is there then. The number of the revision rises by one with each write.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,7 @@
 
 Most minutes nobody has moved, and a pass over ten thousand machines takes tens of milliseconds. So the answer of a pass
 that found everybody in their place is kept in the notes, with what it was made from: the very settings, ledger and list
-of machines, and the count of changes of nodes. After some queries the pass is made anew in any case: losing an event
+of machines, and the count of changes of nodes. After some queries the pass is made again in any case: losing an event
 costs time, never truth.
 """
 
@@ -75,7 +75,7 @@ def evaluate_plan(
         old = msgspec.structs.replace(old, query=settings.query, query_since=now, quiet=None)
     ask_at = _ask_at(old, world, policy, now)
     if isinstance(ledger, str):
-        remedy = "mend or remove it; mooring fleet set-cluster writes it anew"
+        remedy = "fix or remove it; mooring fleet set-cluster writes it again"
         verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger, remedy)
         return Evaluation(machines_by=ask_at, verdict=verdict, notes=old)
     seen_at, lost = world.machines_observed_at(), world.machines_lost()

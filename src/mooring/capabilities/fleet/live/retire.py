@@ -6,7 +6,7 @@
       │            │           └─ the cordon stays, with `mooring.dev/cordoned-by`
       │            ├─ time is over: as if emptied, with an Event that names what it breaks
       │            └─ `hold`: place given up, cordon kept, tried again later
-      └────────────┴─ healthy again · switched off: wishes and marks taken back, our cordon lifted
+      └────────────┴─ healthy again · switched off: requests and marks taken back, our cordon lifted
                    └─ machine or node vanished: ended, visibly
 
 Everything is read from the node, its pods and the stored cluster: whoever comes after a crash goes on from there.
@@ -275,7 +275,7 @@ def _taint(scene: Scene, node: Node, mark: Mark, world: WorldRead, policy: Fleet
 
 
 def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool) -> NextStep:
-    """Take back what a mark says we did, wishes first; ended once nothing of it is there."""
+    """Take back what a mark says we did, requests first; ended once nothing of it is there."""
     step = scene.running.step
     wishes = _take_back_wishes(node, world)
     if wishes:

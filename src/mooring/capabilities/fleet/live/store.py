@@ -80,7 +80,7 @@ def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes
 
 
 def _seat_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
-    """A plan's seats have the control planes first already."""
+    """A plan's places have the control planes first already."""
     value = {state: (taint[0] if (taint := wanted_state_taint(state)) else "") for state in MachineState}
     return [(m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.seats]
 

@@ -1,4 +1,4 @@
-"""Constraints: how many control planes and workers there must be. A must, not a wish."""
+"""Constraints: how many control planes and workers there must be. They are required, not preferred."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

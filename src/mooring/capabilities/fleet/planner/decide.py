@@ -48,7 +48,7 @@ def _vanished(draft: Draft, address: str) -> Seat:
 
 
 def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:
-    """Moves in the order they were decided, then what is only written anew."""
+    """Moves in the order they were decided, then what is only written again."""
     if not draft.members:
         return [Change(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
     moved = []
@@ -77,7 +77,7 @@ def _serial(draft: Draft, address: str) -> str:
 
 
 def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, every_field: bool) -> Change | None:
-    """A field that the current file leaves out is news only when everything is written anew on purpose."""
+    """A field that the current file leaves out is news only when everything is written again on purpose."""
     machine = seat.machine
     assert machine is not None
     wanted = wanted_state_taint(machine.state)
@@ -91,7 +91,7 @@ def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, ev
     differ = [f for f in compared if (node.get(f) or None) != (old.get(f) or None)]
     if not differ:
         return None
-    return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written anew")
+    return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written again")
 
 
 _COMPARED = ("user", "labels", "annotations", "taints")

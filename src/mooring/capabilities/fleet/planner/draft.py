@@ -46,7 +46,7 @@ class Draft:
 
     @property
     def unused(self) -> dict[str, Machine]:
-        """Healthy, in no seat when the pass began, and in none that it has given away."""
+        """Healthy, no member when the pass began, and not chosen since."""
         if self._unused is None:
             seated, said = self.members, self.said
             self._unused = {

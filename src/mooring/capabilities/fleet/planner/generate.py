@@ -48,12 +48,12 @@ def generate(draft: Draft) -> PlanError | None:
 
 
 def regenerate(draft: Draft) -> PlanError | None:
-    """Exactly the current nodes, written anew from the template; then filled up."""
+    """Exactly the current nodes, written again from the template; then filled up."""
     missing = draft.vanished(draft.control_planes) + draft.vanished(draft.workers)
     if missing:
         return PlanError(
             ErrorCode.MISSING_MACHINE,
-            f"the registry does not list {listed(missing)}: its labels cannot be written anew. "
+            f"the registry does not list {listed(missing)}: its labels cannot be written again. "
             "Let a plain plan remove it first, or check the query's variables",
         )
     return role_guard(draft) or fill(draft)

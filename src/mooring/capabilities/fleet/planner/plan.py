@@ -88,7 +88,7 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     #: in their place must not make few of many out of them.
     confirmed_removals: frozenset[str] = frozenset()
     held_removals: frozenset[str] = frozenset()
-    #: The template has changed: keep the nodes, write them anew.
+    #: The template has changed: keep the nodes, write them again.
     regenerate: bool = False
 
 

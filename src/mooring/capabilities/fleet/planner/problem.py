@@ -18,7 +18,7 @@ class ErrorCode(StrEnum):
     INVALID_NODES = "invalid-nodes"
 
 
-#: What the user mends in a file; the others are refusals by a rule.
+#: What the user fixes in a file; the others are refusals by a rule.
 INVALID_INPUT: Final = frozenset(code for code in ErrorCode if code.value.startswith("invalid-"))
 _SHOWN: Final = 20
 
@@ -29,7 +29,7 @@ class PlanError(msgspec.Struct, frozen=True):
 
 
 def invalid(code: ErrorCode, where: str, problems: Iterable[str]) -> PlanError:
-    """Every problem of one file at once, so that it is mended in one go."""
+    """Every problem of one file at once, so that it is fixed in one go."""
     found = list(problems)
     shown = "; ".join(found[:_SHOWN])
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

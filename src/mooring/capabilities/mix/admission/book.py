@@ -20,7 +20,7 @@ from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.world.read import WorldRead
 
-#: A ledger that nobody asked for this long is built anew when it is needed again.
+#: A ledger that nobody asked for this long is built again when it is needed again.
 _IDLE_S: Final = 300.0
 _SWEEP_S: Final = 5.0
 
@@ -90,7 +90,7 @@ class SlotBook:
             kept.ledger.drop(reservation.token)
 
     def forget_all(self) -> None:
-        """The lease is lost: whoever leads next counts anew."""
+        """The lease is lost: whoever leads next counts again."""
         self._reservations = Reservations()
         self._ledgers.clear()
 

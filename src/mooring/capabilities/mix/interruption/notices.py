@@ -4,7 +4,7 @@ A notice is of one of two kinds. An *interruption* has a deadline that is real: 
 A *voluntary* disruption (Karpenter or the cluster autoscaler drain, maintenance, a Node being deleted) has none.
 
 A detector that tells no moment counts from when it is first seen; that moment is written into the mark on the node, so
-that a new leader does not count anew. A signal that disappears again from a Ready node is a notice taken back.
+that a new leader does not count again. A signal that disappears again from a Ready node is a notice taken back.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """What is wrong with one workload, who should go, and why not yet.
 
-switched off?      pods with our affinity are made anew one by one (`on-disable`), adopted ones lose our labels
+switched off?      pods with our affinity are recreated one by one (`on-disable`), adopted ones lose our labels
 not understood?    left alone, and its owner is told
 a pod stuck?       on-demand is full: it may try again without the requirement (`on-shortage`)
-being changed?     wait: a rollout makes all pods anew anyway
+being changed?     wait: a rollout recreates all pods anyway
 paused?            the last attempt failed: wait
 off its target?    propose to move exactly the difference, those with room first
 fallen back?       return to spot, late and slowly
@@ -68,7 +68,7 @@ NO_NOTES = WorkloadNotes()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
-    """Who should go, and what it would mend; or why nobody goes just now."""
+    """Who should go, and what it would fix; or why nobody goes just now."""
 
     candidates: tuple[Candidate, ...] = ()
     #: Pods that stand wrong for this reason. At most so many go.

@@ -1,8 +1,8 @@
-"""Which pods of a workload stand wrong, who goes first, and what can be mended without moving anybody.
+"""Which pods of a workload stand wrong, who goes first, and what can be fixed without moving anybody.
 
 Adopt first, restart last: a pod that was there before us gets its class from the node it runs on, by a label. Then
 exactly the difference T(R) − a is moved, and nobody else. Where the count fits but slots do not follow the sequence
-(a low slot was lost, the mode was changed), slots are written anew: scale-down reads them, and no pod notices.
+(a low slot was lost, the mode was changed), slots are written again: scale-down reads them, and no pod notices.
 
     a < T   T − a of the spot ones go; their successors are admitted as on-demand
     a > T   a − T of the on-demand ones go (it saves money; can be switched off)
@@ -126,7 +126,7 @@ def starved(health: Health, now: float, shortage_s: float) -> list[Pod]:
 
 
 def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Toleration, ...]) -> list[Pod]:
-    """Those of them that would find one if they were made anew: tied to on-demand, or relaxed without what spot pods
+    """Those of them that would find one if they were recreated: tied to on-demand, or relaxed without what spot pods
     tolerate."""
     return [
         pod
@@ -152,7 +152,7 @@ def carries_ours(pod: Pod) -> bool:
 
 
 def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
-    """Adopt the unmarked, and write slots anew where the count fits and they do not. Nothing restarts."""
+    """Adopt the unmarked, and write slots again where the count fits and they do not. Nothing restarts."""
     if _in_order(health.pods, target):
         return []
     patches: list[Patch] = []

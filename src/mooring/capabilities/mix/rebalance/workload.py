@@ -167,7 +167,7 @@ class Rebalance:
                 yield msgspec.structs.replace(read_back(pod, mark, self.workload), id="")
 
     def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
-        """Marks without cause: a wish that nobody has any more, or a late write of a leader that stalled."""
+        """Marks without cause: a request that nobody has any more, or a late write of a leader that stalled."""
         for pod in self.health.marked:
             mark = mark_on(pod)
             if mark is None or mark.source not in SOURCES or pod.uid in chosen:
