@@ -44,7 +44,7 @@ def release(
 async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str, ...], *, take_back: bool) -> None:
     if cluster:
         tc = await _annotate(cluster, kubeconfig, context, take_back=take_back)
-        word = "balanced by Mooring again" if take_back else "released: a running Mooring lets go of it"
+        word = "balanced by Mooring again" if take_back else "released: a running Mooring stops balancing it"
         note(f"{cluster} is {word}")
         if take_back:
             return

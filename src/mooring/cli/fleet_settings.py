@@ -156,10 +156,10 @@ def confirm_removal(
         strange = [a for a in addresses if a not in stored.held]
         if strange:
             held = ", ".join(sorted(stored.held)) or "none"
-            raise CommandError(f"{', '.join(strange)}: no held removal; held are: {held}")
+            raise CommandError(f"{', '.join(strange)}: no blocked removal; blocked are: {held}")
         chosen = sorted(addresses or stored.held)
         if not chosen:
-            raise CommandError("no removal is held", Exit.REFUSED)
+            raise CommandError("no removal is blocked", Exit.REFUSED)
         before = (await store.data()).get(settings.CONFIRMED, "")
         await store.set(**{settings.CONFIRMED: confirmed_text(before, stored, chosen)})
         return chosen

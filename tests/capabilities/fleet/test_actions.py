@@ -129,7 +129,7 @@ def test_a_held_removal_stops_only_itself():
     assert plan.action is Action.TAINT
     assert workers_of(plan) == [1, 2, 3, 4]
     assert moves(plan)[1] == "taint"
-    assert any("removal held: 3 of 4" in n for n in plan.notes)
+    assert any("removal blocked: 3 of 4" in n for n in plan.notes)
 
 
 def test_an_empty_list_removes_nothing():

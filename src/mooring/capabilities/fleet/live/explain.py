@@ -30,7 +30,7 @@ def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger
         yield Line("why there", chosen)
     if machine is None:
         held = member.address in ledger.held
-        yield Line("now", "not in the registry any more" + ("; its removal is held" if held else ""))
+        yield Line("now", "not in the registry any more" + ("; its removal is blocked" if held else ""))
         if held:
             yield Line("to change", f"confirm with mooring fleet confirm-removal {member.address}")
     mark = retiring_mark(node) if node is not None else None

@@ -215,7 +215,7 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
         return Verdict(State.BLOCKED, reason, f"{error.code.value}: {error.message}")
     if made.settling:
         return Verdict(State.WAITING, Reason.SETTLING, f"{made.wanted.action.value} waits: {made.settling}")
-    held = next((n for n in made.wanted.notes if n.startswith("removal held")), "")
+    held = next((n for n in made.wanted.notes if n.startswith("removal blocked")), "")
     if held:
         return Verdict(State.BLOCKED, Reason.REMOVAL_BLOCKED, held, "mooring fleet confirm-removal")
     if made.wanted.unmet:

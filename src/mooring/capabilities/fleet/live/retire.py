@@ -244,10 +244,10 @@ def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Empt
         key=node.key,
         uid=node.uid,
         reason=Reason.TIMEOUT,
-        message=f"not empty after {minutes} min; NoExecute is set all the same and breaks off {names}",
+        message=f"not empty after {minutes} min; NoExecute is set all the same and cuts off {names}",
         warning=True,
     )
-    return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; breaks off {names}")))
+    return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; cuts off {names}")))
 
 
 def _taint(scene: Scene, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:

@@ -18,7 +18,7 @@ def fleet_status(data: Mapping[str, str], stored: Ledger, nodes: Sequence[Mappin
     findings = [made.message] if isinstance(made, PlanError) else [cke_finding(made)]
     if stored.held:
         held = ", ".join(sorted(stored.held))
-        findings.append(f"removal held: {held} vanished with too many others (mooring fleet confirm-removal)")
+        findings.append(f"removal blocked: {held} vanished with too many others (mooring fleet confirm-removal)")
     planes = sum(m.control_plane for m in stored.members)
     marks = [(n["metadata"]["name"], (n["metadata"].get("annotations") or {}).get(RETIRING)) for n in nodes]
     retiring = [(name, read_mark(text)) for name, text in marks if text]

@@ -82,7 +82,7 @@ def _remove_non_existent(draft: Draft) -> Outcome:
                 f"{said}: more than half at once looks like a bad query. "
                 "Check the query's variables; if they are really gone, confirm the removal (--yes-remove)",
             )
-        draft.notes.append(f"removal held: {said}; confirm it, or fix the query's variables")
+        draft.notes.append(f"removal blocked: {said}; confirm it, or fix the query's variables")
         workers = [a for a in workers if a not in doubted]
     gone += workers
     for address in gone:
