@@ -67,8 +67,6 @@ def demo(
 
     Example: mooring demo --on lab
     """
-    from mooring.demo.day import Day
-    from mooring.demo.without import Beside as Without
     from mooring.process import logs
 
     if speed is not None and not 0 < speed < inf:
@@ -82,8 +80,19 @@ def demo(
     if on == "lab" and listener is not None:
         return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
     _opening(listener, keep=keep, asked=port >= 0)
+    return _on_sandbox(listener, seed, speed, keep=keep, open_=open_, output=output)
+
+
+def _on_sandbox(
+    listener: socket.socket | None, seed: int, speed: float | None, *, keep: bool, open_: bool, output: Format
+) -> int:
+    """Without a listener: as fast as it goes."""
+    from mooring.demo.day import Day
+    from mooring.demo.without import Beside as Without
+
     began = time.perf_counter()
     within_s = WITHIN_S if speed is None else None
+    short = listener is None
     day = Day(_narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s)
     without = Without(seed)
     page = None if listener is None else _Page(day, listener, without, keep=keep, open_=open_)

@@ -14,6 +14,8 @@ from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import DEFAULT, Server, ask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mooring.install.doctor import Finding
     from mooring.process.config import Resolved
 
@@ -65,16 +67,9 @@ def doctor(
         findings = [ill("settings", "MO801", "settings are valid", str(error), "mooring config")]
         _print(findings, output, short=short)
         return Exit.NOT_AS_IT_SHOULD_BE
-    deadline = time.monotonic() + wait
-    while True:
-        findings = asyncio.run(
-            _examine(resolved, pre, service_account, server or os.environ.get("MOORING_SERVER", DEFAULT))
-        )
-        failed = _failed(findings, strict=strict)
-        if not failed or time.monotonic() >= deadline:
-            break
-        note(f"doctor: {len(failed)} not well yet ({failed[0].code} {failed[0].what}); looking again")
-        time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
+    address = server or os.environ.get("MOORING_SERVER", DEFAULT)
+    findings = _until_well(lambda: asyncio.run(_examine(resolved, pre, service_account, address)), wait, strict=strict)
+    failed = _failed(findings, strict=strict)
     if fix:
         from mooring.install.doctor.script import script
 
@@ -84,6 +79,18 @@ def doctor(
     if any(f.code == "MO101" for f in failed):
         return Exit.COULD_NOT_LOOK
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
+
+
+def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: bool) -> "list[Finding]":
+    """The findings of the first look at which all is well, or of the last one within that time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        findings = look()
+        failed = _failed(findings, strict=strict)
+        if not failed or time.monotonic() >= deadline:
+            return findings
+        note(f"doctor: {len(failed)} not well yet ({failed[0].code} {failed[0].what}); looking again")
+        time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
 
 
 async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -> "list[Finding]":

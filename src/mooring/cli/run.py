@@ -77,19 +77,27 @@ def run(
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")
     if print_config:
-        import msgspec
+        _print_config(resolved)
+    else:
+        _run(resolved.config, settings)
+    return Exit.DONE
 
-        from mooring.process.settings_keys import shown
 
-        values = msgspec.to_builtins(resolved.config)
-        print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})
-        return Exit.DONE
+def _print_config(resolved: "Resolved") -> None:
+    import msgspec
+
+    from mooring.process.settings_keys import shown
+
+    values = msgspec.to_builtins(resolved.config)
+    print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})
+
+
+def _run(config: "Config", settings: "Callable[[], Resolved]") -> None:
     from mooring.process import logs
 
-    logs.configure(resolved.config.log_level, resolved.config.log_format)
+    logs.configure(config.log_level, config.log_format)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_main(resolved.config, settings))
-    return Exit.DONE
+        runner.run(_main(config, settings))
 
 
 def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":

@@ -26,17 +26,33 @@ SHOWN = 60
 @app.default
 def sim(
     *,
-    seed: Whole | None = None,
-    seeds: str = "",
-    faults: str = "all",
-    features: str = "",
-    hours: float = 0.5,
-    jobs: Whole = 0,
-    until: float | None = None,
-    only: str = "",
-    shrink: Annotated[bool, Parameter(negative="")] = False,
-    plan: str = "",
-    save: str = "",
+    seed: Annotated[
+        Whole | None, Parameter(help="One seed; its timeline is printed when it fails, or with --until.")
+    ] = None,
+    seeds: Annotated[str, Parameter(help="A..B, both included. Neither given: 1..20.")] = "",
+    faults: Annotated[
+        str, Parameter(help="all, none, or names: watch, writes, server, pd, registry, node, clock, leader, webhook.")
+    ] = "all",
+    features: Annotated[
+        str, Parameter(help="Features that are on, e.g. mix,handoff; left out: as each seed draws them.")
+    ] = "",
+    hours: Annotated[
+        float, Parameter(help="Virtual hours of load; what comes to rest afterwards is not counted.")
+    ] = 0.5,
+    jobs: Annotated[Whole, Parameter(help="Processes; 0: one per core.")] = 0,
+    until: Annotated[
+        float | None, Parameter(help="With --seed: stop at this virtual second and print the timeline.")
+    ] = None,
+    only: Annotated[
+        str, Parameter(help="With --seed: only these deeds of its plan, by number, e.g. 3,17 (a shrunken failure).")
+    ] = "",
+    shrink: Annotated[
+        bool, Parameter(negative="", help="With --seed or --plan: leave out deeds one by one while it still fails.")
+    ] = False,
+    plan: Annotated[str, Parameter(help="Replay a plan from a file, as --save writes it.")] = "",
+    save: Annotated[
+        str, Parameter(help="Write the plan of --seed (after --shrink: the smaller one) to this file.")
+    ] = "",
     output: Output = Format.TABLE,
 ) -> int:
     """Run simulated clusters and check what Mooring promises, at every write and after everything has come to rest.
@@ -48,33 +64,6 @@ def sim(
     Example: mooring sim --seeds 1..1000 --jobs 4
 
     Example: mooring sim --seed 17 --shrink
-
-    Parameters
-    ----------
-    seed
-        One seed; its timeline is printed when it fails, or with --until.
-    seeds
-        A..B, both included. Neither given: 1..20.
-    faults
-        all, none, or names: watch, writes, server, pd, registry, node, clock, leader, webhook.
-    features
-        Features that are on, e.g. mix,handoff; left out: as each seed draws them.
-    hours
-        Virtual hours of load; what comes to rest afterwards is not counted.
-    jobs
-        Processes; 0: one per core.
-    until
-        With --seed: stop at this virtual second and print the timeline.
-    only
-        With --seed: only these deeds of its plan, by number, e.g. 3,17 (a shrunken failure).
-    shrink
-        With --seed or --plan: leave out deeds one by one while it still fails.
-    plan
-        Replay a plan from a file, as --save writes it.
-    save
-        Write the plan of --seed (after --shrink: the smaller one) to this file.
-    output
-        How to print.
     """
     from mooring.sim.whole.seeds import quiet_logs
 
