@@ -130,9 +130,23 @@ def _secret(variable: str, name: str, key: str) -> Json:
 
 
 def _deployment(install: Install) -> Json:
+    return _object(
+        "apps/v1",
+        "Deployment",
+        install,
+        spec={
+            "replicas": install.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+            "selector": {"matchLabels": labels()},
+            "template": {"metadata": {"labels": labels()}, "spec": _pod_spec(install)},
+        },
+    )
+
+
+def _container(install: Install) -> Json:
     home, tls = "home" in install.features, bool(install.http_tls_secret)
     scheme = {"scheme": "HTTPS"} if tls else {}
-    container = {
+    return {
         "name": NAME,
         "image": install.image,
         "args": arguments(install),
@@ -167,7 +181,11 @@ def _deployment(install: Install) -> Json:
             *([{"name": "http-tls", "mountPath": TLS, "readOnly": True}] if tls else []),
         ],
     }
-    spec = {
+
+
+def _pod_spec(install: Install) -> Json:
+    tls = bool(install.http_tls_secret)
+    return {
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "priorityClassName": NAME,
@@ -187,23 +205,12 @@ def _deployment(install: Install) -> Json:
                 "labelSelector": {"matchLabels": labels()},
             }
         ],
-        "containers": [container],
+        "containers": [_container(install)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
             *([{"name": "http-tls", "secret": {"secretName": install.http_tls_secret}}] if tls else []),
         ],
     }
-    return _object(
-        "apps/v1",
-        "Deployment",
-        install,
-        spec={
-            "replicas": install.replicas,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
-            "selector": {"matchLabels": labels()},
-            "template": {"metadata": {"labels": labels()}, "spec": spec},
-        },
-    )
 
 
 def _service(install: Install, name: str, ports: dict[str, tuple[int, str]]) -> Json:

@@ -23,8 +23,9 @@ from mooring.capabilities.mix.interruption.notices import SOURCE as SPOT
 from mooring.capabilities.mix.interruption.pods import quorum_room
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, LEFT_OUT, RESERVATION
 from mooring.capabilities.mix.policy import SOURCES, MixPolicy
+from mooring.capabilities.mix.rebalance.case import NO_NOTES, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
-from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Diagnosis, WorkloadNotes
+from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.misplaced import is_repaired
 from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back

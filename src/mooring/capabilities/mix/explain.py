@@ -13,7 +13,8 @@ from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
 from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
-from mooring.capabilities.mix.rebalance.diagnosis import NO_NOTES, Case, Diagnosis, WorkloadNotes
+from mooring.capabilities.mix.rebalance.case import NO_NOTES, Case, WorkloadNotes
+from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import find_workload, is_fast
 from mooring.capabilities.mix.slots import class_of
 from mooring.capabilities.mix.wording import counted

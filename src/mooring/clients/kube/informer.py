@@ -73,6 +73,27 @@ class Stats(msgspec.Struct):
     last_error: str = ""
 
 
+class Retries:
+    """What went wrong since the last success, and how long to wait for the next attempt."""
+
+    def __init__(self, chance: Chance) -> None:
+        self.backoff = Backoff(chance)
+        self.relists = Backoff(chance)
+        self.throttle = Backoff(chance, first_s=1.0, most_s=60.0)
+        #: Streams in a row that broke.
+        self.broken = 0
+        #: Answers in a row that the kind is not known.
+        self.not_found = 0
+        #: The sink has been told that there is nothing of this kind.
+        self.absent = False
+
+    def went_well(self) -> None:
+        self.backoff.reset()
+        self.throttle.reset()
+        self.broken = self.not_found = 0
+        self.absent = False
+
+
 class Informer:
     """Feeds `sink` with what is true of `kind`, until cancelled. `run()` raises nothing of the API's."""
 
@@ -104,12 +125,7 @@ class Informer:
         #: False for good once the server says that it does not know the request.
         self._knows_watch_list = True
         self._pages_next = False
-        self._backoff = Backoff(chance)
-        self._relists = Backoff(chance)
-        self._throttle = Backoff(chance, first_s=1.0, most_s=60.0)
-        self._broken = 0
-        self._not_found = 0
-        self._absent = False
+        self._retries = Retries(chance)
 
     async def run(self) -> None:
         while True:
@@ -182,9 +198,9 @@ class Informer:
         """The server does not know the kind: it is empty, at once at first, later only after a few looks."""
         if not isinstance(error, NotFound) or self._built_in:
             return
-        self._not_found += 1
-        if not self._absent and (not self.synced or self._not_found >= NOT_FOUND_BELIEVED):
-            self._absent = True
+        self._retries.not_found += 1
+        if not self._retries.absent and (not self.synced or self._retries.not_found >= NOT_FOUND_BELIEVED):
+            self._retries.absent = True
             self._take(())
 
     def _take(self, objects: tuple[Object, ...]) -> None:
@@ -233,16 +249,13 @@ class Informer:
         # After the sink has it: should it raise, the event is not lost by a resume behind it.
         if event.resource_version:
             self._resource_version = event.resource_version
-        self._relists.reset()
+        self._retries.relists.reset()
         self._went_well()
 
     # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _went_well(self) -> None:
-        self._backoff.reset()
-        self._throttle.reset()
-        self._broken = self._not_found = 0
-        self._absent = False
+        self._retries.went_well()
         self.stats.heard_at = self._clock.monotonic()
         self.stats.last_error = ""
 
@@ -252,22 +265,22 @@ class Informer:
             # Not a failure, but all kinds and replicas lose the thread together when a server restarts: spread them.
             self._resource_version = ""
             _log.info("informer.expired", kind=self.kind.value, detail=str(error))
-            return self._relists.next_s()
+            return self._retries.relists.next_s()
         self.stats.last_error = str(error)
         if isinstance(error, Throttled):
             # Says nothing about us or the resourceVersion: it has its own counter.
             self.stats.throttled += 1
-            return self._throttle.next_s(error.retry_after_s)
+            return self._retries.throttle.next_s(error.retry_after_s)
         self.stats.failures += 1
         if isinstance(error, NotFound) and not self._built_in:
             self._resource_version = ""
-            return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._absent else 1.0)
+            return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._retries.absent else 1.0)
         if isinstance(error, BrokenStream):
-            self._broken += 1
-            if self._broken >= STREAMS_IN_VAIN:
-                self._resource_version, self._broken = "", 0
+            self._retries.broken += 1
+            if self._retries.broken >= STREAMS_IN_VAIN:
+                self._resource_version, self._retries.broken = "", 0
         _log.warning("informer.failed", kind=self.kind.value, error=str(error), failures=self.stats.failures)
-        return self._backoff.next_s(error.retry_after_s if isinstance(error, Unanswered) else 0.0)
+        return self._retries.backoff.next_s(error.retry_after_s if isinstance(error, Unanswered) else 0.0)
 
     def _timeout_s(self) -> int:
         """Random, so that the streams of all kinds and replicas do not end together."""

@@ -67,7 +67,6 @@ class Deciding:
         self.world = world
         self.queue = queue
         self._capabilities = capabilities
-        self._of_source = {source: c for c in capabilities.values() for source in c.sources}
         self._defects = defects
         self._history = history
         self._numbers = numbers
@@ -200,7 +199,7 @@ class Deciding:
         if record is None or self.in_flight.busy(waiter, now):
             return NOTHING
         operator = record.operator
-        capability, found = self._of_source[operator.source], None
+        capability, found = self._capability_of(operator), None
         record.off = capability.name not in on
         with self._defects.guard(f"operator {operator_id}, {operator.subject}") as guard:
             found = capability.next_step(record, self.world, self.queue, now)
@@ -221,6 +220,9 @@ class Deciding:
         if found.again_at is not None:
             self.worklist.wake_at(found.again_at, waiter)
         return Effects(events, found.instructions, waiter, operator_id)
+
+    def _capability_of(self, operator: Operator) -> Capability:
+        return next(c for c in self._capabilities.values() if operator.source in c.sources)
 
     def _end(self, operator_id: str, end: End) -> list[QueueEvent]:
         if end.failed:
@@ -254,7 +256,7 @@ class Deciding:
         # Whoever proposed it is asked again: the world may already want the next thing. If nothing was done, then a
         # moment later: the same evaluation would propose the same for ever.
         idle = not record.acted_at and now - record.promoted_at < MOMENT_S
-        capability = self._of_source[operator.source]
+        capability = self._capability_of(operator)
         if capability.name in on:
             self._mark_affected(capability, OperatorEnded(operator), now, now + MOMENT_S if idle else None)
         self._make_room(operator.source)

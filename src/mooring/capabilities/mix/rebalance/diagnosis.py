@@ -22,7 +22,9 @@ from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.labels import RESERVATION, Managed, Misconfigured, wish_of
 from mooring.capabilities.mix.memory import Note
-from mooring.capabilities.mix.policy import OnDisable, OnShortage
+from mooring.capabilities.mix.pace import RebalancePolicy
+from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
+from mooring.capabilities.mix.rebalance.case import NO_NOTES, NOTHING_WRONG, Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.health import Health, health_of
 from mooring.capabilities.mix.rebalance.misplaced import (
@@ -55,33 +57,6 @@ _REPAIR_SETTLE_S = 2.0
 _CLASSES = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 
 
-class WorkloadNotes(msgspec.Struct, frozen=True, gc=False):
-    """Soft memory of one workload, from one evaluation to the next."""
-
-    #: The pods whose moves were proposed. The queue says which of them stand; asking it about every pod costs more.
-    moves: tuple[str, ...] = ()
-    #: Since when spot has had room for pods that fell back to on-demand.
-    spot_room_since: float | None = None
-
-
-NO_NOTES = WorkloadNotes()
-
-
-class Case(msgspec.Struct, frozen=True, gc=False):
-    """Who should go, and what it would fix; or why nobody goes just now."""
-
-    candidates: tuple[Candidate, ...] = ()
-    #: Pods that stand wrong for this reason. At most so many go.
-    off_by: int = 0
-    verdict: Verdict | None = None
-    again_at: float | None = None
-    #: Nothing can be said just now: what waits keeps waiting.
-    undecided: bool = False
-
-
-NOTHING_WRONG = Case()
-
-
 class Diagnosis:
     """One look at one workload. Made for one question and thrown away."""
 
@@ -95,8 +70,6 @@ class Diagnosis:
         notes: WorkloadNotes = NO_NOTES,
     ) -> None:
         self.mix = mix
-        self.policy = mix.policy
-        self.pace = mix.policy.rebalance
         self.workload = workload
         self.world = world
         self.queue = queue
@@ -114,6 +87,14 @@ class Diagnosis:
         self.room = Room(mix.policy, world)
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
+
+    @property
+    def policy(self) -> MixPolicy:
+        return self.mix.policy
+
+    @property
+    def pace(self) -> RebalancePolicy:
+        return self.mix.policy.rebalance
 
     def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read

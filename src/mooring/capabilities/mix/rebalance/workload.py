@@ -12,7 +12,8 @@ from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.labels import AFFINITY, Managed, Misconfigured
 from mooring.capabilities.mix.memory import Note
 from mooring.capabilities.mix.policy import SOURCES
-from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Case, Diagnosis, WorkloadNotes
+from mooring.capabilities.mix.rebalance.case import Case, WorkloadNotes
+from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Diagnosis
 from mooring.capabilities.mix.rebalance.health import facts_of, is_fast
 from mooring.capabilities.mix.rebalance.misplaced import Candidate, carries_ours, mend, unmark
 from mooring.capabilities.mix.rebalance.move import ALL_MOVES, operator, read_back, share_of
