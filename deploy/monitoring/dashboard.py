@@ -1,7 +1,7 @@
 """The Grafana dashboard as code: `python deploy/render.py` writes dashboard.json beside this file."""
 
 PANELS = [
-    ("Needs a person", "stat", [("held", "max(mooring_needs_you)"), ("late", "max(mooring_deadlines_at_risk)")]),
+    ("Needs a person", "stat", [("blocked", "max(mooring_needs_you)"), ("late", "max(mooring_deadlines_at_risk)")]),
     ("Leading", "stat", [("leaders", "sum(mooring_leading)"), ("deciding", "max(mooring_deciding)")]),
     ("Waiting, by source", "timeseries", [("{{source}}", "sum by (source) (mooring_operators_waiting) > 0")]),
     ("Waiting, by reason", "timeseries", [("{{reason}}", "sum by (reason) (mooring_operators_waiting) > 0")]),

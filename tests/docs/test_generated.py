@@ -72,8 +72,8 @@ def test_the_glossary_explains_every_word_for_users(word):
 
 
 def test_the_docs_use_no_word_that_was_replaced():
-    """Words that mean the same as one in the glossary, and that no other sense needs."""
-    old = re.compile(r"\b(seats?|doomed|wish(?:es)?|gently|made anew|believed|mends?)\b", re.IGNORECASE)
+    """Words that mean the same as one in the glossary, and that no other sense needs; names of fields are in quotes."""
+    old = re.compile(r"(?<!\")\b(seats?|doomed|wish(?:es)?|gently|made anew|believed|mends?)\b", re.IGNORECASE)
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = [
         f"{page.relative_to(ROOT)}:{number}: {line.strip()[:90]}"
