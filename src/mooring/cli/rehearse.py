@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connection_of, reaching
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained, settings
 from mooring.cli.rehearse_flags import demo as demo_snapshot
@@ -89,6 +90,8 @@ def play(
     /,
     *,
     setup: Setup = Setup(),
+    seeds: Annotated[Whole, Parameter(help="Play it with so many seeds: worst, median and best per workload.")] = 0,
+    jobs: Annotated[Whole, Parameter(help="With --seeds: so many at a time; 0: one per core.")] = 0,
     page: Annotated[bool, Parameter(negative="", help="Watch it on Mooring's page while it plays.")] = False,
     port: Annotated[int, Parameter(help="Of the page; -1: the first that is free from 8390 on.")] = -1,
     speed: Annotated[float, Parameter(help="With --page: so many virtual seconds a second.")] = 20.0,
@@ -115,6 +118,8 @@ def play(
 
     if speed <= 0:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 20")
+    if seeds:
+        return _ranged(event, setup, seeds, jobs, output)
     outcome = _played(event, setup, port if page else None, speed)
     if output is Format.JSON:
         print_json(outcome)
@@ -146,6 +151,28 @@ def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float
             return whole.run(None if port is None else _page(whole, port), speed)
         finally:
             progress.clear()
+
+
+def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output: Format) -> int:
+    from mooring.rehearse.events import acts
+    from mooring.rehearse.forks import cores
+    from mooring.rehearse.play import Play
+    from mooring.rehearse.ranges import ranges, render
+
+    progress = Progress()
+    with explained(setup.from_):
+        plan, taken = setup.plan(), setup.snapshot()
+        planned = acts(event, taken, plan.config.mix.capacity, plan.options)
+        whole = Play(taken, planned, plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
+        numbers = range(plan.seed, plan.seed + seeds)
+        done = lambda count: progress.line(f"{count} of {seeds} seeds", stay=True)  # noqa: E731
+        found = ranges(whole, planned, numbers, jobs or cores(), done)
+    progress.clear()
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        print("\n".join(render(found)))
+    return Exit.DONE if found.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 
 def _page(whole: "Play", port: int) -> "Page":

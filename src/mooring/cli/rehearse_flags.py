@@ -37,7 +37,7 @@ class Setup:
     features: Annotated[str, Parameter(help="NAME=true|false,…; every feature is on unless this or --config says.")] = (
         ""
     )
-    seed: Annotated[int, Parameter(help="Another seed, another draw of what is left to chance.")] = 1
+    seed: Annotated[int, Parameter(help="Another seed, another draw among equal nodes; 1: the first by name.")] = 1
 
     def snapshot(self) -> "Snapshot":
         from mooring.process import logs
@@ -46,7 +46,7 @@ class Setup:
         if (self.from_ is None) != self.demo:
             raise CommandError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
         logs.configure("critical", "auto")
-        return demo(self.seed) if self.from_ is None else schema.read(self.from_)
+        return demo(1) if self.from_ is None else schema.read(self.from_)
 
     def plan(self) -> "Plan":
         """Raises BadEvent."""

@@ -5,6 +5,8 @@ which it was below its line. A figure that was below its line before the event b
 event is blamed for what it took, not for what was missing already.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -113,3 +115,9 @@ def some(count: int, what: str) -> str:
 
 def majority(count: int) -> int:
     return count // 2 + 1
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table, indented by two."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -30,6 +30,7 @@ from mooring.rehearse.regions import Regions
 from mooring.rehearse.room import more_nodes, unplaced
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.timeline import Chronicle
+from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers.podstate import labels_of
@@ -38,6 +39,8 @@ from mooring.sandbox.paced import PacedLoop, run_paced
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.home import ask_mooring
 
+#: Ids and names: the same for every seed, so that seeds differ in what is left to chance alone.
+LOAD_SEED: Final = 1
 LOOK_S: Final = 0.5
 #: Mooring may put right what it finds before anything befalls the cluster, for so long at most.
 SETTLE_S: Final = 900.0
@@ -99,14 +102,14 @@ class Play:
         self._limit_s = limit_s
         self._progress = progress
         self._seed = seed
-        self._loaded = loaded or load(snapshot, seed, pace)
+        self._loaded = loaded or load(snapshot, LOAD_SEED, pace)
         # One replica and no rival: renewing every two seconds would be most of an hour's work.
         config = msgspec.structs.replace(config, lease_s=60, renew_s=40.0, retry_s=15.0)
         # Where the real one finds its neighbours and certificates is not here.
         config = msgspec.structs.replace(
             config, namespace=snapshot.namespace, pd={}, webhook_url="", webhook_certificates=""
         )
-        self.rig = Rig(seed=seed, config=config, cluster=self._loaded.cluster)
+        self.rig = Rig(seed=LOAD_SEED, config=config, cluster=self._loaded.cluster)
         if "home" in config.on():
             for scheduler in _schedulers_of_members(snapshot):
                 ask_mooring(self.rig, scheduler=scheduler)
@@ -154,14 +157,16 @@ class Play:
     async def perform(self, acts: list[Act]) -> None:
         """The event and what comes of it, on a cluster that has come up; the outcome is there afterwards."""
         self._acts = acts
+        self.draw(self._seed)
         self._begin()
         await self._go_on()
         _set_speed(HURRY)
         await self._finish()
 
     def draw(self, seed: int) -> None:
-        """What is left to chance from now on: which of several equal nodes the scheduler takes."""
+        """What is left to chance from now on: which of several equal nodes the scheduler takes; 1: the first."""
         self._seed = seed
+        self.rig.cluster.scheduler.draw_ties(None if seed == 1 else SeededChance(seed).fork("ties"))
 
     async def come_up(self) -> None:
         """Mooring runs on the snapshot and has put right what it found."""

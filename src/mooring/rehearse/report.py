@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from mooring.rehearse.losses import clock
+from mooring.rehearse.losses import clock, columns
 from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionLosses, Row
 
 #: Rows of the timeline, pods and workloads that are shown unless everything is asked for.
@@ -76,7 +76,7 @@ def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
         ("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")
     ]
     rows += [_row(one) for one in shown]
-    yield from _columns(rows)
+    yield from columns(rows)
     if len(shown) < len(played.interrupted):
         yield f"  {len(shown)} of {len(played.interrupted)}, --all"
 
@@ -219,9 +219,3 @@ def _told(row: Row) -> Told:
     reason = f" ({row.reason})" if row.reason and row.reason not in {"done", row.verb} else ""
     head = " ".join(part for part in (f"{op}{verb}".strip(), row.about) if part)
     return row.at_s, row.who, f"{head}{reason}{': ' if head and row.text else ''}{row.text}"
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -8,6 +8,7 @@ rolls dice there.
 
 from mooring.clients.ports import Json, PortError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.ownership import controller_of
@@ -27,6 +28,10 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class Scheduler:
+    def draw_ties(self, chance: SeededChance | None) -> None:
+        """From now on which of several equal nodes is taken is drawn; None: the first, the same every time."""
+        self._selection.ties = chance
+
     def __init__(
         self,
         timeline: Timeline,

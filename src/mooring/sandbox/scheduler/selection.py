@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from mooring.clients.ports import Json
+from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.scheduler import constraints
 from mooring.sandbox.scheduler.classes import NEVER, ClassTables, lacks, load_score, refuses
@@ -54,6 +55,8 @@ class Selection:
         self._tables = tables
         self._nominated = nominated
         self._start = 0
+        #: Draws among nodes of equal score, as kube-scheduler does; None: the first is taken, the same every time.
+        self.ties: SeededChance | None = None
 
     def choose(self, profile: Profile, pod: Json, use: PodUse) -> str | Unfit:
         snapshot, needs = self._snapshot, use.needs
@@ -128,14 +131,14 @@ class Selection:
         nodes = self._snapshot.order
         on = self._snapshot.by_owner.get(use.owner_uid)
         if not on:
-            return (start + near.index(max(near))) % count
+            return (start + self._best(near)) % count
         feasible = len(near) - near.count(NEVER)
         if self._snapshot.zoned or len(on) >= feasible:
             return None
         penalties = constraints.sibling_penalties(on, feasible)
         weighed: set[int] = set()
         while True:  # penalties only lower: the first best that needs none any more is the best of all
-            at = near.index(max(near))
+            at = self._best(near)
             index = (start + at) % count
             siblings = on.get(nodes[index].name, 0)
             if not siblings or index in weighed:
@@ -185,7 +188,16 @@ class Selection:
             for name, more in run_prioritize(extender, pod, names, self._snapshot).items():
                 if name in self._snapshot.nodes and self._snapshot.nodes[name].index in total:
                     total[self._snapshot.nodes[name].index] += more
-        return nodes[max(feasible, key=lambda i: (total[i], -i))].name
+        scored = [total[i] for i in feasible]
+        return nodes[feasible[self._best(scored)]].name
+
+    def _best(self, scores: list[int]) -> int:
+        """Where the highest is: the first, or one of several by lot."""
+        best = max(scores)
+        if self.ties is None:
+            return scores.index(best)
+        equal = [at for at, score in enumerate(scores) if score == best]
+        return equal[int(self.ties.uniform(0, len(equal)))] if len(equal) > 1 else equal[0]
 
     def _explain(self, needs: Needs, out: Out, refused: dict[str, str]) -> str:
         """kube-scheduler's sentence: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."""

@@ -1,0 +1,69 @@
+"""One event with many seeds: a range per workload."""
+
+from mooring.process.config import Config
+from mooring.rehearse.events import Options, acts
+from mooring.rehearse.outcome import Interrupted
+from mooring.rehearse.play import Play, everything_on, rehearse
+from mooring.rehearse.ranges import Run, over, ranges, render
+from mooring.rehearse.schema import Snapshot
+from mooring.sandbox.chance import SeededChance
+from mooring.sandbox.cluster import Cluster
+
+CONFIG = everything_on(Config())
+
+
+def _run(seed: int, away_s: float | None, verdict: str = "kept") -> Run:
+    short = Interrupted(
+        workload="Deployment shop/web",
+        wanted=5,
+        before=5,
+        worst=5 - seed,
+        away_s=away_s or 0.0,
+        from_s=0.0,
+        until_s=away_s,
+        at_end=5,
+    )
+    found = () if away_s is None else (short,)
+    return Run(seed=seed, verdict=verdict, answer=verdict.upper(), interrupted=found, played_s=60.0)
+
+
+def test_a_range_has_the_worst_the_median_and_the_best_and_line_1_is_the_worst() -> None:
+    """O4: a draw in which it was not short counts as none."""
+    found = over(("node n1 is lost",), [_run(1, 10.0), _run(2, None), _run(3, 90.0, "broken"), _run(4, 40.0)])
+    (row,) = found.workloads
+    assert (row.short_s.worst, row.short_s.median, row.short_s.best) == (90.0, 10.0, 0.0)
+    assert (row.lowest.worst, row.lowest.best) == (1, 5)
+    assert (found.verdict, found.verdicts) == ("broken", {"broken": 1, "kept": 3})
+    assert found.answer == "BROKEN (seed 3, and 0 of 3 others)"
+    assert any("1:30 / 0:10 / 0:00" in line for line in render(found))
+
+
+def test_a_seed_that_could_not_be_played_is_no_comfort() -> None:
+    """O4: all others kept, one not known: cannot tell."""
+    assert over(("x",), [_run(1, None)], ["seed 2: died"]).verdict == "cannot-tell"
+
+
+def test_each_seed_comes_out_as_it_does_alone_and_seeds_differ(demo: Snapshot) -> None:
+    """O4: the scheduler's ties are drawn by seed; the same seed draws the same."""
+    planned = acts(["spot-gone"], demo, CONFIG.mix.capacity, Options(unannounced=True))
+    found = ranges(Play(demo, planned, CONFIG, seed=1, limit_s=1800.0), planned, range(1, 4), 2)
+    assert [run.seed for run in found.runs] == [1, 2, 3]
+    alone = {seed: rehearse(demo, planned, CONFIG, seed=seed) for seed in (1, 2, 3)}
+    for run in found.runs:
+        assert (run.answer, run.interrupted) == (alone[run.seed].answer, alone[run.seed].played.interrupted)
+    homes = [tuple((one.pod, one.node) for one in outcome.played.come) for outcome in alone.values()]
+    assert len(set(homes)) > 1
+
+
+def test_ties_are_drawn_among_equal_nodes_alone() -> None:
+    """O4: never onto a node with less room while a better one is there."""
+    seen = set()
+    for seed in range(2, 12):
+        cluster = Cluster(seed=1)
+        cluster.scheduler.draw_ties(SeededChance(seed))
+        cluster.add_nodes(3, "n", cpu="16", memory="64Gi")
+        cluster.add_node("small", cpu="2", memory="4Gi")
+        cluster.deployment("shop", "web", 1)
+        cluster.run_until_stable()
+        seen |= {pod["spec"]["nodeName"] for pod in cluster.pods("shop", "web")}
+    assert seen == {"n0", "n1", "n2"}
