@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from mooring.lab.binaries import NEEDED, Binaries, release
-from mooring.lab.cluster import OURS, Lab, State
+from mooring.lab.cluster import Lab, State
 from mooring.lab.controlplane import Ports
+from mooring.lab.directory import OURS
 from mooring.lab.errors import LabError, WrongRequestError
 
 PORTS = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, kwok=6)

@@ -25,14 +25,13 @@ from mooring.lab import pd as placement_driver
 from mooring.lab import sabakan as machine_registry
 from mooring.lab.binaries import Binaries, Release
 from mooring.lab.controlplane import Layout, Ports
+from mooring.lab.directory import OURS, link_binaries, refuse_strangers
 from mooring.lab.errors import LabError, WrongRequestError
 from mooring.lab.processes import Processes, Server, run
 
 #: The order of starting: each wave waits until the one before it is ready.
 WAVES: Final = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler", "kwok"))
 EXTRAS: Final = ("pd", "sabakan")
-#: Everything a lab puts into its directory. Nothing else is ever removed.
-OURS: Final = ("lab.json", "kubeconfig", "bin", "conf", "data", "logs", "pki", "run")
 
 
 class State(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ class Lab:
         layout = Layout(root=directory.absolute())
         if unknown := [name for name in extras if name not in EXTRAS]:
             raise WrongRequestError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
-        _refuse_strangers(layout.root)
+        refuse_strangers(layout.root)
         layout.root.mkdir(parents=True, exist_ok=True)
         ports = Ports(*loopback.free_ports(len(Ports.__struct_fields__)))
         state = State(release=binaries.release, ports=ports, binaries={k: str(v) for k, v in binaries.paths.items()})
@@ -81,7 +80,7 @@ class Lab:
         try:
             lab._remember(state)
             controlplane.write_identities(layout, ports)
-            _link(binaries, layout.bin)
+            link_binaries(binaries, layout.bin)
             lab._start_control_plane(say)
             lab._start_extras(extras, say)
         except BaseException as error:
@@ -349,20 +348,3 @@ class Lab:
 def _start_order(name: str) -> tuple[int, str]:
     # Whatever else there is came after the control plane, and needs it.
     return (next((i for i, wave in enumerate(WAVES) if name in wave), len(WAVES)), name)
-
-
-def _refuse_strangers(root: Path) -> None:
-    if root.is_dir():
-        strange = sorted(path.name for path in root.iterdir() if path.name not in OURS)
-        if strange:
-            raise WrongRequestError(f"{root} holds {strange[0]}, which is no lab's; name another directory with --dir")
-    elif root.exists():
-        raise WrongRequestError(f"{root} is not a directory; name another with --dir")
-
-
-def _link(binaries: Binaries, into: Path) -> None:
-    into.mkdir(exist_ok=True)
-    for name, path in binaries.paths.items():
-        link = into / name
-        link.unlink(missing_ok=True)
-        link.symlink_to(path)

@@ -108,14 +108,7 @@ class Replica:
             on_turn=self._after_turn,
         )
         self.webhook = webhook_parts(
-            config,
-            self.engine,
-            api,
-            clock,
-            chance,
-            elector=self.elector,
-            recorder=self.recorder,
-            shell=self.shell,
+            config, self.engine, api, clock, chance, elector=self.elector, recorder=self.recorder, shell=self.shell
         )
         # At a URL of our own nobody else answers: its configurations go with us.
         self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url

@@ -64,18 +64,23 @@ class Cluster(Reading):
         send = self.api.server.sender()
         owned, orphans = OwnedPods(self.store), Orphans(self.store)
         clock, store = self.timeline, self.store
-        self.deployments = Deployments(clock, store, owned)
-        self.replica_sets = ReplicaSets(clock, store, owned, orphans, send)
-        self.stateful_sets = StatefulSets(clock, store, owned, orphans, send)
-        self.daemon_sets = DaemonSets(clock, store, owned, orphans, send)
+        #: They hear of writes in the order in which they are made here.
+        self._controllers: list[object] = [
+            Deployments(clock, store, owned),
+            ReplicaSets(clock, store, owned, orphans, send),
+            StatefulSets(clock, store, owned, orphans, send),
+            DaemonSets(clock, store, owned, orphans, send),
+        ]
         self.scheduler = Scheduler(clock, store, profiles=profiles)
         self.kubelets = Kubelets(clock, store, pace)
-        self.node_lifecycle = NodeLifecycle(clock, store, self.kubelets)
-        self.taint_eviction = TaintEviction(clock, store)
-        self.pod_gc = PodGc(clock, store)
-        self.disruption = Disruption(clock, store)
-        self.endpoints = Endpoints(clock, store)
-        self.volumes = Volumes(clock, store)
+        self._controllers += [
+            NodeLifecycle(clock, store, self.kubelets),
+            TaintEviction(clock, store),
+            PodGc(clock, store),
+            Disruption(clock, store),
+            Endpoints(clock, store),
+            Volumes(clock, store),
+        ]
         self.cloud = Cloud(clock, store, self.kubelets, note=None if self.log is None else self.log.note)
         #: Placement drivers by (namespace, cluster), and the machine registry, when a scene has them.
         self.pd: dict[tuple[str, str], SandboxPd] = {}

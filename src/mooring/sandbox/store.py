@@ -11,7 +11,6 @@ Objects are copy-on-write: nobody changes one in place, readers may keep what th
 it did not touch. Parts that repeat over the pods of a template are stored once (`share`).
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.defaults import set_defaults
+from mooring.sandbox.delivery import Delivery, Listener, Subscriber
 from mooring.sandbox.patch import apply_patch
 from mooring.sandbox.rules import (
     GENERATION_KINDS,
@@ -40,7 +40,6 @@ from mooring.sandbox.table import Buckets, ObjectKey, Table, key_of
 
 Objects = list[Json]
 Keys = list[ObjectKey]
-Subscriber = Callable[[str, Json | None, Json | None], None]
 
 
 class ObjectStore:
@@ -49,10 +48,7 @@ class ObjectStore:
         self._chance = SeededChance(seed).fork("store")
         self._revision = 0
         self._tables: dict[Kind, Table] = {kind: Table() for kind in Kind}
-        self._subscribers: dict[Kind, list[Subscriber]] = {kind: [] for kind in Kind}
-        self._listeners: list[Callable[[Kind, str, Json | None, Json | None], None]] = []
-        self._undelivered: deque[tuple[Kind, str, Json | None, Json | None]] = deque()
-        self._delivering = False
+        self._delivery = Delivery()
         self._by_node: Buckets[ObjectKey, None] = Buckets()
         self._by_owner: Buckets[tuple[Kind, ObjectKey], None] = Buckets()
         self._uids: dict[str, Kind] = {}
@@ -219,11 +215,11 @@ class ObjectStore:
     def subscribe(self, kind: Kind, fn: Subscriber) -> None:
         """("ADDED" | "MODIFIED" | "DELETED", old, new): synchronous, after the write, in order, also for writes that a
         subscriber makes (they are delivered when everybody has heard of the first)."""
-        self._subscribers[kind].append(fn)
+        self._delivery.subscribers[kind].append(fn)
 
-    def listen(self, fn: Callable[[Kind, str, Json | None, Json | None], None]) -> None:
+    def listen(self, fn: Listener) -> None:
         """As `subscribe`, to all kinds, before the subscribers of the kind."""
-        self._listeners.append(fn)
+        self._delivery.listeners.append(fn)
 
     def bump(self) -> int:
         """A resourceVersion nobody writes: what the server's own bookkeeping costs."""
@@ -306,28 +302,14 @@ class ObjectStore:
         if event == "DELETED":
             table.drop(key)
             self._uids.pop(new["metadata"]["uid"], None)
-            self._undelivered.append((kind, event, new, None))
+            told: tuple[Json | None, Json | None] = (new, None)
         else:
             table.put(key, new)
             if reindex:
                 self._uids[new["metadata"]["uid"]] = kind
                 self._index(kind, key, new)
-            self._undelivered.append((kind, event, old, new))
-        self._deliver()
-
-    def _deliver(self) -> None:
-        if self._delivering:
-            return
-        self._delivering = True
-        try:
-            while self._undelivered:
-                kind, event, old, new = self._undelivered.popleft()
-                for listener in self._listeners:
-                    listener(kind, event, old, new)
-                for subscriber in self._subscribers[kind]:
-                    subscriber(event, old, new)
-        finally:
-            self._delivering = False
+            told = (old, new)
+        self._delivery.tell(kind, event, *told)
 
     def _index(self, kind: Kind, key: ObjectKey, obj: Json) -> None:
         owners, node = _index_terms(kind, obj)

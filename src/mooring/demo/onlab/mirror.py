@@ -150,7 +150,7 @@ class Mirror(ObjectStore):
             except PortError:
                 await asyncio.sleep(AGAIN_S)
                 found = self.find(kind, *key)
-                for subscriber in self._subscribers[kind] if found is not None else ():
+                for subscriber in self._delivery.subscribers[kind] if found is not None else ():
                     subscriber("MODIFIED", found, found)
 
         self._spawn(sent())

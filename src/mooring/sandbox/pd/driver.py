@@ -17,6 +17,7 @@ from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, P
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.pd import requests
+from mooring.sandbox.pd.network import PdNetwork
 from mooring.sandbox.pd.server import PdServer
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import Interruption, TikvStore
@@ -44,12 +45,7 @@ class SandboxPd:
         self.server = PdServer(timeline, self._chance.fork("server"), self.settings)
         self.leader = self.settings.members[0]
         self._started = {name: int(timeline.now()) for name in self.settings.members}
-        #: Why nobody answers now ("" when somebody does).
-        self.away = ""
-        self._away_turn = 0
-        self.latency_s = 0.0
-        self._lost_answers = 0
-        self._lost_requests = 0
+        self.network = PdNetwork(timeline, self.settings.timeout_s)
         self._load_later: Callable[[], None] | None = None
         self.began_at = timeline.now()
         #: Where each member is reached; set when it is served over HTTP.
@@ -162,7 +158,7 @@ class SandboxPd:
     def restart(self, down_s: float = 3.0, *, regions_known: bool = True) -> None:
         """A PD of one member (or all at once) restarts: the false zero follows. It may have lost its regions, too."""
         self.server.forget()
-        self._go_away("connection refused", down_s, lambda: self._back(regions_known=regions_known))
+        self.network.go_away("connection refused", down_s, lambda: self._back(regions_known=regions_known))
 
     def _back(self, *, regions_known: bool) -> None:
         for name in self._started:
@@ -176,7 +172,7 @@ class SandboxPd:
             self.restart()
             return
         self.server.forget()
-        self._go_away("redirect failed", self.settings.failover_s, lambda: self._take_over(others[0]))
+        self.network.go_away("redirect failed", self.settings.failover_s, lambda: self._take_over(others[0]))
 
     def _take_over(self, name: str) -> None:
         self._started[self.leader] = int(self.timeline.now())
@@ -188,7 +184,7 @@ class SandboxPd:
             return False
         if name != self.leader:
             self.server.forget()
-            self._go_away("redirect failed", self.settings.handover_s, lambda: self._lead(name))
+            self.network.go_away("redirect failed", self.settings.handover_s, lambda: self._lead(name))
         return True
 
     def _lead(self, name: str) -> None:
@@ -197,41 +193,27 @@ class SandboxPd:
 
     def go_dark(self, seconds: float | None = None) -> None:
         """Nobody can reach it; it goes on as before. None: until `lighten`."""
-        self._go_away("connection timed out", seconds, lambda: None)
+        self.network.go_away("connection timed out", seconds)
 
     def lighten(self) -> None:
-        self.away = ""
-        self._away_turn += 1
-
-    def _go_away(self, why: str, seconds: float | None, then: Callable[[], None]) -> None:
-        self.away = why
-        self._away_turn += 1
-        turn = self._away_turn
-
-        def back() -> None:
-            if turn == self._away_turn:
-                self.away = ""
-            then()
-
-        if seconds is not None:
-            self.timeline.after(seconds, back)
+        self.network.come_back()
 
     def slow(self, seconds: float) -> None:
         """Each answer takes this long; beyond a caller's patience it is none."""
-        self.latency_s = seconds
+        self.network.latency_s = seconds
 
     def lose_answers(self, count: int = 1) -> None:
         """The next writes are carried out, and their callers never hear of it."""
-        self._lost_answers += count
+        self.network.lost_answers += count
 
     def lose_requests(self, count: int = 1) -> None:
         """The next writes never arrive."""
-        self._lost_requests += count
+        self.network.lost_requests += count
 
     # ── ports.PlacementDriver ─────────────────────────────────────────────────────────────────────────────────────
 
     async def observe(self) -> PdView:
-        await self._reach()
+        await self.network.reach()
         return PdView(
             stores=self.server.stores(),
             evicting=requests.evicting(self.server),
@@ -246,86 +228,91 @@ class SandboxPd:
         )
 
     async def add_evict_leader(self, store_id: int) -> bool:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         evicting = requests.evicting(self.server)
         if evicting is None:
             raise Unanswered("PD does not list its schedulers yet: nothing was added")
         absent = store_id not in evicting
         if absent:
             requests.expect(requests.add_evict_leader(self.server, store_id))
-        self._answer()
+        self.network.answer()
         return absent
 
     async def remove_evict_leader(self, store_id: int) -> None:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         if requests.evicting(self.server) is None:
             raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
         requests.remove_evict_leader(self.server, store_id)
-        self._answer()
+        self.network.answer()
 
     async def stores(self) -> Sequence[Store]:
-        await self._reach()
+        await self.network.reach()
         return self.server.stores()
 
     async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
-        await self._reach()
+        await self.network.reach()
         return requests.regions_from(self.server, start_key, limit)
 
     async def region(self, region_id: int) -> Region | None:
-        await self._reach()
+        await self.network.reach()
         return self.server.cache.get(region_id)
 
     async def operators(self) -> Sequence[PdOperator]:
-        await self._reach()
+        await self.network.reach()
         return requests.operators(self.server)
 
     async def operator(self, region_id: int) -> PdOperator | None:
-        await self._reach()
+        await self.network.reach()
         op = self.server.operators.find(region_id)
         return None if op is None else op.view()
 
     async def add_operator(self, body: Json) -> None:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         requests.expect(requests.add_operator(self.server, body))
-        self._answer()
+        self.network.answer()
 
     async def cancel_operator(self, region_id: int) -> None:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         self.server.operators.cancel(region_id)
-        self._answer()
+        self.network.answer()
 
     async def pause_scheduler(self, name: str, seconds: int) -> None:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         end = self._clock.monotonic() + STARTING_S
         while not self.server.scheduler_names() and self._clock.monotonic() < end:
             await self._clock.sleep(AGAIN_S)  # as the client: until it has any
-            await self._reach(write=True)
+            await self.network.reach(write=True)
         if not any(p.name == name and p.length_s > OUR_LONGEST_PAUSE_S for p in requests.pauses(self.server)):
             requests.expect(requests.pause(self.server, name, seconds))
-        self._answer()
+        self.network.answer()
 
     async def schedulers(self, *, paused: bool = False) -> Sequence[str]:
-        await self._reach()
+        await self.network.reach()
         return tuple(n for n in sorted(self.server.scheduler_names()) if not paused or self.server.is_paused(n))
 
     async def config(self) -> Json:
-        await self._reach()
+        await self.network.reach()
         return requests.schedule_config(self.server)
 
     async def members(self) -> Sequence[PdMember]:
-        await self._reach()
+        await self.network.reach()
         return self.known_members(healthy=True)
 
     async def transfer_pd_leader(self, name: str) -> None:
-        await self._reach(write=True)
+        await self.network.reach(write=True)
         if not self.hand_over(name):
             raise NotFound(f"PD has no other member {name} to lead")
-        self._answer()
+        self.network.answer()
 
     async def close(self) -> None:
         return None
 
     # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def away(self) -> str:
+        """Why nobody answers now ("" when somebody does)."""
+        return self.network.away
 
     @property
     def start_timestamp(self) -> int:
@@ -334,28 +321,3 @@ class SandboxPd:
     def known_members(self, *, healthy: bool | None = None) -> tuple[PdMember, ...]:
         names = sorted(self.settings.members)
         return tuple(PdMember(n, 1000 + i, (self.urls[n],), healthy) for i, n in enumerate(names))
-
-    async def _reach(self, *, write: bool = False) -> None:
-        if self.latency_s:
-            await self._clock.sleep(min(self.latency_s, self.settings.timeout_s))
-        if self.latency_s > self.settings.timeout_s:
-            raise Unanswered(f"PD did not answer within {self.settings.timeout_s:g} s")
-        if self.away:
-            raise Unanswered(f"PD did not answer: {self.away}")
-        if write and self.take_lost_request():
-            raise Unanswered("PD did not answer: the request was lost")
-
-    def _answer(self) -> None:
-        """A write was carried out; does its caller hear of it?"""
-        if self.take_lost_answer():
-            raise Unanswered("PD did not answer: the answer was lost")
-
-    def take_lost_request(self) -> bool:
-        lost = self._lost_requests > 0
-        self._lost_requests -= lost
-        return lost
-
-    def take_lost_answer(self) -> bool:
-        lost = self._lost_answers > 0
-        self._lost_answers -= lost
-        return lost

@@ -75,15 +75,15 @@ def _gate(pd: SandboxPd) -> Any:
 
     @web.middleware
     async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if pd.latency_s:
-            await asyncio.sleep(pd.latency_s)
+        if pd.network.latency_s:
+            await asyncio.sleep(pd.network.latency_s)
         local = request.path.endswith(("/status", "/health", "/version", "/ping"))
         if "redirect" in pd.away and not local:
             return _say(Said(500, "[PD:apiutil:ErrRedirect]redirect failed"))
         if pd.away and request.transport is not None:
             request.transport.close()
             return web.Response()
-        if request.method != "GET" and pd.take_lost_request():
+        if request.method != "GET" and pd.network.take_lost_request():
             return _cut(request)
         try:
             response = await handler(request)
@@ -92,7 +92,7 @@ def _gate(pd: SandboxPd) -> Any:
         except msgspec.MsgspecError as e:
             return _json({"code": "input", "msg": str(e), "data": {"Offset": 0}}, 400)
         response.headers["Date"] = formatdate(pd.timeline.now(), usegmt=True)
-        return _cut(request) if request.method != "GET" and pd.take_lost_answer() else response
+        return _cut(request) if request.method != "GET" and pd.network.take_lost_answer() else response
 
     return gate
 

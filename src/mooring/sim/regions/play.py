@@ -65,6 +65,21 @@ class Running:
         self.left_mib = 0.0
 
 
+class _Counts:
+    """What is counted on the way."""
+
+    def __init__(self) -> None:
+        self.moves: Counter[str] = Counter()
+        self.gained: set[tuple[str, int, int]] = set()
+        self.undone = 0
+        self.costs_seen: Counter[int] = Counter()
+        self.worst: list[float] = []
+        self.above = 0
+        self.begun: Counter[str] = Counter()
+        self.shares: list[float] = []
+        self.repaired: int | None = None
+
+
 class _Play:
     def __init__(self, cluster: Cluster, scheme: Scheme, model: Model, policy: BalancePolicy, chance: Random) -> None:
         self.model = model
@@ -79,27 +94,19 @@ class _Play:
         self.sources = tuple(policy.sources)
         self.running: dict[str, Running] = {}
         self.cost: Counter[int] = Counter()
-        self.moves: Counter[str] = Counter()
-        self.gained: set[tuple[str, int, int]] = set()
-        self.undone = 0
         self.next_region = max((r.id for r in cluster.regions), default=0) + 1
-        self.costs_seen: Counter[int] = Counter()
-        self.worst: list[float] = []
-        self.above = 0
-        self.begun: Counter[str] = Counter()
-        self.shares: list[float] = []
-        self.repaired: int | None = None
         self.ticks = 0
+        self.counts = _Counts()
 
     # ── Carrying out ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, operators: list[Operator]) -> None:
         for operator in operators:
             self.running[operator.id] = run = Running(operator)
-            self.moves[operator.source] += 1
+            self.counts.moves[operator.source] += 1
             for target, cost in operator.cost.items():
                 self.cost[int(target)] += cost
-                self.begun[operator.source] += cost
+                self.counts.begun[operator.source] += cost
             self._next_step(run)
 
     def _next_step(self, run: Running) -> bool:
@@ -143,13 +150,13 @@ class _Play:
     def _step_done(self, run: Running) -> None:
         operator, step = run.operator, run.operator.steps[run.step]
         gains, losses, self.next_region = apply(self.summary, operator, step, self.next_region)
-        self.undone += sum(1 for loss in losses if loss in self.gained)
-        self.gained.difference_update(losses)
-        self.gained.update(gains)
+        self.counts.undone += sum(1 for loss in losses if loss in self.counts.gained)
+        self.counts.gained.difference_update(losses)
+        self.counts.gained.update(gains)
         if not self._next_step(run):
             del self.running[operator.id]
             if operator.source == REPLICA:
-                self.repaired = self.ticks
+                self.counts.repaired = self.ticks
             for target, cost in operator.cost.items():
                 self.cost[int(target)] -= cost
             self.begin(self.scheme.finish(operator))
@@ -159,8 +166,8 @@ class _Play:
     def measure(self, limit: int) -> None:
         for cost in self.cost.values():
             if cost:
-                self.costs_seen[cost] += 1
-                self.above += cost > limit
+                self.counts.costs_seen[cost] += 1
+                self.counts.above += cost > limit
         load = dict(self.busy)
         for run in self.running.values():
             step, peers = run.operator.steps[run.step], run.operator.cost
@@ -175,16 +182,16 @@ class _Play:
             if one.every_peer:
                 for target in peers:
                     load[int(target)] = load.get(int(target), 0.0) + one.every_peer
-        self.worst.append(self.model.latency(max(load.values())))
+        self.counts.worst.append(self.model.latency(max(load.values())))
 
     def compare_shares(self, turn: int) -> None:
         """Of those that wanted something in this window: did each begin as much as the others?"""
-        wanting = self.scheme.wanting(self.summary, self.sources, turn) | set(self.begun)
+        wanting = self.scheme.wanting(self.summary, self.sources, turn) | set(self.counts.begun)
         if len(wanting) > 1:
-            shares = [self.begun[s] for s in sorted(wanting)]
+            shares = [self.counts.begun[s] for s in sorted(wanting)]
             squares = len(shares) * sum(x * x for x in shares)
-            self.shares.append(sum(shares) ** 2 / squares if squares else 1.0)
-        self.begun.clear()
+            self.counts.shares.append(sum(shares) ** 2 / squares if squares else 1.0)
+        self.counts.begun.clear()
 
 
 def play(
@@ -223,20 +230,20 @@ def play(
 
 
 def _figures(stage: _Play, scheme: Scheme, last: int | None) -> Figures:
-    costs = sorted(stage.costs_seen.elements()) if stage.costs_seen else [0]
-    worst = sorted(stage.worst) or [1.0]
+    costs = sorted(stage.counts.costs_seen.elements()) if stage.counts.costs_seen else [0]
+    worst = sorted(stage.counts.worst) or [1.0]
     return Figures(
         scheme=scheme.name,
         balanced_s=None if last is None else last * TICK_S,
-        repaired_s=None if stage.repaired is None else stage.repaired * TICK_S,
-        moves=stage.moves.total(),
+        repaired_s=None if stage.counts.repaired is None else stage.counts.repaired * TICK_S,
+        moves=stage.counts.moves.total(),
         peak_cost=costs[-1],
         p99_cost=costs[int(0.99 * (len(costs) - 1))],
-        above_limit_s=stage.above * TICK_S,
+        above_limit_s=stage.counts.above * TICK_S,
         overshoots=scheme.overshoots if isinstance(scheme, LimitScheme) else 0,
-        undone=stage.undone,
-        jain=round(sum(stage.shares) / len(stage.shares), 3) if stage.shares else 1.0,
-        by_source={s: stage.moves[s] for s in ORDER if stage.moves[s]},
+        undone=stage.counts.undone,
+        jain=round(sum(stage.counts.shares) / len(stage.counts.shares), 3) if stage.counts.shares else 1.0,
+        by_source={s: stage.counts.moves[s] for s in ORDER if stage.counts.moves[s]},
         peak_latency=round(worst[-1], 2),
         p99_latency=round(worst[int(0.99 * (len(worst) - 1))], 2),
     )
