@@ -30,6 +30,7 @@ GROUPS: Final[dict[str, tuple[str, str]]] = {
     "mix": ("mooring.cli.mix:app", "Show replicas across on-demand and spot nodes."),
     "queue": ("mooring.cli.queue:app", "List what runs and what waits, in order."),
     "rehearse": ("mooring.cli.rehearse:app", "Play an event on a snapshot of a cluster."),
+    "replay": ("mooring.cli.replay:app", "Replay a recording, and ask why at any moment."),
     "run": ("mooring.cli.run:app", "Run one replica of the control plane."),
     "sandbox": ("mooring.cli.sandbox:app", "Start an embedded cluster that kubectl can use."),
     "sim": ("mooring.cli.sim:app", "Play seeded days with faults and check every invariant."),

@@ -51,6 +51,7 @@ def demo(
         float | None,
         Parameter(help="Virtual seconds per second while something moves; not given: as each act is best watched."),
     ] = None,
+    blackbox: Annotated[str, Parameter(help="A directory: record the day, for `mooring replay`. Sandbox only.")] = "",
     output: Output = Format.TABLE,
 ) -> int:
     """Play a scripted day and check every promise it shows.
@@ -73,6 +74,8 @@ def demo(
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
         raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
+    if on == "lab" and blackbox:
+        raise CommandError("--blackbox is for the sandbox; on the lab use mooring run --blackbox")
     if short and (keep or open_):
         raise CommandError("--short plays the day without a page: leave it out, or --keep and --open")
     listener = None if short else listen(port)
@@ -80,11 +83,18 @@ def demo(
     if on == "lab" and listener is not None:
         return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
     _opening(listener, keep=keep, asked=port >= 0)
-    return _on_sandbox(listener, seed, speed, keep=keep, open_=open_, output=output)
+    return _on_sandbox(listener, seed, speed, blackbox, keep=keep, open_=open_, output=output)
 
 
 def _on_sandbox(
-    listener: socket.socket | None, seed: int, speed: float | None, *, keep: bool, open_: bool, output: Format
+    listener: socket.socket | None,
+    seed: int,
+    speed: float | None,
+    blackbox: str,
+    *,
+    keep: bool,
+    open_: bool,
+    output: Format,
 ) -> int:
     """Without a listener: as fast as it goes."""
     from mooring.demo.day import Day
@@ -93,7 +103,9 @@ def _on_sandbox(
     began = time.perf_counter()
     within_s = WITHIN_S if speed is None else None
     short = listener is None
-    day = Day(_narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s)
+    day = Day(
+        _narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s, blackbox=blackbox
+    )
     without = Without(seed)
     page = None if listener is None else _Page(day, listener, without, keep=keep, open_=open_)
     stopped = False

@@ -30,7 +30,10 @@ def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
 
     Example: mooring queue -o json
     """
-    answer = ask(reach, "/api/v1/queue")
+    show(ask(reach, "/api/v1/queue"), output)
+
+
+def show(answer: Any, output: Format) -> None:
     if output is Format.JSON:
         print_json(answer)
         return

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 app = App(name="run")
 
+BlackBoxDir = Annotated[str, Parameter(help="A directory: record what is decided from what, for `mooring replay`.")]
+FeatureSwitches = Annotated[
+    str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, balance.")
+]
+
 
 @app.default
 def run(
@@ -27,9 +32,7 @@ def run(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     config: Annotated[str, Parameter(help="YAML or JSON file with the same keys as the flags.")] = "",
-    features: Annotated[
-        str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, balance.")
-    ] = "",
+    features: FeatureSwitches = "",
     namespace: OwnNamespace = "",
     pd: Pd = (),
     sabakan_url: Annotated[str, Parameter(help="The machine registry, when fleet's own settings name none.")] = "",
@@ -37,6 +40,7 @@ def run(
     listen_webhook: Annotated[str, Parameter(help="For the API server's admission reviews. Default: :9443.")] = "",
     webhook_url: Annotated[str, Parameter(help="Outside a cluster: where the API server finds the webhook.")] = "",
     listen_http: Annotated[str, Parameter(help="Page, API, metrics and health. Default: 127.0.0.1:8390.")] = "",
+    blackbox: BlackBoxDir = "",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error. Default: info.")] = "",
     print_config: Annotated[bool, Parameter(help="Print the settings and stop; see `mooring config`.")] = False,
 ) -> int:
@@ -64,6 +68,7 @@ def run(
         "listen-webhook": listen_webhook,
         "webhook-url": webhook_url,
         "listen-http": listen_http,
+        "blackbox": blackbox,
         "log-level": log_level,
     }
 

@@ -1,6 +1,6 @@
 """`mooring why`: where a thing is, why there, what it waits for, what it would take."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
@@ -84,12 +84,16 @@ def why(
     path = spelled_out(f"{subject}/{name}" if name else subject, namespace)
     where = f"?namespace={namespace}" if namespace else ""
     answer = ask(reach, f"/api/v1/why/{path}{where}", missing=f"{path} not found")
+    show(answer, output, everything=all_)
+
+
+def show(answer: Any, output: Format, *, everything: bool) -> None:
     if output is Format.JSON:
         print_json(answer)
         return
     from mooring.core.engine.why.text import render
 
-    first, *rest = map(plain, render(answer, everything=all_, width=width()))
+    first, *rest = map(plain, render(answer, everything=everything, width=width()))
     print("\n".join([painted(first, answer["state"]), *map(runnable, rest)]))
 
 

@@ -46,11 +46,12 @@ class Day:
         speed: float | None = None,
         within_s: float | None = None,
         stage: Stage | None = None,
+        blackbox: str = "",
     ) -> None:
         """Without a stage of another kind: the sandbox, as fast as it goes, or paced for those who watch."""
         self._narrate = narrate
         self.acts: tuple[type[Act], ...] = ACTS
-        self.stage = stage or SandboxStage(seed, paced=paced, speed=speed, within_s=within_s)
+        self.stage = stage or SandboxStage(seed, paced=paced, speed=speed, within_s=within_s, blackbox=blackbox)
         self.stage.listen(self._hear)
         #: What is played just now, for the banner of the page.
         self.act: dict[str, Any] = {"title": "the cluster is being built", "command": "", "said": ""}

@@ -12,7 +12,7 @@ import msgspec
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.demo.commands import type_in
 from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
-from mooring.process.config import Config
+from mooring.process.config import BlackBoxSettings, Config
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.paced import PacedLoop, run_paced
@@ -28,10 +28,17 @@ MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 class SandboxStage(Stage):
     def __init__(
-        self, seed: int = 1, *, paced: bool = False, speed: float | None = None, within_s: float | None = None
+        self,
+        seed: int = 1,
+        *,
+        paced: bool = False,
+        speed: float | None = None,
+        within_s: float | None = None,
+        blackbox: str = "",
     ) -> None:
         """`paced`: for people to watch, each act at its own speed or all at `speed`; else as fast as it goes. What
-        happens later than `within_s` goes three times as fast: on a slow machine the day stays short."""
+        happens later than `within_s` goes three times as fast: on a slow machine the day stays short.
+        `blackbox`: a directory to record into."""
         super().__init__(Figures())
         self._paced = paced or speed is not None
         self._speed = speed
@@ -44,6 +51,7 @@ class SandboxStage(Stage):
             lease_s=60,
             renew_s=40.0,
             retry_s=15.0,
+            blackbox=BlackBoxSettings(dir=blackbox),
         )
         self._seed = seed
         self._rig = Rig(seed=seed, config=config, cluster=Cluster(seed, Timeline(MIDNIGHT + 8.9 * 3600)))

@@ -29,6 +29,15 @@ class BadConfig(ValueError):  # noqa: N818
     """What is wrong, where it came from, and what would be right."""
 
 
+class BlackBoxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Where what enters and leaves the engine is recorded."""
+
+    #: "": nothing is recorded.
+    dir: str = ""
+    #: MB, of all recordings in the directory.
+    size: int = 256
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: The kubeconfig file; not given: KUBECONFIG, ~/.kube/config, or the pod's service account.
     kubeconfig: str = ""
@@ -85,6 +94,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     home: HomePolicy = HomePolicy()
     mix: MixPolicy = MixPolicy()
     balance: BalancePolicy = BalancePolicy()
+    blackbox: BlackBoxSettings = BlackBoxSettings()
     #: The queue's five settings, as in `mooring queue replay --config`.
     queue: dict[str, Any] = {}
 
@@ -96,7 +106,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "queue"}
+    if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "blackbox", "queue"}
 )
 ENVIRONMENT: Final = "MOORING_"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
@@ -123,7 +133,10 @@ def resolve(
     if file:
         _merge(values, _read(file), sources, f"file {file}")
     _merge(values, _of_environment(environment), sources, "environment")
+    kept = values.get("blackbox", {})
     _merge(values, {k: v for k, v in flags.items() if v}, sources, "flag")
+    if isinstance(where := values.get("blackbox"), str):  # the flag names the directory alone
+        values["blackbox"] = {**kept, "dir": where} if isinstance(kept, dict) else kept
     if isinstance(values.get("features"), str):
         try:
             values["features"], warnings = parse_features(values["features"])
@@ -225,6 +238,8 @@ def _check(config: Config) -> None:
         parse(config.queue, live_settings())
     except BadQueueSettings as error:
         raise BadConfig(f"queue: {error}") from None
+    if config.blackbox.size < 1:
+        raise BadConfig(f"blackbox.size is {config.blackbox.size}; a number of MB is wanted, e.g. 256")
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):

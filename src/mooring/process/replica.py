@@ -8,11 +8,13 @@ one look and not one list.
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
@@ -25,6 +27,7 @@ from mooring.core.world.world import World
 from mooring.process.act import Act
 from mooring.process.admission.parts import webhook_parts
 from mooring.process.assemble import queue_settings
+from mooring.process.blackbox import STOPPED, BlackBox, header_of
 from mooring.process.config import Config
 from mooring.process.election import Timing
 from mooring.process.elector import Elector
@@ -56,6 +59,11 @@ KINDS: Final = (
 PATIENCE_S: Final = 5.0
 
 
+def engine_of(config: Config, capabilities: Sequence[Capability]) -> Engine:
+    """An engine at its start: it has seen nothing."""
+    return Engine(World(config.mix.capacity), Queue(queue_settings(config)), capabilities, kinds=KINDS)
+
+
 class Replica:
     def __init__(
         self,
@@ -78,8 +86,7 @@ class Replica:
         self.clock = clock
         self.api = api
         self.metrics = Metrics()
-        self.world = World(config.mix.capacity)
-        self.engine = Engine(self.world, Queue(queue_settings(config)), capabilities, kinds=KINDS)
+        self.engine = engine_of(config, capabilities)
         self._history_log = HistoryLog(self.engine.history, self.metrics)
         self.engine.defects.listener = self._stumbled if forgiving else None
         self.pds = PdDirectory(self.world, make_pd, config.pd, config.pd_hosts)
@@ -112,6 +119,7 @@ class Replica:
         )
         # At a URL of our own nobody else answers: its configurations go with us.
         self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
+        self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
         self.shell.switch(config.on())
 
@@ -131,10 +139,21 @@ class Replica:
         ]
         return InformerSet(informers, self.clock)
 
+    @property
+    def world(self) -> World:
+        return self.engine.world
+
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         """Until canceled: then nothing new is begun, writes under way end, and the lease is given back."""
+        try:
+            await self._live()
+        finally:
+            if self.blackbox is not None:
+                self.blackbox.close()
+
+    async def _live(self) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self.shell.run(), name="pump"),
@@ -160,6 +179,27 @@ class Replica:
     def _stumbled(self, where: str, error: Exception) -> None:
         log.error("engine.defect", where=where, exc_info=error)
         self.metrics.count("mooring_defects_total", {})
+
+    def _record(self) -> BlackBox:
+        header = header_of(self.config, self.identity, self.clock.now())
+        settings = self.config.blackbox
+        box = BlackBox(Path(settings.dir), header, settings.size << 20, self._stopped_recording)
+        self.engine.record = box.turn
+        self.world.index(SlotBook).written = lambda write: box.written(SlotBook.__name__, write)
+        return box
+
+    def _stopped_recording(self, why: str) -> None:
+        log.error("blackbox.stopped", why=why, directory=self.config.blackbox.dir)
+        self.metrics.gauge("mooring_blackbox_stopped", {}, 1)
+        self.recorder.event(
+            Kind.LEASE,
+            self.config.namespace,
+            self.config.lease_name,
+            uid="",
+            reason=STOPPED,
+            message=f"{self.identity} records no more: {why}; what it decides is not affected",
+            warning=True,
+        )
 
     def apply(self, config: Config) -> list[str]:
         """Take over what may change while running; answers with the keys that need a restart."""

@@ -48,10 +48,10 @@ def test_a_name_is_found_where_it_is_unique(replica, typed, namespace, meant):
 
 def test_several_and_none_are_said(replica):
     """Which ones there are, or which are near."""
-    assert not_found(replica, "workload/web") == (
+    assert not_found(replica.engine, "workload/web") == (
         "workload/web may be workload/prod/web, workload/shop/web; write one of them"
     )
-    assert not_found(replica, "demo-tkv-0").startswith(
+    assert not_found(replica.engine, "demo-tkv-0").startswith(
         "nothing is called demo-tkv-0; did you mean pod/tidb/demo-tikv-0"
     )
-    assert "did you mean pod/tidb/demo-tikv-0" in not_found(replica, "pod/demo-tikv-0", "shop")
+    assert "did you mean pod/tidb/demo-tikv-0" in not_found(replica.engine, "pod/demo-tikv-0", "shop")

@@ -169,6 +169,7 @@ async def test_before_an_installation_only_what_the_cluster_must_bring_is_looked
         ({"leading": True, "deciding": True}, (200, "ok\n"), set()),
         ({"leading": True, "deciding": False}, (200, "ok\n"), {"MO303"}),
         ({"leading": False, "deciding": False}, (503, "not ready: not synced: Pod\n"), {"MO304"}),
+        ({"leading": True, "deciding": True, "blackbox_stopped": "no space left"}, (200, "ok\n"), {"MO306"}),
         ({"leading": True, "deciding": True, "features": ["fleet"]}, (200, "ok\n"), {"MO305", "MO902"}),
     ],
 )

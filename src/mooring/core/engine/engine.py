@@ -67,6 +67,10 @@ class Engine:
         #: The features that are switched on.
         self.on: frozenset[str] = frozenset()
         self.now = 0.0
+        #: Evaluations and steps so far: with the events and their times, all that decides what comes out.
+        self.decisions = 0
+        #: Told of every call of `handle_all`: when, how many decisions, what came in and what came out.
+        self.record: Callable[[float, int, Sequence[Event], Sequence[Instruction]], None] | None = None
         self._kinds = tuple(kinds)
         self._slice = slice_
         self._intake = Intake(world)
@@ -132,11 +136,15 @@ class Engine:
     ) -> list[Instruction]:
         """Take several in before deciding: what many of them affect is evaluated once."""
         self.now = max(now, self.now)
-        pending = deque(events)
+        taken_in, before = tuple(events), self.decisions
+        pending = deque(taken_in)
         while pending:
             for trigger in self._take_in(pending.popleft(), pending):
                 self._on_trigger(trigger)
-        return self.work(self.now, enough)
+        out = self.work(self.now, enough)
+        if self.record is not None:
+            self.record(now, self.decisions - before, taken_in, out)
+        return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:
         """Decide a slice of what is affected or due, less if `enough()` says so; again while `next_wakeup()` is due."""
@@ -161,6 +169,7 @@ class Engine:
 
     def _decide_one(self, out: list[Instruction]) -> bool:
         decides = self._decides
+        self.decisions += 1
         operator_id = decides.worklist.next_step()
         if operator_id is not None:
             self._apply(decides.advance(operator_id, self.on, self.now), out)

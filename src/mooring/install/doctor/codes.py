@@ -25,6 +25,7 @@ CODES: Final[dict[str, str]] = {
     "MO303": "The leader does not decide",
     "MO304": "A replica is not ready",
     "MO305": "Another set of features runs than was asked for",
+    "MO306": "The black box records no more",
     "MO401": "The webhook configurations are missing",
     "MO402": "The API server does not reach the webhook",
     "MO403": "Webhook configurations are there though mix is off",

@@ -51,6 +51,11 @@ async def answers(ask: Ask, server: str, features: frozenset[str], namespace: st
     if status["leading"] and not status["deciding"]:
         seen = "it leads and has not read all marks back yet"
         found.append(ill("mooring", "MO303", "the leader decides", seen, "mooring doctor --wait 60"))
+    if stopped := status.get("blackbox_stopped"):
+        fix = (
+            f"make room or name another directory (blackbox.dir); kubectl -n {namespace} rollout restart deploy/mooring"
+        )
+        found.append(ill("mooring", "MO306", "the black box records", stopped, fix, warning=True))
     on = frozenset(status["features"])
     if features and on != features:
         seen = f"on: {', '.join(sorted(on)) or 'none'}; asked about: {', '.join(sorted(features))}"

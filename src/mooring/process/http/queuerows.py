@@ -6,7 +6,7 @@ order is made of ids alone, and only rows that are shown are built.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -90,3 +90,38 @@ def standing_words(engine: Engine, subject: str) -> str:
                 lines = [f"{made.what} is {made.state}: {made.waiting_on}", "", f"reason      {one.of.reason}"]
                 return "\n".join([*lines, *([f"to change   {made.detail}"] if made.detail else [])]) + "\n"
     return ""
+
+
+def queue_answer(engine: Engine, now: float) -> dict[str, Any]:
+    """What `mooring queue` is told."""
+    running = [
+        {
+            "id": r.operator.id,
+            "source": r.operator.source,
+            "kind": r.operator.kind,
+            "subject": r.operator.subject,
+            "detail": r.operator.detail,
+            "state": state_of(r),
+            "step": r.step + 1,
+            "steps": [s.kind for s in r.operator.steps],
+            "progress": r.progress,
+            "waiting_on": r.waiting_on,
+            "since": r.promoted_at,
+            "cost": dict(r.operator.phases[r.phase]),
+        }
+        for r in engine.running.values()
+    ]
+    why, operators = why_all(engine.queue), engine.waiting
+    waiting = [
+        {
+            "id": operator_id,
+            "source": operator.source,
+            "kind": operator.kind,
+            "subject": operator.subject,
+            "detail": operator.detail,
+            "state": State.WAITING,
+            "why": why.get(operator_id),
+        }
+        for operator_id, operator in operators.items()
+    ]
+    return {"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now}

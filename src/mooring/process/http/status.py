@@ -13,13 +13,10 @@ import msgspec
 from aiohttp import web
 
 from mooring.capabilities.registry import descriptors
-from mooring.core.engine.why.findings import state_of
 from mooring.core.model.descriptor import Descriptor
-from mooring.core.model.reasons import State
-from mooring.core.queue import why_all
 from mooring.process.http import mix
 from mooring.process.http.page import Page
-from mooring.process.http.queuerows import queue_rows
+from mooring.process.http.queuerows import queue_answer
 from mooring.process.http.served_replica import Find, replica_behind
 from mooring.process.http.why import full_answer, not_found
 from mooring.process.replica import Replica
@@ -107,49 +104,18 @@ class StatusPages:
                 "features": sorted(engine.on),
                 "running": len(engine.running),
                 "waiting": len(engine.waiting),
+                "blackbox_stopped": box.stopped if (box := self._replica.blackbox) is not None else "",
             }
         )
 
     async def queue(self, _: web.Request) -> web.Response:
-        engine = self._replica.engine
-        running = [
-            {
-                "id": r.operator.id,
-                "source": r.operator.source,
-                "kind": r.operator.kind,
-                "subject": r.operator.subject,
-                "detail": r.operator.detail,
-                "state": state_of(r),
-                "step": r.step + 1,
-                "steps": [s.kind for s in r.operator.steps],
-                "progress": r.progress,
-                "waiting_on": r.waiting_on,
-                "since": r.promoted_at,
-                "cost": dict(r.operator.phases[r.phase]),
-            }
-            for r in engine.running.values()
-        ]
-        why, operators = why_all(engine.queue), engine.waiting
-        waiting = [
-            {
-                "id": operator_id,
-                "source": operator.source,
-                "kind": operator.kind,
-                "subject": operator.subject,
-                "detail": operator.detail,
-                "state": State.WAITING,
-                "why": why.get(operator_id),
-            }
-            for operator_id, operator in operators.items()
-        ]
-        now = self._replica.shell.now()
-        return _json({"running": running, "waiting": waiting, "rows": queue_rows(engine), "as_of": now})
+        return _json(queue_answer(self._replica.engine, self._replica.shell.now()))
 
     async def why(self, request: web.Request) -> web.Response:
         subject, namespace = request.match_info["subject"], request.query.get("namespace", "")
         found = await full_answer(self._replica, subject, namespace)
         if found is None:
-            return _json({"error": not_found(self._replica, subject, namespace)}, status=404)
+            return _json({"error": not_found(self._replica.engine, subject, namespace)}, status=404)
         return _json(found)
 
     async def story(self, request: web.Request) -> web.Response:

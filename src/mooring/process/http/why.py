@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from mooring.clients.ports import PortError
+from mooring.core.engine.engine import Engine
 from mooring.core.engine.why import Explanation, explain, render, unknown
 from mooring.core.engine.why.asker import manager_of, wish_of, with_asker
 from mooring.core.engine.why.phrases import clock
@@ -51,9 +52,9 @@ async def full_answer(replica: Replica, subject: str, namespace: str = "") -> Ex
     return with_asker(found, manager, at) if manager else found
 
 
-def not_found(replica: Replica, subject: str, namespace: str = "") -> str:
+def not_found(engine: Engine, subject: str, namespace: str = "") -> str:
     """Why there is no answer: several are called so, or none is and these are near."""
-    meant = resolve(replica.engine, subject, namespace)
+    meant = resolve(engine, subject, namespace)
     if len(meant) > 1:
         more = f" and {len(meant) - 4} more" if len(meant) > 4 else ""
         return f"{subject} may be {', '.join(meant[:4])}{more}; write one of them"
@@ -61,10 +62,10 @@ def not_found(replica: Replica, subject: str, namespace: str = "") -> str:
     if slash and kind in SPACED and "/" not in rest:
         subject = f"{kind}/{namespace or 'default'}/{rest}"
     if not slash:
-        near = nearest(subject, [f"{kind}/{name}" for kind in KINDS for name in names_of(replica.engine, kind)])
+        near = nearest(subject, [f"{kind}/{name}" for kind in KINDS for name in names_of(engine, kind)])
         hint = f"; did you mean {' or '.join(near)}?" if near else "; write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb"
         return f"nothing is called {subject}{hint}"
-    return unknown(replica.engine, subject)
+    return unknown(engine, subject)
 
 
 __all__: Final = ["SHOWN", "answer", "clock", "full_answer", "not_found", "render", "unknown"]

@@ -5,7 +5,7 @@ about workloads may read it. It is worth something only to the replica that answ
 the lease is lost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -25,12 +25,22 @@ _IDLE_S: Final = 300.0
 _SWEEP_S: Final = 5.0
 
 
+class BookWrite(msgspec.Struct, frozen=True, gc=False):
+    """A write of admission to the book, for whoever records what enters the engine."""
+
+    verb: str
+    owner_uid: str = ""
+    at: float = 0.0
+    reservation: Reservation | None = None
+
+
 class _Kept(msgspec.Struct):
     ledger: Ledger
     used_at: float
 
 
 class SlotBook:
+    write_class = BookWrite
     observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
     def __init__(self, policy: MixPolicy | None = None) -> None:
@@ -40,6 +50,8 @@ class SlotBook:
         self._swept_at = 0.0
         #: When an API server last asked about a pod of a workload that is switched on.
         self.asked_at = 0.0
+        #: Told of every write of admission.
+        self.written: Callable[[BookWrite], None] = lambda _: None
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -62,6 +74,7 @@ class SlotBook:
 
     def open(self, owner_uid: str, world: WorldRead, now: float) -> Ledger:
         """The ledger of an owner, built from the world where it is not kept yet."""
+        self.written(BookWrite("open", owner_uid, now))
         self.asked_at = now
         self._sweep(now)
         kept = self._ledgers.get(owner_uid)
@@ -75,15 +88,21 @@ class SlotBook:
         return kept.ledger
 
     def reserve(self, reservation: Reservation) -> None:
+        self.written(BookWrite("reserve", reservation=reservation))
         self._reservations.add(reservation)
         self._ledgers[reservation.owner_uid].ledger.put(reservation.token, _place(reservation))
 
     def reclaim(self, owner_uid: str, now: float) -> None:
         """This owner tries again what was refused: its older reservations are dead."""
+        self.written(BookWrite("reclaim", owner_uid, now))
         for dead in self._reservations.older_than(owner_uid, now - self._policy.reclaim_s):
-            self.forget(dead)
+            self._forget(dead)
 
     def forget(self, reservation: Reservation) -> None:
+        self.written(BookWrite("forget", reservation=reservation))
+        self._forget(reservation)
+
+    def _forget(self, reservation: Reservation) -> None:
         self._reservations.drop(reservation.token)
         kept = self._ledgers.get(reservation.owner_uid)
         if kept is not None:
@@ -91,12 +110,27 @@ class SlotBook:
 
     def forget_all(self) -> None:
         """The lease is lost: whoever leads next counts again."""
+        self.written(BookWrite("forget_all"))
         self._reservations = Reservations()
         self._ledgers.clear()
 
+    def redo(self, write: BookWrite, world: WorldRead) -> None:
+        """A recorded write, once more."""
+        match write:
+            case BookWrite(verb="open"):
+                self.open(write.owner_uid, world, write.at)
+            case BookWrite(verb="reclaim"):
+                self.reclaim(write.owner_uid, write.at)
+            case BookWrite(verb="reserve", reservation=Reservation() as made):
+                self.reserve(made)
+            case BookWrite(verb="forget", reservation=Reservation() as made):
+                self.forget(made)
+            case _:
+                self.forget_all()
+
     def _sweep(self, now: float) -> None:
         for reservation in self._reservations.made_by(now - self._policy.reservation_s):
-            self.forget(reservation)
+            self._forget(reservation)
         if now < self._swept_at + _SWEEP_S:
             return
         self._swept_at = now
@@ -129,7 +163,7 @@ class SlotBook:
         if len(self._reservations) and new is not None and RESERVATION in new.annotations:
             seen = self._reservations.get(new.annotations[RESERVATION])
             if seen is not None:
-                self.forget(seen)
+                self._forget(seen)
         if not self._ledgers:
             return
         owner = new.owner.uid if new is not None and new.owner is not None else ""

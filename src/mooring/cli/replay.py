@@ -1,0 +1,215 @@
+"""`mooring replay`: a recording put through the engine once more, and questions at any moment of it."""
+
+import datetime as dt
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from mooring.cli import queue as queue_command
+from mooring.cli import why as why_command
+from mooring.cli.connect import ObjectNamespace
+from mooring.cli.exits import CommandError, Exit
+from mooring.cli.output import Format, Output, note, print_json
+
+if TYPE_CHECKING:
+    from mooring.core.engine.engine import Engine
+    from mooring.core.engine.history import Entry
+    from mooring.core.engine.replay import Difference
+    from mooring.process.recording_file import RecordingFile
+
+app = App(name="replay")
+
+WHEN: Final = '--until takes 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
+
+
+@app.default
+def replay(
+    file: Annotated[str, Parameter(help="A recording, or a directory: then the newest in it.")],
+    /,
+    *question: Annotated[str, Parameter(help="why SUBJECT, or queue: asked at the end, or at --until.")],
+    until: Annotated[str, Parameter(help='Stop there: RFC 3339, HH:MM:SS (UTC), +SECONDS, or "op 57 promoted".')] = "",
+    namespace: ObjectNamespace = "",
+    all_: Annotated[bool, Parameter(name="--all", help="why: the whole history that is kept.")] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Recompute what a recorded replica decided, and compare instruction by instruction.
+
+    Exits 0 when all are equal, 1 at the first that differs, with both sides. `mooring run --blackbox DIR` and
+    `mooring demo --blackbox DIR` record.
+
+    Example: mooring replay box
+
+    Example: mooring replay box --until 09:02:05 why pod/demo-tikv-1 -n tidb
+
+    Example: mooring replay box --until "op 1 promoted" queue
+    """
+    from mooring.core.engine.recording import BadRecord
+    from mooring.process.recording_file import BadRecording, RecordingFile
+
+    _check(question)
+    try:
+        recording = RecordingFile(Path(file))
+        played = _Played(recording, until)
+        different = played.run()
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from None
+    except (BadRecord, BadRecording) as error:
+        raise CommandError(str(error)) from None
+    if recording.cut_off:
+        note(f"mooring: the last {recording.cut_off} bytes are no whole frame; everything before them was read")
+    if different is not None:
+        _show(different, output)
+        return Exit.NOT_AS_IT_SHOULD_BE
+    if not question:
+        _equal(played, output)
+    elif question[0] == "queue":
+        from mooring.process.http.queuerows import queue_answer
+
+        queue_command.show(_plain(queue_answer(played.engine, played.now)), output)
+    else:
+        answer = _why(played, "/".join(question[1:]), namespace)
+        why_command.show(answer, output, everything=all_)
+    return Exit.DONE
+
+
+def _check(question: tuple[str, ...]) -> None:
+    match question:
+        case () | ("queue",) | ("why", _) | ("why", _, _):
+            return
+        case ("why",):
+            raise CommandError("why about what? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
+        case _:
+            raise CommandError(f"{' '.join(question)!r}: a recording can be asked `why SUBJECT` or `queue`")
+
+
+class _Played:
+    """A recording, as far as it was asked for."""
+
+    def __init__(self, recording: "RecordingFile", until: str) -> None:
+        from mooring.core.engine.replay import Replay
+
+        self.recording = recording
+        self.engine = _engine(recording)
+        self.replay: Replay = Replay(self.engine)
+        self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
+        self._reached = False
+        self.engine.history.listeners.append(self._listen)
+
+    def _listen(self, entry: "Entry") -> None:
+        if self._operator and (entry.id, entry.verb) == (self._operator, self._verb):
+            self._reached = True
+
+    def run(self) -> "Difference | None":
+        from mooring.core.engine.recording import Turn, read
+
+        for record in read(self.recording.records()):
+            if self._until is not None and isinstance(record, Turn) and record.now > self._until:
+                return None
+            different = self.replay.put(record)
+            if different is not None or self._reached:
+                return different
+        if self._operator:
+            raise CommandError(
+                f"operator {self._operator} is never {self._verb} in {self.recording.path}", Exit.NOT_AS_IT_SHOULD_BE
+            )
+        if self._until is not None:
+            note(f"mooring: the recording ends before that, at {_clock(self.engine.now)}")
+        return None
+
+    @property
+    def now(self) -> float:
+        """The moment that questions are about."""
+        return self.engine.now if self._until is None else self._until
+
+
+def _engine(recording: "RecordingFile") -> "Engine":
+    import msgspec
+
+    from mooring.process.assemble import capabilities
+    from mooring.process.config import Config
+    from mooring.process.recording_file import BadRecording
+    from mooring.process.replica import engine_of
+
+    try:
+        config = msgspec.convert(recording.header.settings, Config)
+    except msgspec.ValidationError as error:
+        made_by = f"Mooring {recording.header.mooring}"
+        raise BadRecording(f"{recording.path}: its settings, of {made_by}, are none of this version: {error}") from None
+    engine = engine_of(config, capabilities(config))
+    engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
+    return engine
+
+
+def _moment(text: str, started_at: float) -> tuple[str, str, float | None]:
+    """Operator and verb, or a time; neither: the end."""
+    if not text:
+        return "", "", None
+    if said := re.fullmatch(r"op(?:erator)?[ /](\d+) ([a-z-]+)", text.strip()):
+        return said[1], said[2], None
+    if seconds := re.fullmatch(r"\+(\d+(?:\.\d+)?)", text):
+        return "", "", started_at + float(seconds[1])
+    start = dt.datetime.fromtimestamp(started_at, dt.UTC)
+    try:
+        if re.fullmatch(r"\d\d:\d\d(:\d\d(\.\d+)?)?", text):
+            at = dt.datetime.combine(start.date(), dt.time.fromisoformat(text), dt.UTC)
+            at += dt.timedelta(days=at < start.replace(microsecond=0))
+        else:
+            at = dt.datetime.fromisoformat(text)
+            at = at.replace(tzinfo=at.tzinfo or dt.UTC)
+    except ValueError:
+        raise CommandError(f"--until {text}: {WHEN}") from None
+    if at.timestamp() < int(started_at):
+        raise CommandError(f"--until {text}: the recording begins at {_clock(started_at)}")
+    return "", "", at.timestamp()
+
+
+def _why(played: _Played, subject: str, namespace: str) -> Any:
+    """As `mooring why` would have been told then; how old its data was is not recorded."""
+    from mooring.core.engine.why import explain
+    from mooring.core.engine.why.resolve import resolve
+    from mooring.process.http.why import not_found
+
+    path = why_command.spelled_out(subject, namespace)
+    leader = played.recording.header.identity if played.engine.leading else ""
+    found = explain(played.engine, path, now=played.now, leader=leader)
+    if found is None and len(meant := resolve(played.engine, path, namespace)) == 1:
+        found = explain(played.engine, meant[0], now=played.now, leader=leader)
+    if found is None:
+        raise CommandError(not_found(played.engine, path, namespace), Exit.NOT_AS_IT_SHOULD_BE)
+    return _plain(found)
+
+
+def _plain(value: object) -> Any:
+    import msgspec
+
+    return json.loads(msgspec.json.encode(value))
+
+
+def _clock(at: float) -> str:
+    return dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _equal(played: _Played, output: Format) -> None:
+    header, done = played.recording.header, played.replay
+    if output is Format.JSON:
+        counts = {"turns": done.turns, "instructions": done.instructions}
+        print_json({"equal": True, **counts, "from": header.started_at, "to": played.engine.now})
+        return
+    print(
+        f"equal: {done.instructions} instructions in {done.turns} turns, {_clock(header.started_at)} to "
+        f"{_clock(played.engine.now)}, recorded by {header.identity}, Mooring {header.mooring}"
+    )
+
+
+def _show(different: "Difference", output: Format) -> None:
+    if output is Format.JSON:
+        print_json({"equal": False, **_plain(different)})
+        return
+    print(f"different: instruction {different.place} of turn {different.turn}, at {_clock(different.at)}")
+    for side, one in (("recorded", different.recorded), ("computed", different.computed)):
+        print(
+            f"  {side}  {'nothing' if one is None else f'{one[0]} {json.dumps(one[1], sort_keys=True, default=repr)}'}"
+        )

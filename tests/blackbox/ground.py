@@ -1,0 +1,85 @@
+"""Scenes of the sandbox, recorded. `python -m tests.blackbox.ground` makes the committed incidents anew."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from mooring.core.engine.recording import read
+from mooring.core.engine.replay import Difference, Replay
+from mooring.process.assemble import capabilities
+from mooring.process.config import BlackBoxSettings, Config
+from mooring.process.recording_file import FrameWriter, RecordingFile, header_line, recordings
+from mooring.process.replica import engine_of
+from mooring.sim.rig import Rig
+from mooring.sim.scenarios.balance import ScaleOutScenario
+from mooring.sim.scenarios.fleet import RetireScenario
+from mooring.sim.scenarios.home import HomeScenario
+from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickScenario
+from mooring.sim.scenarios.restart import RestartScenario
+
+INCIDENTS = Path(__file__).parent / "incidents"
+SCENES = {
+    "restart": lambda: RestartScenario((0,)),
+    "two-restarts": lambda: RestartScenario((0, 1)),
+    "mode-change": ModeChangeScenario,
+    "quicker-way": QuickScenario,
+    "notice": NoticeScenario,
+    "retire": RetireScenario,
+    "rolling-update": HomeScenario,
+    "scale-out": lambda: ScaleOutScenario(stores=3, regions=60),
+}
+
+
+def record(name: str, directory: Path, watch=lambda replica: None) -> list[Path]:
+    """The recordings of every replica of a scene, oldest first. `watch` looks at the last of them meanwhile."""
+    scene = SCENES[name]()
+    rig = scene.rig()
+    rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(directory)))
+
+    async def play(rig: Rig) -> None:
+        await scene.build(rig)
+        replica = rig.start("second")
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: watch(replica) or scene.done(rig), limit_s=3600.0)
+        await rig.until(lambda: watch(replica) or not rig.unsettled(), limit_s=600.0)
+        await rig.sleep(5.0)
+        replica.blackbox.close()
+
+    rig.play(play)
+    return sorted(recordings(directory), key=lambda path: RecordingFile(path).header.started_at)
+
+
+def reframed(path: Path, to: Path, records: list[bytes]) -> Path:
+    """The same recording with other records, a frame for each."""
+    frames = FrameWriter()
+    to.write_bytes(header_line(RecordingFile(path).header) + b"".join(frames.frame([one]) for one in records))
+    return to
+
+
+def engine_for(file: RecordingFile):
+    config = msgspec.convert(file.header.settings, Config)
+    return engine_of(config, capabilities(config))
+
+
+def replayed(path: Path) -> tuple[Difference | None, Replay]:
+    file = RecordingFile(path)
+    replay = Replay(engine_for(file))
+    for entry in read(file.records()):
+        if (difference := replay.put(entry)) is not None:
+            return difference, replay
+    return None, replay
+
+
+def main() -> None:
+    for name in SCENES:
+        with tempfile.TemporaryDirectory() as made:
+            last = record(name, Path(made))[-1]
+            shutil.copy(last, INCIDENTS / f"{name}.blackbox")
+            print(name, (INCIDENTS / f"{name}.blackbox").stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The black box never holds deciding up, and never holds more than its bound."""
+
+import msgspec
+
+from mooring.core.engine.events import Tick
+from mooring.core.model.cluster import Pod, PodShape
+from mooring.core.model.events import Listed
+from mooring.core.model.kinds import Kind
+from mooring.process import blackbox
+from mooring.process.blackbox import BlackBox, header_of
+from mooring.process.config import BlackBoxSettings, Config
+from mooring.process.recording_file import RecordingFile, recordings
+from tests.blackbox.ground import SCENES, replayed
+
+HEADER = header_of(Config(http_token="secret", extender_token="secret"), "one", 1_767_225_600.0)
+
+
+def box_in(directory, size=1 << 20):
+    told = []
+    return BlackBox(directory, HEADER, size, told.append), told
+
+
+def test_what_was_given_is_in_the_file(tmp_path):
+    box, told = box_in(tmp_path)
+    for number in range(100):
+        box.turn(float(number), number, [Tick()], [])
+    box.close()
+    (path,) = recordings(tmp_path)
+    assert not told
+    assert len(list(RecordingFile(path).records())) == 100
+
+
+def test_no_secret_is_in_the_header(tmp_path):
+    box, _ = box_in(tmp_path)
+    box.close()
+    assert b"secret" not in recordings(tmp_path)[0].read_bytes()
+
+
+def test_two_of_one_second_do_not_overwrite_each_other(tmp_path):
+    for _ in range(2):
+        box, _ = box_in(tmp_path)
+        box.close()
+    assert len(recordings(tmp_path)) == 2
+
+
+def test_a_directory_that_cannot_be_made_stops_the_recording_and_says_so_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    box, told = box_in(tmp_path / "file" / "box")
+    box._writer.join(5)
+    for _ in range(3):
+        box.turn(1.0, 1, [Tick()], [])
+    box.close()
+    assert len(told) == 1
+    assert "Not a directory" in told[0]
+
+
+def test_the_bound_holds_and_earlier_recordings_go_first(tmp_path):
+    earlier = tmp_path / "earlier.blackbox"
+    earlier.write_bytes(b"x" * 7000)
+    box, told = box_in(tmp_path, size=8192)
+    box.turn(1.0, 1, [_pods(50, "a")], [])
+    _flush(box)
+    assert not earlier.exists()
+    assert not told
+    box.turn(2.0, 1, [_pods(180, "b")], [])
+    box.turn(2.5, 1, [_pods(180, "c")], [])
+    _flush(box)
+    box.turn(3.0, 1, [Tick()], [])
+    box.close()
+    assert len(told) == 1
+    assert "blackbox.size" in told[0]
+    (path,) = recordings(tmp_path)
+    assert path.stat().st_size <= 8192
+    assert len(list(RecordingFile(path).records())) == 1
+
+
+def _pods(count, name):
+    import hashlib
+
+    random = [hashlib.sha256(f"{name}{i}".encode()).hexdigest() for i in range(count)]
+    return Listed(Kind.POD, tuple(Pod("a", text, text, "1", PodShape()) for text in random))
+
+
+def _flush(box):
+    """Until the thread has written what it was given."""
+    for _ in range(500):
+        box._wake.set()
+        box._writer.join(0.01)
+        if box.stopped or box._given == box._taken:
+            box._writer.join(0.05)
+            return
+
+
+def test_a_disk_that_does_not_keep_up_stops_the_recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(blackbox, "BACKLOG_BYTES", 10)
+    monkeypatch.setattr(BlackBox, "_take", lambda self: [])
+    box, told = box_in(tmp_path)
+    for _ in range(5):
+        box.turn(1.0, 1, [Tick()], [])
+    box.close()
+    assert len(told) == 1
+    assert "too slow" in told[0]
+
+
+def test_what_cannot_be_recorded_does_not_reach_the_deciding(tmp_path):
+    box, told = box_in(tmp_path)
+    box.turn(1.0, 1, [object()], [])
+    box.turn(2.0, 1, [Tick()], [])
+    box.close()
+    assert "could not be recorded" in told[0]
+
+
+def test_a_long_list_is_made_over_several_turns(tmp_path):
+    """No pause: a turn makes a bounded number of records; those after it keep their place."""
+    box, _ = box_in(tmp_path, size=100 << 20)
+    box.turn(1.0, 1, [_pods(3000, "a")], [])
+    assert box._to_make
+    for number in range(10):
+        box.turn(2.0 + number, 1, [Tick()], [])
+    assert not box._to_make
+    box.close()
+    assert len(list(RecordingFile(recordings(tmp_path)[0]).records())) == 15 + 11
+
+
+def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):
+    """Issue 23: metric and Event, and the restart goes on to its end."""
+    (tmp_path / "file").write_text("")
+    scene = SCENES["restart"]()
+    rig = scene.rig()
+    rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(tmp_path / "file" / "box")))
+    found = {}
+
+    async def play(rig):
+        await scene.build(rig)
+        replica = rig.start()
+        replica.blackbox._writer.join(5)
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: scene.done(rig), limit_s=3600.0)
+        found["metrics"] = replica.metrics.render()
+        found["events"] = [e["message"] for e in rig.cluster.store.list(Kind.EVENT) if e["reason"] == "BlackboxStopped"]
+
+    rig.play(play)
+    assert b"mooring_blackbox_stopped 1.0" in found["metrics"]
+    assert len(found["events"]) == 1
+    assert "Not a directory" in found["events"][0]
+
+
+def test_a_killed_replica_leaves_a_recording_that_replays(tmp_path):
+    """E5 and O6: kill -9 in the middle of a restart; what was written is equal."""
+    scene = SCENES["restart"]()
+    rig = scene.rig()
+    rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(tmp_path)))
+
+    async def play(rig):
+        await scene.build(rig)
+        replica = rig.start()
+        await rig.until(rig.leads)
+        await scene.act(rig)
+        await rig.until(lambda: bool(replica.engine.running))
+        rig.kill()
+        replica.blackbox.close()
+
+    rig.play(play)
+    (path,) = recordings(tmp_path)
+    difference, replay = replayed(path)
+    assert difference is None
+    assert replay.engine.running

@@ -1,0 +1,207 @@
+"""O6: what entered the engine is recorded, and replays to the same instructions, bit for bit."""
+
+import json
+
+import msgspec
+import pytest
+
+from mooring.capabilities.mix.admission.book import SlotBook
+from mooring.cli import app
+from mooring.cli.exits import CommandError
+from mooring.core.engine.events import LeaseChanged
+from mooring.core.engine.recording import PART, BadRecord, Turn, Written, read, turn_records
+from mooring.core.engine.replay import Replay
+from mooring.core.engine.why import explain
+from mooring.core.model.cluster import Key, Pod, PodShape
+from mooring.core.model.events import Gone, Listed
+from mooring.core.model.instructions import Outcome
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason
+from mooring.process.http.why import answer
+from mooring.process.recording_file import BadRecording, RecordingFile, header_line
+from tests.blackbox.ground import INCIDENTS, SCENES, engine_for, record, reframed, replayed
+
+COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
+RESTART = INCIDENTS / "restart.blackbox"
+
+
+def run(*words):
+    return app([*map(str, words)], exit_on_error=False, print_error=False, result_action="return_value")
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_recorded_scene_replays_equal(name, tmp_path):
+    """O6: every replica of the scene, instruction by instruction."""
+    made = record(name, tmp_path)
+    assert made
+    for path in made:
+        difference, replay = replayed(path)
+        assert difference is None
+    assert replay.instructions > 0
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_a_recorded_incident_is_decided_today_as_it_was_then(path):
+    """A regression test of all deciding. Where a change is meant to decide otherwise, record anew and look at what
+    `mooring replay` says differs: python -m tests.blackbox.ground"""
+    difference, replay = replayed(path)
+    assert difference is None, f"mooring replay {path}"
+    assert replay.instructions > 0
+    assert path.stat().st_size < 100_000
+
+
+def test_there_are_incidents():
+    assert len(COMMITTED) >= 6
+
+
+def test_admission_writes_to_the_book_between_turns_and_that_is_recorded(tmp_path):
+    """What enters besides events: reservations of Mix. Without them the book would be another."""
+    first = record("mode-change", tmp_path)[0]
+    writes = [one for one in read(RecordingFile(first).records()) if isinstance(one, Written)]
+    assert {one.index for one in writes} == {"SlotBook"}
+    _, replay = replayed(first)
+    assert replay.engine.world.index(SlotBook).asked_at > 0.0
+
+
+def test_why_answers_as_it_did_then(tmp_path):
+    """O6: the same words at the same moment; only the age of the data is not recorded."""
+    asked = []
+
+    def watch(replica):
+        if replica.engine.now < replica.shell.now():  # in virtual time several turns share a moment
+            asked.append((replica.shell.now(), answer(replica, "pod/tidb/demo-tikv-0")))
+
+    file = RecordingFile(record("restart", tmp_path, watch)[-1])
+    records, replay = list(read(file.records())), Replay(engine_for(file))
+    assert len({found.answer for _, found in asked if found is not None}) >= 3, "the scene shows several states"
+    for at, then in asked:
+        while records and (isinstance(records[0], Written) or records[0].now < at):
+            assert replay.put(records.pop(0)) is None
+        found = explain(replay.engine, "pod/tidb/demo-tikv-0", now=at, leader=then.leader if then else "")
+        assert _words(found) == _words(then)
+
+
+def _words(found):
+    words = msgspec.to_builtins(found)
+    if words is not None:
+        words.pop("data_age_s")
+    return words
+
+
+def test_the_first_difference_is_named_with_both_sides():
+    records = list(read(RecordingFile(RESTART).records()))
+    number, turn = next((i, one) for i, one in enumerate(records) if isinstance(one, Turn) and one.instructions)
+    name, fields = turn.instructions[0]
+    records[number] = msgspec.structs.replace(turn, instructions=((name, {**fields, "why": "another reason"}),))
+    replay = Replay(engine_for(RecordingFile(RESTART)))
+    difference = next(found for one in records if (found := replay.put(one)) is not None)
+    assert difference.at == turn.now
+    assert difference.place == 1
+    assert difference.recorded[1]["why"] == "another reason"
+    assert difference.computed == (name, fields)
+
+
+def test_a_lost_event_shows_as_a_difference_and_exit_1(tmp_path, capsys):
+    kept = [one for one in RecordingFile(RESTART).records() if not _is_lease(one)]
+    cut = reframed(RESTART, tmp_path / "lost.blackbox", kept)
+    assert run("replay", cut) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("different: instruction 1 of turn ")
+    assert "computed  nothing" in out
+    assert run("replay", cut, "-o", "json") == 1
+    assert json.loads(capsys.readouterr().out)["equal"] is False
+
+
+def _is_lease(data):
+    (one,) = list(read([data])) or [None]
+    return isinstance(one, Turn) and any(isinstance(event, LeaseChanged) for event in one.events)
+
+
+def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_frame(tmp_path):
+    """Kill -9 while writing: nothing but the last frame is lost, and nothing is made up."""
+    whole = list(RecordingFile(RESTART).records())
+    data = reframed(RESTART, tmp_path / "whole.blackbox", whole).read_bytes()
+    header = len(header_line(RecordingFile(RESTART).header))
+    cut, seen = tmp_path / "cut.blackbox", set()
+    for length in range(0, len(data), 13):
+        cut.write_bytes(data[:length])
+        if length < header:
+            with pytest.raises(BadRecording):
+                RecordingFile(cut)
+            continue
+        found = list(RecordingFile(cut).records())
+        assert found == whole[: len(found)]
+        seen.add(len(found))
+    assert seen == set(range(len(whole)))
+
+
+def test_a_flipped_bit_ends_the_recording_there(tmp_path):
+    whole = list(RecordingFile(RESTART).records())
+    data = bytearray(reframed(RESTART, tmp_path / "whole.blackbox", whole).read_bytes())
+    data[-5] ^= 1
+    (tmp_path / "bad.blackbox").write_bytes(data)
+    file = RecordingFile(tmp_path / "bad.blackbox")
+    assert list(file.records()) == whole[:-1]
+    assert file.cut_off > 0
+
+
+def test_a_long_list_goes_in_parts_and_comes_back_whole():
+    """No pause: a list of any length is made into records of a bounded size."""
+    pods = tuple(Pod("a", f"p{i}", f"u{i}", "1", PodShape(labels={"app": "x"})) for i in range(2 * PART + 7))
+    events = [
+        Listed(Kind.POD, pods),
+        Outcome(instruction="i1", reason=Reason.FAILED, kind=Kind.POD, object=pods[0]),
+        Outcome(instruction="i2", gone=Gone(Kind.POD, Key("a", "p1"), "u1")),
+    ]
+    records = list(turn_records(7.25, 3, events, []))
+    assert len(records) == 4
+    assert list(read(records)) == [Turn(7.25, 3, tuple(events), ())]
+
+
+def test_what_is_no_recording_is_refused_in_words(tmp_path):
+    (tmp_path / "x.blackbox").write_bytes(b"not a recording\n")
+    with pytest.raises(CommandError, match="not a recording of Mooring"):
+        run("replay", tmp_path / "x.blackbox")
+    with pytest.raises(CommandError, match="No such file"):
+        run("replay", tmp_path / "none")
+    with pytest.raises(BadRecord, match="record 1"):
+        list(read([b"\x93\x01\x02\x03"]))
+
+
+def test_the_format_of_another_version_is_named(tmp_path):
+    header = msgspec.structs.replace(RecordingFile(RESTART).header, format=99)
+    (tmp_path / "x.blackbox").write_bytes(header_line(header))
+    with pytest.raises(CommandError, match="format 99"):
+        run("replay", tmp_path / "x.blackbox")
+
+
+@pytest.mark.parametrize("until", ["+2", "00:00:06", "2026-01-01T00:00:06Z", "op 1 promoted", "operator/1 promoted"])
+def test_until_takes_times_and_operators(until, capsys):
+    assert run("replay", RESTART, "--until", until) == 0
+    assert capsys.readouterr().out.startswith("equal: ")
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        ("noon", "--until takes"),
+        ("25:00:00", "--until takes"),
+        ("2020-01-01", "begins at"),
+        ("op 99 promoted", "never promoted"),
+    ],
+)
+def test_a_moment_that_is_none_is_refused_in_words(until, words):
+    with pytest.raises(CommandError, match=words):
+        run("replay", RESTART, "--until", until)
+
+
+def test_questions_at_a_moment(capsys):
+    """`why` and `queue` of the moment; a subject that is not there is said so."""
+    assert run("replay", RESTART, "--until", "op 1 promoted", "why", "pod/demo-tikv-0", "-n", "tidb") == 0
+    assert capsys.readouterr().out.startswith("demo-tikv-0 is moving")
+    assert run("replay", RESTART, "--until", "op 1 promoted", "queue", "-o", "json") == 0
+    assert [row["op"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["1"]
+    with pytest.raises(CommandError, match="demo-tikv-9"):
+        run("replay", RESTART, "why", "pod/demo-tikv-9", "-n", "tidb")
+    with pytest.raises(CommandError, match="about what"):
+        run("replay", RESTART, "why")
