@@ -18,7 +18,7 @@ def test_a_sweep_prints_the_weakest_point_first_and_counts_last(snapshot: Path) 
     assert lines[0].startswith(
         "BROKEN: 1 of 3 events would break a promise; weakest: StatefulSet tidb/demo-pd: one replica"
     )
-    assert any(line.strip().startswith("would mend it: a topologySpreadConstraint") for line in lines)
+    assert any(line.strip().startswith("would fix it: a topologySpreadConstraint") for line in lines)
     assert lines[-1] == "3 played: 2 kept, 1 broken, 0 cannot tell"
 
 

@@ -29,7 +29,7 @@ def sweep(
     """Play every single failure on a snapshot and say where this cluster is weakest. Nothing outside is touched.
 
     Each node, rack, zone, spot pool, machine and TiKV member, one at a time. Nodes that are alike are played once. The
-    promises that something would break come ranked: whose, which, for how long, by which events, and what would mend
+    promises that something would break come ranked: whose, which, for how long, by which events, and what would fix
     it. Each event comes out as `mooring rehearse play` of that event does. Ctrl-C prints what is known so far.
 
     Exits 0 when every promise is kept by all, 1 when one is broken or it cannot be told.

@@ -1,6 +1,6 @@
-"""Every promise that an event broke: whose, which, for how long, and what would mend it. Pure.
+"""Every promise that an event broke: whose, which, for how long, and what would fix it. Pure.
 
-What would mend it is advice from the rule and the event, but for room: how many nodes more it would take was tried.
+What would fix it is advice from the rule and the event, but for room: how many nodes more it would take was tried.
 """
 
 from collections.abc import Iterator, Sequence

@@ -128,7 +128,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     #: The same in one line.
     answer: str
     broken: tuple[str, ...]
-    #: The same, each with whose promise it is, for how long, and what would mend it.
+    #: The same, each with whose promise it is, for how long, and what would fix it.
     breaches: tuple[Broken, ...]
     #: Seconds from the event until nobody was interrupted any more; None: somebody still is.
     over_s: float | None

@@ -1,4 +1,4 @@
-"""A sweep for people: the weakest point first, each with what would mend it. Pure."""
+"""A sweep for people: the weakest point first, each with what would fix it. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def _weakest(sweep: Sweep, *, everything: bool) -> Iterator[str]:
         yield f"     broken by {_listed(one.events, everything=everything)}"
         yield f"     worst: {one.words}"
         if one.mend:
-            yield f"     would mend it: {one.mend}"
+            yield f"     would fix it: {one.mend}"
     if len(shown) < len(sweep.weakest):
         yield f"  {len(shown)} of {len(sweep.weakest)}, --all"
 
