@@ -179,11 +179,11 @@ def test_store_states_by_silence(make_pd, timeline):
     assert pd.server.state_of(store) == "Up"
     timeline.run_for(22)
     assert pd.server.state_of(store) == "Disconnected"
-    assert pd.server.region_counts[store.id] == 30
+    assert pd.server.heard.region_counts[store.id] == 30
     timeline.run_for(1800)
     assert pd.server.state_of(store) == "Down"
     timeline.run_for(600)
-    assert pd.server.region_counts[store.id] == 0
+    assert pd.server.heard.region_counts[store.id] == 0
 
 
 def test_silent_store_still_leads(make_pd, look, timeline):

@@ -61,7 +61,7 @@ def test_a_restart_leaves_no_region_in_the_joint_state(make_pd, look, timeline):
     pd.restart()
     timeline.run_for(60)
     assert {p.store_id: p.role for p in pd.server.cache[region.id].peers} == dict.fromkeys((1, 3, 4), "Voter")
-    assert not pd.server.joint
+    assert not pd.server.heard.joint
 
 
 def test_adding_and_removing(make_pd, look, timeline):

@@ -215,8 +215,8 @@ class _Pd:
         return _json({"count": len(self._server.cache), "regions": None})
 
     async def region_stats(self, _: web.Request) -> web.Response:
-        leaders = {str(s): n for s, n in sorted(self._server.leader_counts.items())}
-        peers = {str(s): n for s, n in sorted(self._server.region_counts.items())}
+        leaders = {str(s): n for s, n in sorted(self._server.heard.leader_counts.items())}
+        peers = {str(s): n for s, n in sorted(self._server.heard.region_counts.items())}
         return _json({"count": len(self._server.cache), "store_leader_count": leaders, "store_peer_count": peers})
 
     # ── Schedulers ────────────────────────────────────────────────────────────────────────────────────────────────

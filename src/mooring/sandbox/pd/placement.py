@@ -83,7 +83,7 @@ def rule_checker(pd: "PdServer", region: Region) -> Iterator[Operator]:
         able_stores = [s for s in pd.up_stores() if s not in holders and pd.takes_peers(s)]
         able_stores = [s for s in able_stores if missing[0].takes(pd.tikv.stores[s].labels)]
         if able_stores:
-            store = min(able_stores, key=lambda s: (pd.region_counts.get(s, 0), s))
+            store = min(able_stores, key=lambda s: (pd.heard.region_counts.get(s, 0), s))
             steps = add_steps(store, pd.tikv.new_id(), voter=missing[0].role != "learner")
             yield Operator("add-rule-peer", f"add peer: store [{store}]", group, ("replica", "region"), steps)
         return

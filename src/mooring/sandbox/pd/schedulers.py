@@ -50,7 +50,7 @@ def move_steps(region: Region, from_store: int, to_store: int, peer_id: int, nex
 
 def leave_joint(pd: "PdServer") -> Iterator[Operator]:
     """PD's joint-state checker: a change that a forgotten operator left half done is brought to its end."""
-    for region_id in pd.joint:
+    for region_id in pd.heard.joint:
         region, group = pd.cache[region_id], pd.tikv.groups.get(region_id)
         if group is None or region_id in pd.operators.running:
             continue
@@ -83,7 +83,7 @@ def evict_leaders(pd: "PdServer") -> Iterator[Operator]:
 
 def balance_leaders(pd: "PdServer") -> Iterator[Operator]:
     """From stores with many leaders to those of their followers with the fewest, one batch."""
-    counts = {s: pd.leader_counts.get(s, 0) for s in pd.up_stores() if not pd.refuses_leaders(s)}
+    counts = {s: pd.heard.leader_counts.get(s, 0) for s in pd.up_stores() if not pd.refuses_leaders(s)}
     most, found = 2 * pd.settings.tolerance, 0
     for source in sorted(counts, key=lambda s: (-counts[s], s)):
         for region_id in pd.led_by(source):
@@ -110,7 +110,7 @@ def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
 
 def replace_leaving(pd: "PdServer") -> Iterator[Operator]:
     """PD's replica checker: peers leave stores that are Offline or Down, until none is left there."""
-    sources = [s for s in pd.leaving_stores() if pd.region_counts.get(s, 0)]
+    sources = [s for s in pd.leaving_stores() if pd.heard.region_counts.get(s, 0)]
     counts = _counts(pd) if sources else {}
     for source in sources if counts else ():
         yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
@@ -127,7 +127,7 @@ def balance_regions(pd: "PdServer") -> Iterator[Operator]:
 def _counts(pd: "PdServer") -> dict[int, int]:
     """Regions by store, where voters may go."""
     tikv = [s for s in pd.up_stores() if "engine" not in pd.tikv.stores[s].labels]
-    return {s: pd.region_counts.get(s, 0) for s in tikv}
+    return {s: pd.heard.region_counts.get(s, 0) for s in tikv}
 
 
 def _moves(

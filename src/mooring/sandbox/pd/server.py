@@ -21,17 +21,40 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-import msgspec
-
 from mooring.core.model.tidb import Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.pd import schedulers
+from mooring.sandbox.pd.heard import HeardRegions
 from mooring.sandbox.pd.operators import Operator, Operators
 from mooring.sandbox.pd.placement import PlacementSettings, is_low_on_space, rule_checker
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.stores import row
 from mooring.sandbox.pd.tikv import RaftGroup, Tikv, TikvStore
+
+
+class _Coordinator:
+    """What the coordinator looks at next, and when."""
+
+    def __init__(self) -> None:
+        #: Evicted stores take no leaders; not yet in the coordinator's first moment.
+        self.evict_counts = True
+        self.collecting: Timer | None = None
+        self.tick: Timer | None = None
+        self.balance_at = 0.0
+        self.balance_tick: Timer | None = None
+
+
+class _Streams:
+    """Between this process and the stores."""
+
+    def __init__(self, begun_at: float) -> None:
+        #: Counted up with each process: what was meant for an earlier one reaches nobody.
+        self.life = 0
+        self.listening = True
+        #: Stores whose stream is not back yet: what they say does not arrive.
+        self.deaf_to: set[int] = set()
+        self.begun_at = begun_at
 
 
 class PdServer:
@@ -45,7 +68,6 @@ class PdServer:
         self.operators.on_end = self._ended
         self.operators.on_heard = lambda group_id: self.hear([group_id])
         # Stored.
-        self.cache: dict[int, Region] = {}
         self.evicting: dict[int, None] = {}
         self.evict_batch = settings.evict_batch
         #: Store → Offline or Tombstone; all others are Up as far as people asked.
@@ -55,27 +77,14 @@ class PdServer:
         #: Scheduler → (paused at, resumes at), wall clock.
         self.paused: dict[str, tuple[float, float]] = {}
         # In memory.
-        self.leader_counts: dict[int, int] = {}
-        self.region_counts: dict[int, int] = {}
-        self._led: dict[int, dict[int, None]] = {}
-        self._held: dict[int, dict[int, None]] = {}
-        #: Regions between two sets of voters; a checker leads them out.
-        self.joint: dict[int, None] = {}
-        #: Regions to check against the placement rules.
-        self._to_check: dict[int, None] = {}
-        self._heard = 0
+        self.heard = HeardRegions()
         self.coordinator_up = False
-        #: Evicted stores take no leaders; not yet in the coordinator's first moment.
-        self._evict_counts = True
-        self._life = 0
-        self._listening = True
-        #: Stores whose stream is not back yet: what they say does not arrive.
-        self._deaf_to: set[int] = set()
-        self._collecting: Timer | None = None
-        self._begun_at = timeline.monotonic()
-        self._tick: Timer | None = None
-        self._balance_at = 0.0
-        self._balance_tick: Timer | None = None
+        self._coordinator = _Coordinator()
+        self._streams = _Streams(timeline.monotonic())
+
+    @property
+    def cache(self) -> dict[int, Region]:
+        return self.heard.by_id
 
     # ── What it has heard ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,44 +95,32 @@ class PdServer:
 
     def hear(self, group_ids: Iterable[int]) -> None:
         """What these groups' leaders have to say. A PD that is away hears nothing, and nothing from a broken stream."""
-        if not self._listening:
+        if not self._streams.listening:
             return
         for group_id in group_ids:
             group, known = self.tikv.groups.get(group_id), self.cache.get(group_id)
-            if group is not None and group.leader in self._deaf_to:
+            if group is not None and group.leader in self._streams.deaf_to:
                 continue
             if group is None:
                 if known is not None:
-                    self._forget(known)
+                    self.heard.forget(known)
                 continue
             if not group.leader:
                 continue  # nobody speaks for it
             if known is not None:
-                self._forget(known)
-            self._learn(group.region())
+                self.heard.forget(known)
+            region = group.region()
+            self.heard.learn(region)
+            self._suspect(region)
         if self.coordinator_up:
             self.kick()
         else:
             self._collect_later()
 
-    def _learn(self, region: Region) -> None:
-        self.cache[region.id] = region
-        self._suspect(region)
-        for peer in region.peers:
-            self.region_counts[peer.store_id] = self.region_counts.get(peer.store_id, 0) + 1
-            self._held.setdefault(peer.store_id, {})[region.id] = None
-            if peer.role in ("IncomingVoter", "DemotingVoter"):
-                self.joint[region.id] = None
-        leader = region.leader_store
-        if leader:
-            self._heard += 1
-            self.leader_counts[leader] = self.leader_counts.get(leader, 0) + 1
-            self._led.setdefault(leader, {})[region.id] = None
-
     def _suspect(self, region: Region) -> None:
         """Have it checked against the rules. Without any of its own only for what was left behind half way."""
         if self.placement.checked or any(p.role == "Learner" for p in region.peers):
-            self._to_check[region.id] = None
+            self.heard.to_check[region.id] = None
 
     def _ended(self, operator: Operator) -> None:
         region = self.cache.get(operator.region_id)
@@ -131,22 +128,11 @@ class PdServer:
             self._suspect(region)
         self.kick()
 
-    def _forget(self, region: Region) -> None:
-        del self.cache[region.id]
-        self.joint.pop(region.id, None)
-        for peer in region.peers:
-            self.region_counts[peer.store_id] -= 1
-            self._held[peer.store_id].pop(region.id, None)
-        if region.leader_store:
-            self._heard -= 1
-            self.leader_counts[region.leader_store] -= 1
-            self._led[region.leader_store].pop(region.id, None)
-
     def led_by(self, store_id: int) -> list[int]:
-        return list(self._led.get(store_id, ()))
+        return list(self.heard.led.get(store_id, ()))
 
     def held_by(self, store_id: int) -> list[int]:
-        return list(self._held.get(store_id, ()))
+        return list(self.heard.held.get(store_id, ()))
 
     # ── Stores ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +170,7 @@ class PdServer:
         return not self.refuses_leaders(store_id) and self.is_up(store_id)
 
     def refuses_leaders(self, store_id: int) -> bool:
-        return self._evict_counts and store_id in self.evicting
+        return self._coordinator.evict_counts and store_id in self.evicting
 
     def store(self, store: TikvStore) -> Store:
         return row(self, store)
@@ -218,32 +204,32 @@ class PdServer:
 
     def kick(self) -> None:
         """Something changed: look soon what is to be scheduled. Without a change nothing is looked at."""
-        if self._tick is None and self.coordinator_up:
-            self._tick = self.timeline.after(self.settings.schedule_every_s, self._schedule)
+        if self._coordinator.tick is None and self.coordinator_up:
+            self._coordinator.tick = self.timeline.after(self.settings.schedule_every_s, self._schedule)
 
     def _schedule(self) -> None:
-        self._tick = None
+        self._coordinator.tick = None
         if not self.coordinator_up:
             return
         self._bury()
         if self.placement.halted:
             return
         self._check()
-        if not self._evict_counts:
+        if not self._coordinator.evict_counts:
             for op in list(schedulers.balance_leaders(self)):
                 self.operators.start(op)
-            self._evict_counts = True
+            self._coordinator.evict_counts = True
             self.kick()
             return
         leaders, regions = self.limits["leader"], self.settings.region_limit
         if self.evicting:
             self._run(schedulers.EVICT_LEADER, schedulers.evict_leaders, "leader", leaders)
-        if self.timeline.monotonic() >= self._balance_at:
-            self._balance_at = self.timeline.monotonic() + self.settings.balance_every_s
+        if self.timeline.monotonic() >= self._coordinator.balance_at:
+            self._coordinator.balance_at = self.timeline.monotonic() + self.settings.balance_every_s
             self._run(schedulers.BALANCE_LEADER, schedulers.balance_leaders, "leader", leaders)
             self._run(schedulers.BALANCE_REGION, schedulers.balance_regions, "region", regions)
-        elif self._balance_tick is None:
-            self._balance_tick = self.timeline.at(self._balance_at, self._balance_again)
+        elif self._coordinator.balance_tick is None:
+            self._coordinator.balance_tick = self.timeline.at(self._coordinator.balance_at, self._balance_again)
 
     def _check(self) -> None:
         """PD's checkers: no pause of a scheduler stops them."""
@@ -251,14 +237,14 @@ class PdServer:
             self.operators.start(op)
         for op in schedulers.replace_leaving(self):
             self.operators.start(op)
-        checked, self._to_check = self._to_check, {}
+        checked, self.heard.to_check = self.heard.to_check, {}
         for region_id in checked:
             region = self.cache.get(region_id)
             for op in rule_checker(self, region) if region is not None else ():
                 self.operators.start(op)
 
     def _balance_again(self) -> None:
-        self._balance_tick = None
+        self._coordinator.balance_tick = None
         self.kick()
 
     def _run(self, name: str, propose: Callable[["PdServer"], Iterator[Operator]], kind: str, limit: int) -> None:
@@ -271,41 +257,35 @@ class PdServer:
     def _bury(self) -> None:
         """An Offline store with no region left is a Tombstone."""
         for store_id, asked in list(self.asked_state.items()):
-            if asked == "Offline" and not self.region_counts.get(store_id):
+            if asked == "Offline" and not self.heard.region_counts.get(store_id):
                 self.asked_state[store_id] = "Tombstone"
 
     # ── Its life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def forget(self) -> None:
         """The process ended: what was in memory is gone, and commands to it reach nobody."""
-        self._life += 1
-        self._listening = False
+        self._streams.life += 1
+        self._streams.listening = False
         self.coordinator_up = False
         self.operators.forget_all()
         self.paused.clear()
 
     def begin(self, *, leaders_known: bool, regions_known: bool = True) -> None:
         """A process takes over. A follower that becomes leader knows the leaders too: they were synced to it."""
-        self._begun_at = self.timeline.monotonic()
-        self._listening = True
+        self._streams.begun_at = self.timeline.monotonic()
+        self._streams.listening = True
         if not regions_known:
-            self.cache = {}
-            self.region_counts.clear()
-            self._held.clear()
-            self.joint.clear()
+            self.heard.forget_regions()
             self.coordinator_up = True
-            self._evict_counts = False
+            self._coordinator.evict_counts = False
         if not leaders_known:
-            self.cache = {r.id: msgspec.structs.replace(r, leader_store=0) for r in self.cache.values()}
-            self.leader_counts.clear()
-            self._led.clear()
-            self._heard = 0
+            self.heard.forget_leaders()
         elif self.cache:
             self.coordinator_up = True
-            self._evict_counts = not self.evicting
+            self._coordinator.evict_counts = not self.evicting
             self.kick()
-        life = self._life
-        self._deaf_to = set(self.tikv.stores)
+        life = self._streams.life
+        self._streams.deaf_to = set(self.tikv.stores)
         for store in self.tikv.stores.values():
             delay = self.chance.uniform(*self.settings.reconnect_s)
             self.timeline.after(delay, partial(self._reconnect, store, life))
@@ -315,30 +295,30 @@ class PdServer:
         """The store and PD cannot hear each other, or can again; the store goes on leading what it leads."""
         if silent:
             store.until = self.timeline.monotonic()
-            self._deaf_to.add(store.id)
+            self._streams.deaf_to.add(store.id)
         elif store.alive:
             store.since, store.until = self.timeline.monotonic(), None
-            self._deaf_to.discard(store.id)
+            self._streams.deaf_to.discard(store.id)
             self.hear(list(self.tikv.led[store.id]))
 
     def _reconnect(self, store: TikvStore, life: int) -> None:
-        if life == self._life:
-            self._deaf_to.discard(store.id)
+        if life == self._streams.life:
+            self._streams.deaf_to.discard(store.id)
             self.hear(list(self.tikv.led[store.id]))
 
     def _collect_later(self) -> None:
-        if self._collecting is None:
-            self._collecting = self.timeline.after(self.settings.collect_every_s, self._collect)
+        if self._coordinator.collecting is None:
+            self._coordinator.collecting = self.timeline.after(self.settings.collect_every_s, self._collect)
 
     def _collect(self) -> None:
-        self._collecting = None
-        if not self._listening or not self.cache or self.coordinator_up:
+        self._coordinator.collecting = None
+        if not self._streams.listening or not self.cache or self.coordinator_up:
             return
-        waited = self.timeline.monotonic() - self._begun_at
+        waited = self.timeline.monotonic() - self._streams.begun_at
         enough = self.settings.collect_share * len(self.cache)
-        if self._heard >= enough or waited >= self.settings.collect_at_most_s:
+        if self.heard.with_leader >= enough or waited >= self.settings.collect_at_most_s:
             self.coordinator_up = True
-            self._evict_counts = not self.evicting
+            self._coordinator.evict_counts = not self.evicting
             self.kick()
         else:
             self._collect_later()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def row(pd: "PdServer", store: TikvStore) -> Store:
     size, capacity = pd.settings.region_size_mib, pd.settings.capacity_gib << 30
-    leaders, regions = pd.leader_counts.get(store.id, 0), pd.region_counts.get(store.id, 0)
+    leaders, regions = pd.heard.leader_counts.get(store.id, 0), pd.heard.region_counts.get(store.id, 0)
     free = max(0, capacity - (regions * size << 20))
     if store.free_share is not None:
         free = int(store.free_share * capacity)
