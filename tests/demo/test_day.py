@@ -174,7 +174,7 @@ def free_port():
 
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_it_calmly_with_the_table_and_leaves_nothing(elsewhere):
-    """Left behind: nothing. No file, no process, no open port; no traceback; exit 1, since the day was not played."""
+    """Leftovers: none. No file, no process, no open port; no traceback; exit 1, since the day was not played."""
     port = free_port()
     process = start(elsewhere, "--port", str(port), "--speed", "5")
     assert process.stderr is not None
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_it_calmly_with_the_table_and_leaves_nothing(elsewhere):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in err
-    assert "Left behind: nothing" in err
+    assert "Leftovers: none" in err
     assert "PROMISES" in out
     assert "not played" in out
     assert "\x1b" not in out + err, "NO_COLOR and a pipe: no colours"

@@ -71,7 +71,7 @@ def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
     out, err = process.communicate(timeout=120)
     assert line.lstrip().startswith("ok  3 new UIDs, 3 same nodes"), told
     assert "Traceback" not in err
-    assert "Left behind: nothing" in err
+    assert "Leftovers: none" in err
     assert "PROMISES   5 shown, 5 kept" in out
     assert out.count("not played") == 6
     assert process.returncode == 1

@@ -21,7 +21,7 @@ def release(
     pd: Annotated[str, Parameter(help="URL[,URL…] of PD; found by the TidbCluster when left out.")] = "",
     take_back: Annotated[bool, Parameter(help="The other way: Mooring balances it again.")] = False,
 ) -> None:
-    """Give a cluster's regions back to PD: its own schedulers resume at once, and Mooring keeps its hands off.
+    """Give a cluster's regions back to PD: its own schedulers resume at once, and Mooring stops balancing it.
 
     Writes `mooring.dev/balance: released` on the TidbCluster, which a running Mooring obeys within seconds, and asks PD
     itself, which also works when no Mooring runs. What PD already carries out ends as it would. With `--pd` alone only

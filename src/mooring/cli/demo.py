@@ -155,7 +155,7 @@ def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None
         taken = _taken(port, asked=asked)
         note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
-    note(f"Ctrl-C stops. Nothing is written outside this process; nothing is left behind ({kept}).\n")
+    note(f"Ctrl-C stops. Nothing is written outside this process; leftovers: none ({kept}).\n")
 
 
 def _taken(port: int, *, asked: bool) -> str:
@@ -213,7 +213,7 @@ def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) ->
         next_ = "Play: mooring demo --on lab --keep   On your cluster: mooring doctor --pre"
     else:
         next_ = "Play: mooring demo --keep   On a real control plane: mooring demo --on lab"
-    note(f"{first}. Left behind: nothing.  {next_}")
+    note(f"{first}. Leftovers: none.  {next_}")
 
 
 # ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────

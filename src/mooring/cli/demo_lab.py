@@ -43,7 +43,7 @@ def opening(stage: "LabStage", port: int, *, taken: str, at: str, keep: bool) ->
     )
     note(f"page http://127.0.0.1:{port}{taken} once Mooring runs   ask it: mooring why pod/demo-tikv-1 -n tidb{at}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
-    note(f"Ctrl-C stops. It lives in a temporary directory; nothing is left behind ({kept}).\n")
+    note(f"Ctrl-C stops. It lives in a temporary directory; leftovers: none ({kept}).\n")
 
 
 def play(day: "Day", beside: "Beside") -> str:

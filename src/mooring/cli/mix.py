@@ -180,7 +180,7 @@ def release(
         for line in failed:
             note(f"not done: {line}")
         if not found and not failed:
-            note("nothing of ours is left behind")
+            note("leftovers: none")
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
 
 

@@ -22,7 +22,7 @@ from mooring.core.model.marks import GAVE_UP
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, TidbCluster
 
-LOOP = "remove it there (spec.tikv.annotations), it would be restarted for ever"
+LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
 #: An operator of these was read from a mark: it had begun.
 FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
 #: Reasons that only a person ends. The evaluation that finds them tells them, for as long as they hold.

@@ -195,7 +195,7 @@ class TikvEvaluation:
         for name, mark in sorted(self._marks.items()):
             if mark.step == GAVE_UP or name in asked or self._queue.holder(store_target(cluster, mark.store_id)):
                 continue
-            detail = f"the mark of {name} has nobody behind it"
+            detail = f"the mark of {name} belongs to no running operator"
             yield eviction_operator(
                 cluster, name, mark.pod_uid, mark.store_id, mark.value, "mark", detail, reason=Reason.SWEPT
             )

@@ -229,7 +229,7 @@ def _settings(patient: DoctorTarget) -> list[Finding]:
     ]
     host, _ = host_port(patient.config.listen_http, "listen-http")
     if host not in {"127.0.0.1", "localhost", "::1"} and not patient.config.http_token:
-        seen = f"listen-http is {patient.config.listen_http} and http-token is not set: page and API answer nobody"
+        seen = f"listen-http is {patient.config.listen_http} and http-token is not set: page and API answer no request"
         fix = "set MOORING_HTTP_TOKEN (the chart: http.tokenSecret)"
         found.append(ill("settings", "MO802", "readers have a token", seen, fix, warning=True))
     found += unsafe(patient.config)

@@ -141,7 +141,7 @@ async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], addre
         return ill("extender", "MO501", f"the extender answers at {address}", trouble, fix)
     if asked is None:
         return well("extender", f"the extender answers at {address}")
-    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may not come home"
+    seen = f"it answers at {address}, and no scheduler has asked this replica yet: members may be scheduled elsewhere"
     fix = "mooring home scheduler-config   (then kube-scheduler --config with what it prints)"
     return ill("extender", "MO502", "a scheduler asks the extender", seen, fix, warning=True)
 
@@ -229,9 +229,7 @@ def marks(
                 found.append(ill("marks", "MO702", where.split()[0], seen, fix, warning=True))
     if running is None and count:
         found.append(skipped("marks", f"{count} marks", "no Mooring answers, so nobody can say which still count"))
-    return found or [
-        well("marks", f"{count} marks, each of something that runs" if count else "no marks are left behind")
-    ]
+    return found or [well("marks", f"{count} marks, each of something that runs" if count else "no marks are left")]
 
 
 def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:

@@ -20,7 +20,7 @@ def unsafe(config: Config) -> Iterator[Finding]:
     if "home" in config.on() and not _local(config.listen_extender, "listen-extender") and not shown:
         seen = f"listen-extender is {config.listen_extender}; no extender-token, no extender-certificates: only 401s"
         fix = "set MOORING_EXTENDER_TOKEN, and urlPrefix http://mooring:TOKEN@HOST:10262/scheduler in the scheduler"
-        yield ill("settings", "MO804", "schedulers show who they are", seen, fix, warning=True)
+        yield ill("settings", "MO804", "schedulers authenticate", seen, fix, warning=True)
     wide = [pattern for pattern in config.pd_hosts if pattern.partition(":")[0].strip("*?.") == ""]
     if wide:
         seen = f"pd-hosts has {wide[0]!r}: whoever edits a TidbCluster sends Mooring to any address"
