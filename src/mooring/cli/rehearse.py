@@ -81,9 +81,10 @@ def play(
     event: Annotated[
         tuple[str, ...],
         Parameter(
-            help="rack-lost RACK · node-lost NODE · zone-lost ZONE · spot-gone [POOL] · retire SERIAL… · "
-            "restart NS/CLUSTER · restart pod/NS/NAME; several joined by `then`, each with @OFFSET behind its name if "
-            "not at once.",
+            help="node-lost NODE · rack-lost RACK · zone-lost ZONE · zone-cut-off ZONE · spot-gone [POOL] · "
+            "retire SERIAL… · restart NS/CLUSTER · restart pod/NS/NAME · rolling-update KIND/NS/NAME · drain NODE · "
+            "pd-away [NS/CLUSTER] · api-away · leader-lost [NODE]; several joined by `then`, each with @OFFSET behind "
+            "its name if not at once.",
             negative="",
         ),
     ] = (),

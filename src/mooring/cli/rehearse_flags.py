@@ -31,6 +31,7 @@ class Setup:
     unannounced: Annotated[bool, Parameter(negative="", help="spot-gone: they just go.")] = False
     count: Annotated[int, Parameter(help="retire: so many machines, the first by serial that have a node.")] = 0
     rack_label: Annotated[str, Parameter(help="rack-lost: the node label that names the rack.")] = ""
+    away: Annotated[str, Parameter(help="pd-away, api-away, zone-cut-off: for how long.")] = "5m"
     for_: Annotated[str, Parameter(name="--for", help="At most so much virtual time.")] = "30m"
     ending: Annotated[str, Parameter(help="How long a pod takes to end, at most its grace.")] = "1s"
     config: ConfigFile = ""
@@ -55,7 +56,11 @@ class Setup:
         from mooring.sandbox.kubelet import Pace
 
         options = Options(
-            notice_s=span(self.notice), unannounced=self.unannounced, count=self.count, rack_label=self.rack_label
+            notice_s=span(self.notice),
+            unannounced=self.unannounced,
+            count=self.count,
+            rack_label=self.rack_label,
+            away_s=span(self.away),
         )
         pace = Pace(end_s=span(self.ending))
         return Plan(config=self._config(), options=options, seed=self.seed, limit_s=span(self.for_), pace=pace)

@@ -7,11 +7,8 @@ Several are joined by `then`; `@90s` behind an event's name says when it begins,
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import Final
-
-import msgspec
 
 from mooring.capabilities.fleet.live import settings
 from mooring.clients.ports import Json
@@ -20,9 +17,13 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.spelling import did_you_mean
+from mooring.rehearse.act import LOSSES, PLANNED, Act, BadEvent, Name, Options, listed, natural
+from mooring.rehearse.operations import operation
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.stores import tikv_pods
 from mooring.sandbox.controllers.podstate import labels_of
+
+__all__ = ["LOSSES", "PLANNED", "Act", "BadEvent", "Name", "Options", "acts", "listed", "natural", "span"]
 
 #: Where a node says which rack it is in; the first of these that any node has.
 RACK_LABELS: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
@@ -34,62 +35,11 @@ POOL_LABELS: Final = (
     "eks.amazonaws.com/nodegroup",
     "kubernetes.azure.com/agentpool",
 )
-NOTICE_S: Final = 120.0
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
-#: How many names an error lists.
-SHOWN: Final = 12
 RETIRABLE: Final = frozenset(
     {MachineState.HEALTHY, MachineState.UNHEALTHY, MachineState.UNREACHABLE, MachineState.UNINITIALIZED}
 )
-
-
-class BadEvent(ValueError):  # noqa: N818
-    """What is wrong with it, and what would be right."""
-
-
-class Name(StrEnum):
-    RACK_LOST = "rack-lost"
-    NODE_LOST = "node-lost"
-    SPOT_GONE = "spot-gone"
-    RETIRE = "retire"
-    RESTART = "restart"
-    ZONE_LOST = "zone-lost"
-    ZONE_CUT_OFF = "zone-cut-off"
-
-
-#: Somebody decided to do it: nothing need be lost.
-PLANNED: Final = frozenset({Name.RETIRE, Name.RESTART})
-#: Machines go, and no notice is given.
-LOSSES: Final = frozenset({Name.RACK_LOST, Name.NODE_LOST, Name.ZONE_LOST, Name.ZONE_CUT_OFF})
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What flags say about events."""
-
-    notice_s: float = NOTICE_S
-    unannounced: bool = False
-    #: Of `retire`: so many machines, of the registry's choice.
-    count: int = 0
-    rack_label: str = ""
-
-
-class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One event on this snapshot: who it befalls."""
-
-    name: Name
-    #: Seconds after the first moment.
-    after_s: float
-    #: "rack 2 is lost: n5 n6 n7 n8"
-    title: str
-    nodes: tuple[str, ...] = ()
-    #: None: no notice is given.
-    notice_s: float | None = None
-    machines: tuple[str, ...] = ()
-    #: Namespace and names of pods.
-    pods: tuple[tuple[str, str], ...] = ()
-    #: Of `restart`: those that are deleted.
-    deleted: tuple[tuple[str, str], ...] = ()
 
 
 def span(text: str) -> float:
@@ -122,7 +72,7 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
         case Name.RACK_LOST:
             return _rack_lost(_one(name, arguments, "a rack"), snapshot, options.rack_label, after_s)
         case Name.ZONE_LOST | Name.ZONE_CUT_OFF:
-            return _zone_lost(Name(name), _one(name, arguments, "a zone"), snapshot, after_s)
+            return _zone_lost(Name(name), _one(name, arguments, "a zone"), snapshot, options.away_s, after_s)
         case Name.NODE_LOST:
             return _node_lost(_one(name, arguments, "a node"), snapshot, after_s)
         case Name.SPOT_GONE:
@@ -132,6 +82,8 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
             return _retire(arguments, snapshot, options.count, after_s)
         case Name.RESTART:
             return _restart(_one(name, arguments, "NAMESPACE/CLUSTER"), snapshot, after_s)
+        case Name.ROLLING_UPDATE | Name.DRAIN | Name.PD_AWAY | Name.API_AWAY | Name.LEADER_LOST:
+            return operation(Name(name), arguments, snapshot, options, after_s)
         case _:
             raise BadEvent(f"no event {name!r}{did_you_mean(name, _names().split(', '))}; there are {_names()}")
 
@@ -160,13 +112,14 @@ def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act
     return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found))
 
 
-def _zone_lost(name: Name, zone: str, snapshot: Snapshot, after_s: float) -> Act:
+def _zone_lost(name: Name, zone: str, snapshot: Snapshot, away_s: float, after_s: float) -> Act:
     found = [_name(node) for node in snapshot.of(Kind.NODE) if labels_of(node).get(ZONE) == zone]
     if not found:
         known = {labels_of(node).get(ZONE, "") for node in snapshot.of(Kind.NODE)} - {""}
         raise BadEvent(f"no zone {zone!r} by label {ZONE}; there are {listed(known)}")
-    how = "is lost" if name is Name.ZONE_LOST else "is cut off from the network"
-    return Act(name=name, after_s=after_s, title=f"zone {zone} {how}: {listed(found)}", nodes=tuple(found))
+    lost = name is Name.ZONE_LOST
+    title = f"zone {zone} is {'lost' if lost else f'cut off from the network for {away_s:g} s'}: {listed(found)}"
+    return Act(name=name, after_s=after_s, title=title, nodes=tuple(found), away_s=0.0 if lost else away_s)
 
 
 def rack_key(snapshot: Snapshot, label: str = "") -> str:
@@ -281,20 +234,6 @@ def _restart_pod(named: str, snapshot: Snapshot, after_s: float) -> Act:
 
 
 # ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in order, numbers within them as numbers; the first few when there are many."""
-    ordered = sorted(names, key=natural)
-    if not ordered:
-        return "none"
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return " ".join(ordered[:SHOWN]) + more
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    parts = (part for part in re.split(r"(\d+)", name) if part)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
 
 def _names() -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from mooring.core.engine.why import explain
 from mooring.process.replica import Replica
-from mooring.rehearse.losses import Breach, Meter, breach
+from mooring.rehearse.losses import Breach, Meter, breach, some
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import Interrupted, NotPlayed
 from mooring.rehearse.promises import Promise, Wanted
@@ -63,3 +63,17 @@ def still_open(leader: Replica | None) -> tuple[str, ...]:
         if answer is not None:
             found.append(answer.answer)
     return tuple(found)
+
+
+def remarks(housekeeping: int, wanted: Sequence[Wanted], witness: Observer, cut_s: float | None) -> list[str]:
+    """`housekeeping`: operators before the event · `cut_s`: the limit, when it came before everything was quiet."""
+    found = []
+    if housekeeping:
+        moved = some(housekeeping, "operator")
+        found.append(f"before the event, Mooring put right what it found ({moved}); not counted")
+    away = sum(meter.before < meter.asked for meter in witness.meters[: len(wanted)])
+    if away:
+        found.append(f"{some(away, 'workload')} short before the event already, held to what there was")
+    if cut_s is not None:
+        found.append(f"the time was over (--for {cut_s:g}s) before everything was quiet")
+    return found

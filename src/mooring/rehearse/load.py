@@ -173,3 +173,13 @@ def _schedulers(snapshot: Snapshot) -> set[str]:
     for kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET, Kind.STATEFUL_SET, Kind.DAEMON_SET):
         specs.extend(obj["spec"]["template"]["spec"] for obj in snapshot.of(kind))
     return {str(spec["schedulerName"]) for spec in specs if spec.get("schedulerName")}
+
+
+def schedulers_of_members(snapshot: Snapshot) -> list[str]:
+    """Who places TiDB members: the schedulers that would ask Mooring."""
+    found = {
+        str(pod["spec"].get("schedulerName") or "default-scheduler")
+        for pod in snapshot.of(Kind.POD)
+        if labels_of(pod).get("app.kubernetes.io/managed-by") == "tidb-operator"
+    }
+    return sorted(found)

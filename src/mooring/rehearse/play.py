@@ -17,11 +17,10 @@ from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.demo.sandbox_stage import HURRY
 from mooring.process.config import Config
-from mooring.rehearse.events import LOSSES, Act
-from mooring.rehearse.findings import breaches, interrupted, not_played, still_open
+from mooring.rehearse.events import LOSSES, Act, Name
+from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
 from mooring.rehearse.inject import strike
-from mooring.rehearse.load import Loaded, load
-from mooring.rehearse.losses import some
+from mooring.rehearse.load import Loaded, load, schedulers_of_members
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import Outcome, Played, judge
@@ -33,7 +32,6 @@ from mooring.rehearse.timeline import Chronicle
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.collector import quiet_collector
-from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.kubelet import Pace
 from mooring.sandbox.paced import PacedLoop, run_paced
 from mooring.sim.rig import Rig
@@ -50,6 +48,8 @@ SETTLED_S: Final = 90.0
 CALM_S: Final = 80.0
 #: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
 QUIET_S: Final = 420.0
+#: Another replica leads so long after the leader was lost: the lease, and a moment to come up.
+TAKE_OVER_S: Final = 17.0
 
 T = TypeVar("T")
 Progress = Callable[[float, str], None]
@@ -111,7 +111,7 @@ class Play:
         )
         self.rig = Rig(seed=LOAD_SEED, config=config, cluster=self._loaded.cluster)
         if "home" in config.on():
-            for scheduler in _schedulers_of_members(snapshot):
+            for scheduler in schedulers_of_members(snapshot):
                 ask_mooring(self.rig, scheduler=scheduler)
         self._ended = "limit"
         self._broken: dict[str, None] = {}
@@ -222,10 +222,22 @@ class Play:
         if act.notice_s is not None:
             self.witness.noticed.update(act.nodes)
         strike(self.rig.cluster, act)
+        if act.name is Name.LEADER_LOST:
+            self.rig.kill()
+            self.rig.cluster.timeline.after(TAKE_OVER_S, self._take_over)
+
+    def _take_over(self) -> None:
+        """The other replica: the lease of the one that was lost has run out by now."""
+        store, namespace = self.rig.cluster.store, self.rig.config.namespace
+        for lease in store.list(Kind.LEASE, namespace):
+            store.delete(Kind.LEASE, namespace, lease["metadata"]["name"])
+        replica = self.rig.start()
+        self.chronicle.follow(replica.engine)
+        self.chronicle.say("mooring", f"{replica.identity} takes over")
 
     async def _go_on(self) -> None:
         rig, witness = self.rig, self.witness
-        last = max(act.after_s + (act.notice_s or 0.0) for act in self._acts)
+        last = max(act.after_s + (act.notice_s or act.away_s) for act in self._acts)
         shown = -1
         while witness.now_s < self._limit_s:
             await rig.sleep(LOOK_S)
@@ -285,10 +297,11 @@ class Play:
         ended_s = witness.now_s
         witness.stop()
         open_ = still_open(rig.leader())
-        nodes, pods = len(self._snapshot.of(Kind.NODE)), len(self._snapshot.of(Kind.POD))
         waiting = unplaced(cluster, witness.workload_of)
         rows = tuple(self.chronicle.rows)
         tolls, stuck = self._regions.tolls(), tuple(witness.stuck())
+        cut_s = self._limit_s if self._ended == "limit" else None
+        said = remarks(self._housekeeping, self._wanted, witness, cut_s)
         for name in list(rig.replicas):
             rig.kill(name)
         new = [one for one in waiting if one.pod not in self._pending]
@@ -298,8 +311,8 @@ class Play:
             Played(
                 source=self._snapshot.source,
                 taken_at=self._snapshot.taken_at,
-                nodes=nodes,
-                pods=pods,
+                nodes=len(self._snapshot.of(Kind.NODE)),
+                pods=len(self._snapshot.of(Kind.POD)),
                 seed=self._seed,
                 features=tuple(sorted(rig.config.on())),
                 events=tuple(act.title for act in self._acts),
@@ -322,34 +335,12 @@ class Play:
                 operators={source: dict(sorted(of.items())) for source, of in sorted(self.chronicle.ended.items())},
                 open=open_,
                 timeline=rows,
-                remarks=(*self._snapshot.remarks, *self._loaded.remarks, *self._remarks()),
+                remarks=(*self._snapshot.remarks, *self._loaded.remarks, *said),
             )
         )
-
-    def _remarks(self) -> list[str]:
-        found = []
-        if self._housekeeping:
-            moved = some(self._housekeeping, "operator")
-            found.append(f"before the event, Mooring put right what it found ({moved}); not counted")
-        away = [m.before < m.asked for m in self.witness.meters[: len(self._wanted)]]
-        if any(away):
-            found.append(f"{some(sum(away), 'workload')} short before the event already, held to what there was")
-        if self._ended == "limit":
-            found.append(f"the time was over (--for {self._limit_s:g}s) before everything was quiet")
-        return found
 
 
 def _set_speed(speed: float) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(loop, PacedLoop):
         loop.pace.speed = speed
-
-
-def _schedulers_of_members(snapshot: Snapshot) -> list[str]:
-    """Who places TiDB members: the schedulers that would ask Mooring."""
-    found = {
-        str(pod["spec"].get("schedulerName") or "default-scheduler")
-        for pod in snapshot.of(Kind.POD)
-        if labels_of(pod).get("app.kubernetes.io/managed-by") == "tidb-operator"
-    }
-    return sorted(found)
