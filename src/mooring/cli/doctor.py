@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from mooring.process.config import Resolved
 
 app = App(name="doctor")
-
-MARKS = {"ok": "√", "warning": "‼", "error": "×", "skipped": "–"}
 
 
 @app.default
@@ -141,27 +138,14 @@ def _failed(findings: "list[Finding]", *, strict: bool) -> "list[Finding]":
 
 
 def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
-    from mooring.install.doctor import see
+    from mooring.install.doctor.text import counts_line, finding_lines
 
     if output is Format.JSON:
         print_json({"well": not _failed(findings, strict=False), "findings": findings})
         return
-    group = ""
-    for f in findings:
-        if short and f.level in {"ok", "skipped"}:
-            continue
-        if not short and f.group != group:
-            sys.stdout.write(f"{'' if not group else chr(10)}{f.group}\n")
-            group = f.group
-        if f.level == "ok":
-            print(f"  {MARKS['ok']} {f.what}")
-        elif f.level == "skipped":
-            print(f"  {MARKS['skipped']} {f.what}: not looked at: {f.seen}")
-        elif short:
-            print(f"{f.level} [{f.code}] ({f.group}) {f.what}: {f.seen}")
-        else:
-            print(f"  {MARKS[f.level]} {f.level} [{f.code}] ({f.group}) {f.what}")
-            print(f"      seen   {f.seen}\n      fix    {f.fix}\n      see    {see(f.code)}")
-    counts = {level: sum(f.level == level for f in findings) for level in MARKS}
-    words = ", ".join(f"{n} {level}" for level, n in counts.items() if n)
-    (note if short else print)(f"{'' if short else chr(10)}{words}")
+    for line in finding_lines(findings, short=short):
+        print(line)
+    if short:
+        note(counts_line(findings))
+    else:
+        print(f"\n{counts_line(findings)}")
