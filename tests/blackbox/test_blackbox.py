@@ -3,6 +3,7 @@
 import msgspec
 
 from mooring.core.engine.events import Tick
+from mooring.core.engine.recording import read
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
@@ -77,8 +78,8 @@ def test_the_bound_holds_and_earlier_recordings_go_first(tmp_path):
 def _pods(count, name):
     import hashlib
 
-    random = [hashlib.sha256(f"{name}{i}".encode()).hexdigest() for i in range(count)]
-    return Listed(Kind.POD, tuple(Pod("a", text, text, "1", PodShape()) for text in random))
+    shape, random = PodShape(), [hashlib.sha256(f"{name}{i}".encode()).hexdigest() for i in range(count)]
+    return Listed(Kind.POD, tuple(Pod("a", text, text, "1", shape) for text in random))
 
 
 def _flush(box):
@@ -119,7 +120,9 @@ def test_a_long_list_is_made_over_several_turns(tmp_path):
         box.turn(2.0 + number, 1, [Tick()], [])
     assert not box._to_make
     box.close()
-    assert len(list(RecordingFile(recordings(tmp_path)[0]).records())) == 15 + 11
+    turns = list(read(RecordingFile(recordings(tmp_path)[0]).records()))
+    assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(10))]
+    assert len(turns[0].events[0].objects) == 3000
 
 
 def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):

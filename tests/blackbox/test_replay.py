@@ -8,12 +8,13 @@ import pytest
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.cli import app
 from mooring.cli.exits import CommandError
+from mooring.core.engine import recording
 from mooring.core.engine.events import LeaseChanged
-from mooring.core.engine.recording import PART, BadRecord, Turn, Written, read, turn_records
+from mooring.core.engine.recording import PART, BadRecord, PodRow, Turn, Writer, Written, read
 from mooring.core.engine.replay import Replay
 from mooring.core.engine.why import explain
-from mooring.core.model.cluster import Key, Pod, PodShape
-from mooring.core.model.events import Gone, Listed
+from mooring.core.model.cluster import Key, Owner, Pod, PodShape
+from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -147,15 +148,34 @@ def test_a_flipped_bit_ends_the_recording_there(tmp_path):
 
 def test_a_long_list_goes_in_parts_and_comes_back_whole():
     """No pause: a list of any length is made into records of a bounded size."""
-    pods = tuple(Pod("a", f"p{i}", f"u{i}", "1", PodShape(labels={"app": "x"})) for i in range(2 * PART + 7))
+    shape, owner = PodShape(labels={"app": "x"}), Owner("ReplicaSet", "x", "r1")
+    pods = tuple(
+        Pod("a", f"p{i}", f"u{i}", "1", shape, owner if i else None, annotations={"k": "v"} if i % 2 else {})
+        for i in range(2 * PART + 7)
+    )
     events = [
         Listed(Kind.POD, pods),
         Outcome(instruction="i1", reason=Reason.FAILED, kind=Kind.POD, object=pods[0]),
+        Seen(Kind.POD, pods[5]),
         Outcome(instruction="i2", gone=Gone(Kind.POD, Key("a", "p1"), "u1")),
     ]
-    records = list(turn_records(7.25, 3, events, []))
-    assert len(records) == 4
+    records = list(Writer().turn(7.25, 3, events, []))
+    assert len(records) < 2 * 4 + 1
     assert list(read(records)) == [Turn(7.25, 3, tuple(events), ())]
+
+
+def test_a_row_has_every_field_of_a_pod():
+    """A field that is added to pods and not to their rows would be lost in replay."""
+    assert set(PodRow.__struct_fields__) == set(Pod.__struct_fields__)
+
+
+def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):
+    monkeypatch.setattr(recording, "SHARED", 2)
+    writer, seen = Writer(), []
+    for i in range(9):
+        seen.append(Seen(Kind.POD, Pod("a", "p", "u", str(i), PodShape(cpu_milli=i % 4))))
+    turns = list(read([one for event in seen for one in writer.turn(1.0, 1, [event], [])]))
+    assert [turn.events[0] for turn in turns] == seen
 
 
 def test_what_is_no_recording_is_refused_in_words(tmp_path):

@@ -20,7 +20,7 @@ import structlog
 
 import mooring
 from mooring.core.engine.events import Event
-from mooring.core.engine.recording import turn_records, written_record
+from mooring.core.engine.recording import Writer, written_record
 from mooring.core.model.instructions import Instruction
 from mooring.process.config import Config
 from mooring.process.recording_file import SUFFIX, FrameWriter, Header, header_line, recordings
@@ -56,6 +56,7 @@ class BlackBox:
         #: Why nothing is recorded any more; "": it is.
         self.stopped = ""
         self._told = False
+        self._records = Writer()
         #: Records that are still to be made, in order.
         self._to_make: deque[Iterator[bytes]] = deque()
         #: Made, and not yet written. One thread appends, the other takes from the left.
@@ -69,7 +70,7 @@ class BlackBox:
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(self, now: float, decisions: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        self._add(turn_records(now, decisions, events, instructions))
+        self._add(self._records.turn(now, decisions, events, instructions))
 
     def written(self, index: str, write: msgspec.Struct) -> None:
         self._add(iter((written_record(index, write),)))
