@@ -17,6 +17,7 @@ from mooring.cli.exits import CommandError, Exit
 #: name → where its app (or function) lives, and what it is for, in one line. Imported only when it is used.
 GROUPS: Final[dict[str, tuple[str, str]]] = {
     "balance": ("mooring.cli.balance:app", "Balance regions and leaders of TiKV stores."),
+    "blackbox": ("mooring.cli.blackbox:app", "Fetch the recording of a running Mooring."),
     "cleanup": ("mooring.cli.cleanup:app", "List or remove what Mooring has left in a cluster."),
     "completion": ("mooring.cli.completion:app", "Print a completion script for your shell."),
     "config": ("mooring.cli.config:app", "Show each setting, its value and its source."),

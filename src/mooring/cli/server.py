@@ -14,6 +14,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -52,10 +53,18 @@ HERE: Final = Reach()
 _forwarded: dict[Reach, str] = {}
 
 
-def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = ANSWER_S, forward: bool = True) -> Any:
+def ask(
+    reach: Reach | str,
+    path: str,
+    *,
+    missing: str = "",
+    timeout_s: float = ANSWER_S,
+    forward: bool = True,
+    read: Callable[[Any], Any] = json.load,
+) -> Any:
     """GET one answer. Exit 4 when nobody answers, exit 1 with `missing` when the thing is not there.
 
-    `forward`: where nobody answers on loopback, look in the cluster of the kubeconfig.
+    `forward`: where nobody answers on loopback, look in the cluster of the kubeconfig. `read` takes the answer's body.
     """
     where = Reach(server=reach) if isinstance(reach, str) else reach
     named = where.server or os.environ.get("MOORING_SERVER", "")
@@ -65,7 +74,7 @@ def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = 
     try:
         if not base:
             base = _forwarded[where] = _forward(where)
-        return _get(base, path, missing, timeout_s)
+        return _get(base, path, missing, timeout_s, read)
     except _NobodyError as error:
         if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
             raise CommandError(
@@ -74,7 +83,7 @@ def ask(reach: Reach | str, path: str, *, missing: str = "", timeout_s: float = 
         first = str(error)
     try:
         base = _forwarded[where] = _forward(where)
-        return _get(base, path, missing, timeout_s)
+        return _get(base, path, missing, timeout_s, read)
     except _NobodyError as error:
         said = f"no Mooring answers at {DEFAULT}: {first}; nor in the cluster of the kubeconfig: {error}; {HOW}"
         raise CommandError(said, Exit.COULD_NOT_LOOK) from None
@@ -84,7 +93,7 @@ class _NobodyError(Exception):
     pass
 
 
-def _get(base: str, path: str, missing: str, timeout_s: float) -> Any:
+def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[Any], Any]) -> Any:
     if not base.startswith(("http://", "https://")):
         raise CommandError(f"--server {base}: an http:// or https:// address is wanted, e.g. {DEFAULT}")
     request = urllib.request.Request(  # noqa: S310 — the scheme is checked above
@@ -95,7 +104,7 @@ def _get(base: str, path: str, missing: str, timeout_s: float) -> Any:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-            return json.load(answer)
+            return read(answer)
     except urllib.error.HTTPError as error:
         if error.code == 404 and missing:
             raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None

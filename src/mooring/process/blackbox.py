@@ -56,6 +56,8 @@ class BlackBox:
         #: Why nothing is recorded any more; "": it is.
         self.stopped = ""
         self._told = False
+        #: The file, once there is one.
+        self.path: Path | None = None
         self._records = Writer()
         #: Records that are still to be made, in order.
         self._to_make: deque[Iterator[bytes]] = deque()
@@ -123,6 +125,7 @@ class BlackBox:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with _create(self._directory, header) as file:
+                self.path = Path(file.name)
                 self._put(file, header_line(header))
                 frames, closing = FrameWriter(), False
                 while not (closing or self.stopped):

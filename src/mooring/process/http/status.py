@@ -50,6 +50,7 @@ def status_app(
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
             web.get("/api/v1/story", pages.story),
+            web.get("/api/v1/blackbox", pages.blackbox),
             *(web.get(f"/api/v1/{one.name}", _report(replica, one)) for one in descriptors() if one.report),
         ]
     )
@@ -117,6 +118,13 @@ class StatusPages:
         if found is None:
             return _json({"error": not_found(self._replica.engine, subject, namespace)}, status=404)
         return _json(found)
+
+    async def blackbox(self, _: web.Request) -> web.StreamResponse:
+        """The recording as far as it is written."""
+        box = self._replica.blackbox
+        if box is None or box.path is None or not box.path.exists():
+            return _json({"error": "nothing is recorded there; mooring run --blackbox DIR does"}, status=404)
+        return web.FileResponse(box.path, headers={"Content-Type": "application/octet-stream"})
 
     async def story(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "200")
