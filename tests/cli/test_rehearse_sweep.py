@@ -49,3 +49,17 @@ def test_bad_input_is_2_in_a_sentence(args: tuple[str, ...], said: str, snapshot
     done = mooring("sweep", *args, "--from", str(snapshot))
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_a_pipeline_fails_on_what_got_worse_alone(snapshot: Path, tmp_path: Path) -> None:
+    """O7: the same sweep is no news, exit 0; against a baseline that broke nothing it is, exit 1."""
+    same, clean = tmp_path / "same.json", tmp_path / "clean.json"
+    same.write_text(mooring("sweep", "--events", "rack", "--from", str(snapshot), "-o", "json").stdout)
+    clean.write_text(mooring("sweep", "--events", "pool", "--from", str(snapshot), "-o", "json").stdout)
+    common = ("sweep", "--events", "rack", "--from", str(snapshot), "--fail-on", "new", "--baseline")
+    done = mooring(*common, str(same), "-o", "markdown")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "### Rehearsal: nothing got worse")
+    done = mooring(*common, str(clean))
+    assert done.returncode == 1
+    assert "worse: StatefulSet tidb/demo-pd" in done.stderr
+    assert mooring("sweep", "--from", str(snapshot), "--fail-on", "new").returncode == 2

@@ -332,7 +332,8 @@ def test_reports_are_short_by_default_and_say_what_is_hidden(demo: Snapshot) -> 
     short, whole = render(outcome), render(outcome, everything=True)
     assert short[0] == outcome.answer
     assert any("24 × queued, notice" in line for line in short)
-    assert short[-1].endswith(f"rows of {len(outcome.played.timeline)}, --all")
+    assert short[-3].endswith(f"rows of {len(outcome.played.timeline)}, --all")
+    assert short[-1] == "24 pods go: 24 move · 0 workloads short · 0 promises broken"
     assert len([line for line in whole if " queued " in line]) == 24
 
 

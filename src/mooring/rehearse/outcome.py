@@ -15,6 +15,7 @@ import msgspec
 from mooring.rehearse.broken import Broken, all_broken
 from mooring.rehearse.losses import Breach, clock, some
 from mooring.rehearse.observer import Come, Gone, Stuck
+from mooring.rehearse.plan import Move, moves
 from mooring.rehearse.room import More, Unplaced
 
 KEPT: Final = "kept"
@@ -132,6 +133,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     breaches: tuple[Broken, ...]
     #: Seconds from the event until nobody was interrupted any more; None: somebody still is.
     over_s: float | None
+    #: Each pod that goes: where to, or what blocks it, and for how long it is away.
+    plan: tuple[Move, ...]
     played: Played
 
 
@@ -141,7 +144,15 @@ def judge(played: Played) -> Outcome:
     over = _over(played)
     verdict = BROKEN if broken else CANNOT_TELL if played.not_played else KEPT
     answer = _answer(played, broken, over)
-    return Outcome(verdict=verdict, answer=answer, broken=broken, breaches=breaches, over_s=over, played=played)
+    return Outcome(
+        verdict=verdict,
+        answer=answer,
+        broken=broken,
+        breaches=breaches,
+        over_s=over,
+        plan=tuple(moves(played)),
+        played=played,
+    )
 
 
 def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:

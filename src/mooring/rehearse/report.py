@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from mooring.rehearse import plan
 from mooring.rehearse.losses import clock, columns
 from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionLosses, Row
 
@@ -33,9 +34,12 @@ def render(outcome: Outcome, *, everything: bool = False) -> list[str]:
         *_pods(played),
         *_room(played, everything=everything),
         *_stuck(played),
+        *plan.render(outcome.plan, everything=everything),
         *_open(played),
         *_timeline(played, everything=everything),
         *_remarks(played),
+        "",
+        plan.last_line(outcome.plan, len(played.interrupted), len(outcome.broken)),
     ]
 
 
