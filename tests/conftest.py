@@ -1,6 +1,7 @@
 """Shared by all tests: our own logs stay quiet unless a test asks for them, Ctrl-C works in what tests start, and uv."""
 
 import logging
+import os
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+# Test processes are told the width of the terminal that started them; commands that tests start write into pipes.
+os.environ.pop("COLUMNS", None)
 # A shell that runs us in the background ignores SIGINT for us and, by inheritance, for every process a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

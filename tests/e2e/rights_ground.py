@@ -23,7 +23,7 @@ from mooring.lab.loopback import free_ports
 from tests.e2e.spine_ground import Door
 
 SETTINGS = {
-    "handoff": {"recheck_s": 0.7, "prove_s": 0.5, "idle_s": 2.0, "timeout_s": 300.0, "young_pd_s": 3.0},
+    "handoff": {"recheck-s": 0.7, "prove-s": 0.5, "idle-s": 2.0, "timeout-s": 300.0, "young-pd-s": 3.0},
     "mix": {"rebalance": {"settle-s": 1.0, "pause-s": 1.0}},
     "fleet": {"query-s": 1.0, "recheck-s": 0.5},
 }

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 @pytest.fixture
 async def rig(tmp_path):
     """Three members and a fake TiKV; see tests/clients/pd/conftest.py."""
-    spec = spec_from_file_location("pd_rigs", HERE.parent / "pd" / "conftest.py")
+    spec = spec_from_file_location("pd_rigs", HERE.parent / "clients" / "pd" / "conftest.py")
     rigs = module_from_spec(spec)
     spec.loader.exec_module(rigs)
     async for found in rigs.real_rig(tmp_path, rigs.WallClock(), members=3):
