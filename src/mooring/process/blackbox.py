@@ -27,7 +27,7 @@ from mooring.process.recording_file import SUFFIX, FrameWriter, Header, header_l
 
 log = structlog.get_logger()
 
-#: The settings that decide: with them and the events an engine is made anew.
+#: The settings that decide: with them and the events an engine is recreated.
 DECIDING: Final = ("namespace", "features", "home", "mix", "handoff", "fleet", "balance", "queue")
 #: The reason of the Event.
 STOPPED: Final = "blackbox-stopped"

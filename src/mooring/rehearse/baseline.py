@@ -70,14 +70,14 @@ def markdown(now: Sweep, news: News) -> list[str]:
     """A short report for a pull request."""
     lines = [f"### Rehearsal: {'worse' if news.is_worse else 'nothing got worse'}", ""]
     if news.worse:
-        lines += ["| object | promise | how long | broken by | would mend it |", "|---|---|---|---|---|"]
+        lines += ["| object | promise | how long | broken by | would fix it |", "|---|---|---|---|---|"]
         for one in news.worse:
             more = f" and {len(one.events) - 1} more" if len(one.events) > 1 else ""
             cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", one.mend)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     lines += [f"- cannot be told any more: `{event}`" for event in news.unknown]
-    lines += [f"- mended: {words}" for words in news.mended]
+    lines += [f"- fixed: {words}" for words in news.mended]
     before = len(now.weakest) - len(news.worse)
     lines.append(f"- {last_line(now)}; {some(before, 'broken promise')} as before")
     return lines
