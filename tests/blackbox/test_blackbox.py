@@ -37,6 +37,12 @@ def test_no_secret_is_in_the_header(tmp_path):
     assert b"secret" not in recordings(tmp_path)[0].read_bytes()
 
 
+def test_nobody_else_may_read_it(tmp_path):
+    box, _ = box_in(tmp_path)
+    box.close()
+    assert recordings(tmp_path)[0].stat().st_mode & 0o777 == 0o600
+
+
 def test_two_of_one_second_do_not_overwrite_each_other(tmp_path):
     for _ in range(2):
         box, _ = box_in(tmp_path)

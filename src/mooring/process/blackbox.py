@@ -6,6 +6,7 @@ bound: recordings of earlier processes go first; when this one alone reaches the
 """
 
 import atexit
+import os
 import re
 import threading
 from collections import deque
@@ -124,8 +125,8 @@ class BlackBox:
     def _write_all(self, header: Header) -> None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with _create(self._directory, header) as file:
-                self.path = Path(file.name)
+            self.path, file = _create(self._directory, header)
+            with file:
                 self._put(file, header_line(header))
                 frames, closing = FrameWriter(), False
                 while not (closing or self.stopped):
@@ -148,14 +149,14 @@ class BlackBox:
         return records
 
     def _put(self, file: BinaryIO, data: bytes) -> None:
-        if self.stopped or not self._room(Path(file.name), file.tell() + len(data)):
+        if self.stopped or not self._room(file.tell() + len(data)):
             return
         file.write(data)
         file.flush()
 
-    def _room(self, mine: Path, wanted: int) -> bool:
+    def _room(self, wanted: int) -> bool:
         """Whether this file may grow to so many bytes; earlier recordings make room for it."""
-        others = [(path, path.stat().st_size) for path in recordings(self._directory) if path != mine]
+        others = [(path, path.stat().st_size) for path in recordings(self._directory) if path != self.path]
         total = wanted + sum(size for _, size in others)
         for path, size in others:
             if total <= self._size:
@@ -167,11 +168,12 @@ class BlackBox:
         return not self.stopped
 
 
-def _create(directory: Path, header: Header) -> BinaryIO:
+def _create(directory: Path, header: Header) -> tuple[Path, BinaryIO]:
     name = re.sub(r"[^A-Za-z0-9.-]+", "_", header.identity)[:100]
     stamp = datetime.fromtimestamp(header.started_at, UTC).strftime("%Y%m%dT%H%M%SZ")
     for again in ("", *(f"-{number}" for number in range(2, 100))):
         path = directory / f"{name}-{stamp}{again}{SUFFIX}"
         if not path.exists():
             break
-    return path.open("xb")
+    # Names, labels and our ConfigMaps are in it: for us alone to read.
+    return path, os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
