@@ -168,9 +168,9 @@ class Writer:
         yield _encoder.encode((Tag.PODS, rows))
 
     def _event(self, event: Event) -> tuple[object, ...]:
+        if isinstance(event, Seen) and isinstance(event.object, Pod):  # most are
+            return "Pod", self._row(event.object)
         match event:
-            case Seen(object=Pod() as pod):
-                return "Pod", self._row(pod)
             case Seen():
                 return "Seen", event.kind, event.object
             case Listed():
