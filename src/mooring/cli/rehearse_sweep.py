@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mooring.rehearse.baseline import News
     from mooring.rehearse.failures import Failure
     from mooring.rehearse.forks import Failed
-    from mooring.rehearse.sweep import Found, Sweep
+    from mooring.rehearse.schema import Snapshot
+    from mooring.rehearse.sweep import Found, Plan, Sweep
 
 _BAR = 24
 
@@ -37,6 +38,7 @@ def sweep(
     setup: Setup = Setup(),
     events: Annotated[str, Parameter(help="Of node,rack,zone,pool,machine,member; all unless given.")] = "",
     jobs: Annotated[Whole, Parameter(help="So many at a time; 0: one per core.")] = 0,
+    dask: Annotated[str, Parameter(help="tcp://HOST:PORT of a Dask scheduler that plays it instead.")] = "",
     fail_on: Annotated[
         FailOn, Parameter(help="any: exit 1 for every broken promise; new: for what got worse.")
     ] = FailOn.ANY,
@@ -70,12 +72,14 @@ def sweep(
     from mooring.rehearse.sweep import collect, run
 
     before = _baseline(fail_on, baseline)
+    if dask and jobs:
+        raise CommandError("--jobs is for this machine and --dask for others: give one of them")
     with explained(setup.from_):
         plan, wanted = setup.plan(), scopes(events)
         taken = setup.snapshot()
         todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
         bar = _Bar(len(todo))
-        whole = run(taken, todo, plan, jobs or cores(), bar.told)
+        whole = _on_dask(taken, todo, plan, dask, bar) if dask else run(taken, todo, plan, jobs or cores(), bar.told)
     bar.clear()
     found = collect(taken, todo, bar.results)
     if not whole:
@@ -92,6 +96,17 @@ def sweep(
         note("\n".join(_news_words(news)))
         return Exit.NOT_AS_IT_SHOULD_BE if news.is_worse or not whole else Exit.DONE
     return Exit.DONE if found.kept == found.planned else Exit.NOT_AS_IT_SHOULD_BE
+
+
+def _on_dask(taken: "Snapshot", todo: "list[Failure]", plan: "Plan", address: str, bar: "_Bar") -> bool:
+    from mooring.rehearse.remote import DaskMismatchError, DaskUnreachableError, run_on_dask
+
+    try:
+        return run_on_dask(taken, todo, plan, address, bar.told)
+    except DaskMismatchError as error:
+        raise CommandError(str(error)) from None
+    except DaskUnreachableError as error:
+        raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
 
 
 def _news_words(news: "News") -> list[str]:
