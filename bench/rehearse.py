@@ -16,9 +16,13 @@ from mooring.process import logs
 from mooring.process.config import Config
 from mooring.rehearse import schema
 from mooring.rehearse.events import Options, acts
+from mooring.rehearse.failures import Failure, failures
+from mooring.rehearse.forks import Failed, cores
 from mooring.rehearse.gather import gather
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.schema import KINDS, Snapshot
+from mooring.rehearse.sweep import Found, Plan, collect, run
+from mooring.rehearse.sweep_report import last_line
 from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
@@ -26,6 +30,8 @@ from mooring.sandbox.controllers import manifests
 NODES, RACKS, DEPLOYMENTS, REPLICAS, SETS, MEMBERS = 500, 25, 40, 110, 10, 60
 #: Seconds for each play, on one core.
 TARGET_S = 60.0
+#: Seconds for all nodes and racks, on two cores.
+SWEEP_S = 300.0
 
 T = TypeVar("T")
 
@@ -50,6 +56,18 @@ def main() -> None:
         played = outcome.played
         print(f"{' '.join(words):<12} {took_s:.1f} s (target {TARGET_S:g}) for {played.played_s:.0f} virtual s")
         print(f"             {len(played.gone)} pods went, {len(played.come)} came; {outcome.answer[:90]}")
+    sweep(read)
+
+
+def sweep(snapshot: Snapshot) -> None:
+    """Every node and every rack."""
+    plan = Plan(config=everything_on(Config()))
+    todo = failures(snapshot, plan.config.mix.capacity, ("node", "rack"))
+    results: list[tuple[Failure, Found | Failed]] = []
+    _, took_s = _timed(lambda: run(snapshot, todo, plan, cores(), lambda *told: results.append(told)))
+    found = collect(snapshot, todo, results)
+    print(f"sweep        {took_s:.1f} s (target {SWEEP_S:g}) for {found.stands_for} failures, {cores()} at a time")
+    print(f"             {last_line(found)}")
 
 
 def _snapshot() -> Snapshot:
