@@ -109,6 +109,8 @@ class Installation:
             self.lab.kubectl("delete", kind, "mooring", "--ignore-not-found")
         hooks = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
         self.lab.kubectl("delete", hooks, "mooring-mix", "--ignore-not-found")
+        policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+        self.lab.kubectl("delete", policies, "mooring-own-account", "--ignore-not-found")
         self.lab.kubectl("delete", "namespace", self.own, "--wait=false")
 
     async def start(self, *more):

@@ -70,6 +70,8 @@ def namespace(lab: Lab) -> Iterator[str]:
         lab.kubectl("delete", kind, "mooring", "--ignore-not-found")
     for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
         lab.kubectl("delete", kind, "mooring-mix", "--ignore-not-found")
+    policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    lab.kubectl("delete", policies, "mooring-own-account", "--ignore-not-found")
     lab.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
 
 
@@ -272,7 +274,7 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
     again = mooring("cleanup", "--dry-run", *common, "-o", "json")
     assert json.loads(again.stdout)["found"] == []
     ran = mooring("manifests", "--namespace", namespace, "--features", switches(ON))
-    lab.kubectl("delete", "--wait=false", "-f", "-", input=ran.stdout)
+    lab.kubectl("delete", "--wait=false", "--ignore-not-found", "-f", "-", input=ran.stdout)
     for kind in ("clusterrole", "clusterrolebinding", "priorityclass"):
         assert lab.kubectl("get", kind, "-l", "app.kubernetes.io/name=mooring", "-o", "name") == ""
     hooks = lab.kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name")

@@ -94,7 +94,7 @@ def test_a_region_without_a_leader_is_no_doubt_about_this_store():
         lost = tikv.groups[next(iter(tikv.led[2]))]
         tikv._lead(lost, 0)
         tikv.stuck = {lost.id}
-        server._learn(lost.region())
+        server.heard.learn(lost.region())
         await s.rig.sleep(120)  # a PD this old has heard of every region that has a leader
         assert sum(s.leaders(i) for i in (1, 2, 3)) == s.regions - 1
         s.annotate(0, restart="")

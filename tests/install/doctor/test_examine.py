@@ -102,7 +102,7 @@ async def test_it_goes_on_when_the_api_server_does_not_answer():
     config = Config(pd={"tidb/demo": ("http://127.0.0.1:9",)}, listen_http="0.0.0.0:8390")
     async with running({"leading": True, "deciding": False}) as server:
         found = await examine(patient(Silent(), config, server))
-    assert {f.code for f in found if f.code} == {"MO101", "MO303", "MO601", "MO802"}
+    assert {f.code for f in found if f.code} == {"MO101", "MO303", "MO601", "MO802", "MO803"}
     assert {f.group for f in found if f.level == Level.SKIPPED} == {"rights", "webhooks", "marks"}
 
 
