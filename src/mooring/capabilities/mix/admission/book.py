@@ -39,6 +39,10 @@ class _Kept(msgspec.Struct):
     used_at: float
 
 
+def _not_recorded(_: BookWrite) -> None:
+    """Nobody records what is written."""
+
+
 class SlotBook:
     write_class = BookWrite
     observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET})
@@ -51,7 +55,7 @@ class SlotBook:
         #: When an API server last asked about a pod of a workload that is switched on.
         self.asked_at = 0.0
         #: Told of every write of admission.
-        self.written: Callable[[BookWrite], None] = lambda _: None
+        self.written: Callable[[BookWrite], None] = _not_recorded
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
 
