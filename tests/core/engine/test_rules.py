@@ -154,6 +154,18 @@ def test_a_limit_ends_with_the_evaluation_that_stated_it():
     assert not engine.queue._lanes.table.limits, "the table of limits shrinks"
 
 
+def test_facts_that_change_places_let_nobody_pass_in_between():
+    """T3, facts are charged too: one broken pod recovers and another breaks in the same evaluation; who waits, waits."""
+    target = "workload/shop/Deployment/web"
+    engine = leading(Scripted(Evaluation(facts=(Fact(target, "pod/z", 1),), proposals=(move("pod/a"),))))
+    assert engine.waiting and not engine.running
+    engine.capabilities["scripted"].evaluation = Evaluation(facts=(Fact(target, "pod/b", 1),))
+    engine._decides.worklist.evaluate(("scripted", "k"), "test")
+    engine.handle(Tick(), 101.0)
+    assert engine.waiting and not engine.running
+    assert engine.queue.used(target) == 1
+
+
 def test_the_limit_stated_last_counts_and_the_other_one_after_it():
     """Two keys limit one target: when one takes its word back, the other's counts."""
     engine = leading(Scripted())

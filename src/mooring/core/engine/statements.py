@@ -41,7 +41,8 @@ class Statements:
         for fact in new:
             self._stated[(fact.target, fact.subject)][key] = fact
         events: list[Event] = []
-        for target, subject in places:
+        # What is new is charged before what is over is released: between the two, nothing may pass.
+        for target, subject in sorted(places, key=lambda place: not self._stated[place]):
             stated = self._stated[(target, subject)]
             if stated:
                 worst = max(stated.values(), key=lambda f: f.amount)
