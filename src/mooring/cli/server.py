@@ -106,10 +106,11 @@ def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[A
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             return read(answer)
     except urllib.error.HTTPError as error:
-        if error.code == 404 and missing:
-            raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
-        hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
-        raise CommandError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
+        with error:  # it holds the connection
+            if error.code == 404 and missing:
+                raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
+            hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
+            raise CommandError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
         raise _NobodyError(getattr(error, "reason", error)) from None
 
