@@ -175,12 +175,17 @@ def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):
 
 def test_what_is_no_recording_is_refused_in_words(tmp_path):
     (tmp_path / "x.blackbox").write_bytes(b"not a recording\n")
+    (tmp_path / "y.blackbox").write_bytes(b'{"magic": "\xff"}\n')
     with pytest.raises(CommandError, match="not a recording of Mooring"):
         run("replay", tmp_path / "x.blackbox")
+    with pytest.raises(CommandError, match="not a recording of Mooring"):
+        run("replay", tmp_path / "y.blackbox")
     with pytest.raises(CommandError, match="No such file"):
         run("replay", tmp_path / "none")
     with pytest.raises(BadRecord, match="record 1"):
         list(read([b"\x93\x01\x02\x03"]))
+    with pytest.raises(BadRecord, match=r"record 1.*instruction"):
+        list(read([msgspec.msgpack.encode(("turn", 1.0, 1, [("Outcome", {})], []))]))
 
 
 def test_the_format_of_another_version_is_named(tmp_path):

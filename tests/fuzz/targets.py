@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mooring.clients.pd import answers, regions
 from mooring.clients.ports import Unanswered
 from mooring.clients.sabakan.parse import InvalidMachines, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
+from mooring.core.engine import recording
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.unknown import unknown
@@ -36,6 +38,7 @@ from mooring.core.world.world import World
 from mooring.process.extender import app_of
 from mooring.process.http.intake import LISTEN
 from mooring.process.http.status import status_app
+from mooring.process.recording_file import BadRecording, RecordingFile
 from mooring.rehearse import schema
 from mooring.rehearse.demo_snapshot import demo_snapshot
 
@@ -95,6 +98,7 @@ def targets() -> Iterator[Target]:
     yield Target("sabakan", seeds, lambda body: parse_machines(body, 0.0), (InvalidMachines,))
     snapshot = msgspec.json.encode(_small(demo_snapshot()))
     yield Target("snapshot", (snapshot,), lambda body: schema.parse(body, "x"), (schema.BadSnapshot,))
+    yield from _recordings()
 
 
 def _extender() -> Iterator[Target]:
@@ -279,6 +283,33 @@ def _why() -> Target:
             unknown(engine, name)
 
     return Target("why", seeds, run)
+
+
+def _recordings() -> Iterator[Target]:
+    """A black box: the bytes of the file, and records whose frames are whole."""
+    whole = min((HERE / "blackbox/incidents").glob("*.blackbox"), key=lambda path: path.stat().st_size)
+    held = tempfile.NamedTemporaryFile(prefix="mooring-fuzz-")  # noqa: SIM115 - as long as the process
+
+    def file(body: bytes) -> None:
+        path = Path(held.name)
+        path.write_bytes(body)
+        list(recording.read(RecordingFile(path).records()))
+
+    def records(body: bytes) -> None:
+        try:
+            made = json.loads(body)
+            packed = [msgspec.msgpack.encode(one) for one in (made if isinstance(made, list) else [made])]
+        except (ValueError, OverflowError, RecursionError):
+            return  # no JSON, or no number of msgpack's
+        list(recording.read(packed))
+
+    bad = (BadRecording, recording.BadRecord)
+    yield Target("recording file", (whole.read_bytes(),), file, bad)
+    said = [msgspec.msgpack.decode(one) for one in RecordingFile(whole).records()]
+    shared = [one for one in said if one[0] == "shared"]
+    turns = [one for one in said if one[0] == "turn"]
+    seeds = tuple(msgspec.json.encode([*shared, *turns[at : at + 4]]) for at in range(0, len(turns), 4))
+    yield Target("recording records", seeds, records, bad)
 
 
 def _small(snapshot: schema.Snapshot) -> schema.Snapshot:

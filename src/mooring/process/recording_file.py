@@ -116,7 +116,7 @@ def _header(file: BinaryIO) -> Header:
     line = file.readline(LONGEST_HEADER)
     try:
         header = msgspec.json.decode(line, type=Header)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         header = None
     if header is None or header.magic != MAGIC:
         raise BadRecording(f"{file.name}: not a recording of Mooring; `mooring run --blackbox DIR` makes one")

@@ -328,7 +328,7 @@ def read(records: Iterable[bytes]) -> Iterator[Record]:
     for number, record in enumerate(records, 1):
         try:
             found = reader.take(record)
-        except (msgspec.DecodeError, KeyError, IndexError, ValueError, RecursionError) as error:
+        except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise BadRecord(f"record {number}: {error}") from None
         if found is not None:
             yield found
