@@ -31,7 +31,7 @@ def test_json_has_the_fields_of_the_contract(snapshot: Path) -> None:
     (one,) = found["broken"]
     assert (one["event"], one["verdict"]) == ("rack-lost 1", "broken")
     assert one["first"].startswith("DOES NOT HOLD: StatefulSet tidb/demo-pd")
-    assert {"object", "promise", "seconds", "mend"} <= set(one["breaches"][0])
+    assert {"object", "promise", "seconds", "fix"} <= set(one["breaches"][0])
 
 
 def test_a_sweep_that_breaks_nothing_is_0(snapshot: Path) -> None:

@@ -80,7 +80,7 @@ def test_only_what_got_worse_is_news(demo: Snapshot) -> None:
 
 
 def test_the_report_for_a_pull_request_is_short(demo: Snapshot) -> None:
-    """O7: what is new in a table, the rest in a count; what was mended is said."""
+    """O7: what is new in a table, the rest in a count; what was fixed is said."""
     before = swept(demo, _found("node-lost a", LINE))
     now = swept(demo, _found("node-lost b", msgspec.structs.replace(LINE, object="Deployment shop/web")))
     lines = markdown(now, compare(now, before))

@@ -232,6 +232,30 @@ def test_an_owner_that_nobody_plays_and_that_loses_nobody_does_not_matter() -> N
     assert outcome.answer == "HOLDS: nobody is interrupted"
 
 
+def test_jobs_and_autoscalers_of_the_snapshot_are_named_in_the_first_line() -> None:
+    """O4: they change replicas and pods by themselves, and not here; whatever the verdict is, line 1 says so."""
+    cluster = Cluster(seed=5)
+    cluster.add_nodes(1, "n")
+    cluster.deployment("shop", "web", 2)
+    snapshot = taken(cluster)
+    cluster.add_nodes(1, "empty")
+    snapshot = msgspec.structs.replace(snapshot, objects={**snapshot.objects, "Node": taken(cluster).of(Kind.NODE)})
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "report", "uid": "j-1", "controller": True}
+    snapshot = owned_by(snapshot, Kind.POD, "web", job)
+    snapshot = msgspec.structs.replace(snapshot, autoscalers=("HorizontalPodAutoscaler shop/web",))
+    outcome = play(snapshot, "node-lost empty0")
+    assert outcome.answer == "HOLDS: nobody is interrupted; not played: Job shop/report (and 1 more)"
+    assert play(snapshot, "node-lost n0").answer.startswith("CANNOT TELL: Job shop/report loses 2 of 2 pods")
+    ended = msgspec.structs.replace(
+        snapshot,
+        objects={
+            **snapshot.objects,
+            "Pod": [{**pod, "status": {**pod["status"], "phase": "Succeeded"}} for pod in snapshot.of(Kind.POD)],
+        },
+    )
+    assert ended.not_played == ("HorizontalPodAutoscaler shop/web",)
+
+
 def test_without_the_data_of_pd_the_first_line_says_assumed(demo: Snapshot) -> None:
     """O4: never "each region with a leader throughout" when nobody asked PD."""
     outcome = play(msgspec.structs.replace(demo, pds=()), "spot-gone")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,8 @@ from mooring.sandbox.sabakan.http import sabakan_app
 CONFIG = everything_on(Config())
 
 
-async def snapshot_of(cluster: Cluster, directory: Path) -> Snapshot:
-    """As `mooring rehearse snapshot` does: our own clients, over real sockets."""
+async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], object] = lambda: None) -> Snapshot:
+    """As `mooring rehearse snapshot` does: our own clients, over real sockets. `between`: after each list."""
     async with contextlib.AsyncExitStack() as stack:
         facade = await stack.enter_async_context(Facade(cluster.api.server))
         facade.write_kubeconfig(directory / "kubeconfig")
@@ -50,6 +51,7 @@ async def snapshot_of(cluster: Cluster, directory: Path) -> Snapshot:
             now=cluster.timeline.now(),
             make_pd=make_pd(WallClock(), SystemChance()),
             make_registry=make_registry,
+            progress=lambda _: between() and None,
         )
 
 
@@ -130,6 +132,20 @@ def test_long_lists_come_page_by_page(tmp_path: Path) -> None:
     snapshot = asyncio.run(snapshot_of(cluster, tmp_path))
     names = [pod["metadata"]["name"] for pod in snapshot.objects["Pod"]]
     assert len(names) == len(set(names)) == 1200
+
+
+def test_all_lists_are_of_one_revision_or_it_says_how_far_apart(tmp_path: Path) -> None:
+    """O4: a pod made while the lists are read is not in the snapshot, or a remark says which lists are newer."""
+    cluster = Cluster(seed=2)
+    cluster.add_nodes(3, "n")
+    cluster.deployment("shop", "web", 2)
+    cluster.run_until_stable()
+    assert asyncio.run(snapshot_of(cluster, tmp_path)).remarks == ()
+    busy = asyncio.run(snapshot_of(cluster, tmp_path, lambda: cluster.cordon("n1", on=cluster.store.revision % 2 == 0)))
+    (remark,) = busy.remarks
+    assert remark.startswith("not of one moment: ")
+    assert "nodes are of up to 0." in remark
+    assert "changes after the first list (the API server does not have revision " in remark
 
 
 def test_a_pd_or_registry_out_of_reach_is_a_remark(tmp_path: Path) -> None:

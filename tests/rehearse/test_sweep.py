@@ -23,7 +23,7 @@ from tests.rehearse.test_play import taken
 CONFIG = everything_on(Config())
 PLAN = Plan(config=CONFIG)
 RULES = CONFIG.mix.capacity
-LINE = Broken(object="StatefulSet data/db", promise="quorum", words="db: quorum", seconds=60.0, mend="spread it")
+LINE = Broken(object="StatefulSet data/db", promise="quorum", words="db: quorum", seconds=60.0, fix="spread it")
 
 
 def small(**labels: str) -> Snapshot:
@@ -77,8 +77,8 @@ def test_an_event_of_a_sweep_comes_out_as_it_does_when_it_is_played_alone(demo: 
         assert msgspec.json.encode(result) == msgspec.json.encode(summary(failure, rehearse(demo, planned, CONFIG)))
 
 
-def test_where_it_is_weakest_comes_first_with_what_would_mend_it() -> None:
-    """O7: the node with all of `web` breaks it, and a spread constraint would mend that; the other nodes break nothing."""
+def test_where_it_is_weakest_comes_first_with_what_would_fix_it() -> None:
+    """O7: the node with all of `web` breaks it, and a spread constraint would fix that; the other nodes break nothing."""
     snapshot = small()
     todo = failures(snapshot, RULES, ("node",))
     results: list[tuple[Failure, Found | Failed]] = []
@@ -87,7 +87,7 @@ def test_where_it_is_weakest_comes_first_with_what_would_mend_it() -> None:
     assert (found.played, found.kept, found.stands_for, len(found.broken)) == (3, 2, 6, 1)
     (weak,) = found.weakest
     assert (weak.object, weak.promise, weak.events) == ("Deployment shop/web", "one replica", ("node-lost n0",))
-    assert "topologySpreadConstraint on kubernetes.io/hostname" in weak.mend
+    assert "topologySpreadConstraint on kubernetes.io/hostname" in weak.fix
     lines = render(found, todo)
     assert lines[0].startswith("BROKEN: 1 of 3 events would break a promise; weakest: Deployment shop/web")
     assert "            6 failures, 3 events: 3 are like one that is played" in lines

@@ -25,7 +25,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     worse: tuple[Weakness, ...]
     #: Events that could be told before and cannot now.
     unknown: tuple[str, ...]
-    mended: tuple[str, ...]
+    fixed: tuple[str, ...]
 
     @property
     def is_worse(self) -> bool:
@@ -54,7 +54,7 @@ def compare(now: Sweep, before: Sweep) -> News:
     return News(
         worse=tuple(worse),
         unknown=tuple(event for event in unknown_now if event not in unknown_before),
-        mended=tuple(f"{name}: {promise}" for name, promise in known if (name, promise) not in left),
+        fixed=tuple(f"{name}: {promise}" for name, promise in known if (name, promise) not in left),
     )
 
 
@@ -73,11 +73,11 @@ def markdown(now: Sweep, news: News) -> list[str]:
         lines += ["| object | promise | how long | broken by | would fix it |", "|---|---|---|---|---|"]
         for one in news.worse:
             more = f" and {len(one.events) - 1} more" if len(one.events) > 1 else ""
-            cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", one.mend)
+            cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", one.fix)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     lines += [f"- cannot be told any more: `{event}`" for event in news.unknown]
-    lines += [f"- fixed: {words}" for words in news.mended]
+    lines += [f"- fixed: {words}" for words in news.fixed]
     before = len(now.weakest) - len(news.worse)
     lines.append(f"- {last_line(now)}; {some(before, 'broken promise')} as before")
     return lines

@@ -29,7 +29,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     #: It still was so when the rehearsal ended.
     to_the_end: bool = False
-    mend: str = ""
+    fix: str = ""
 
 
 def all_broken(played: "Played") -> list[Broken]:
@@ -49,8 +49,8 @@ def all_broken(played: "Played") -> list[Broken]:
         ]
         whose = ", ".join(sorted({one.workload or one.pod for one in crowd})[:3])
         words = f"{some(len(crowd), 'pod')} find no room"
-        mend = " and ".join(nodes)
-        found.append(Broken(object=whose, promise="room", words=words, to_the_end=True, mend=mend))
+        fix = " and ".join(nodes)
+        found.append(Broken(object=whose, promise="room", words=words, to_the_end=True, fix=fix))
     for words in played.broken_limits:
         found.append(Broken(object="the queue", promise="limit", words=f"the queue: {words}"))
     return found
@@ -63,11 +63,11 @@ def _line(one: Breach, names: Sequence[str]) -> Broken:
         words=one.words,
         seconds=one.seconds,
         to_the_end=one.until_s is None,
-        mend=_mend(one, names),
+        fix=_fix(one, names),
     )
 
 
-def _mend(one: Breach, names: Sequence[str]) -> str:
+def _fix(one: Breach, names: Sequence[str]) -> str:
     if one.rule == "on-demand floor":
         return "room for its replicas on on-demand nodes, or a mode that asks for fewer there"
     if set(names) <= PLANNED:
@@ -98,19 +98,19 @@ def _regions(losses: "RegionLosses", names: Sequence[str]) -> Iterator[Broken]:
             words=f"{where}: {words}, {'to the end' if lasting else f'for {clock(losses.without_quorum_s)}'}",
             seconds=losses.without_quorum_s,
             to_the_end=lasting,
-            mend=f"TiKV over three domains or more by {_domain(names)}, which PD's location-labels name",
+            fix=f"TiKV over three domains or more by {_domain(names)}, which PD's location-labels name",
         )
     for words in losses.cut_off:
-        mend = "the feature handoff, which moves leaders away first"
-        yield Broken(object=where, promise="leaders", words=f"{where}: {words} when it went", mend=mend)
+        fix = "the feature handoff, which moves leaders away first"
+        yield Broken(object=where, promise="leaders", words=f"{where}: {words} when it went", fix=fix)
     if losses.away_at_once > 1:
         words = f"{where}: {losses.away_at_once} members away at once, 1 may be"
-        yield Broken(object=where, promise="one away", words=words, mend="a PodDisruptionBudget with maxUnavailable 1")
+        yield Broken(object=where, promise="one away", words=words, fix="a PodDisruptionBudget with maxUnavailable 1")
     if set(names) <= PLANNED and losses.without_leader and not losses.cut_off:
         span = clock(losses.without_leader_s)
         words = f"{where}: {losses.without_leader} regions without a leader for {span}"
-        mend = "the feature handoff, which moves leaders away first"
-        yield Broken(object=where, promise="leaders", words=words, seconds=losses.without_leader_s, mend=mend)
+        fix = "the feature handoff, which moves leaders away first"
+        yield Broken(object=where, promise="leaders", words=words, seconds=losses.without_leader_s, fix=fix)
 
 
 def _cut_off(gone: "Sequence[Gone]") -> Broken:
@@ -118,4 +118,4 @@ def _cut_off(gone: "Sequence[Gone]") -> Broken:
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     whose = ", ".join(sorted({one.workload or one.pod for one in gone})[:3])
     words = f"{some(len(gone), 'pod')} cut off when {where} went, in spite of the notice: {whose}"
-    return Broken(object=whose, promise="notice", words=words, mend=_SPOT_MODE)
+    return Broken(object=whose, promise="notice", words=words, fix=_SPOT_MODE)

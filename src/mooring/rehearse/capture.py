@@ -1,11 +1,13 @@
 """Look at a live cluster and write down what a rehearsal needs. It lists and gets; it never writes.
 
-Lists of different kinds are made one after the other, and the cluster goes on meanwhile: pods first, then what owns
-them, nodes last, so that nothing seems to stand on what does not exist. A kind that may not be listed ends it, since a
-verdict without the budgets or the volumes would be a guess; PD and the registry are asked where they can be reached,
-and a remark says where they could not.
+Lists of different kinds are made one after the other, and the cluster goes on meanwhile: so all of them are asked for
+as of the first one's resourceVersion. An API server that does not have that revision any more is listed as it is now,
+and a remark says how far apart that is; pods come first then, what owns them next, nodes last, so that nothing seems to
+stand on what does not exist. A kind that may not be listed ends it, since a verdict without the budgets or the volumes
+would be a guess; PD and the registry are asked where they can be reached, and a remark says where they could not.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,7 +17,16 @@ import msgspec
 from mooring.capabilities.fleet.live import settings
 from mooring.clients.kube.config import Connection
 from mooring.clients.kube.transport import Request, Transport
-from mooring.clients.ports import Expired, Json, MachineRegistry, NotFound, PlacementDriver, PortError
+from mooring.clients.ports import (
+    Expired,
+    Json,
+    MachineRegistry,
+    NotFound,
+    PlacementDriver,
+    PortError,
+    Refused,
+    Unanswered,
+)
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import RESOURCES, Kind
@@ -32,6 +43,8 @@ PAGE_S: Final = 60.0
 #: A long list whose beginning was compacted away while we read is begun again this often.
 TRIES: Final = 3
 _LAST_FIRST: Final = tuple(reversed(KINDS))
+#: Not a kind that Mooring reads: a rehearsal only says that they are there.
+AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 MakePd = Callable[[Key, tuple[str, ...]], PlacementDriver]
 MakeRegistry = Callable[[str], MachineRegistry]
@@ -48,15 +61,18 @@ async def take(
     progress: Progress = lambda _: None,
 ) -> Snapshot:
     """Raises PortError when the cluster could not be looked at. `make_pd` None: PD is not asked."""
-    remarks: list[str] = []
     transport = Transport(connection)
+    lists = _Lists(transport)
     try:
         whole: dict[Kind, list[Json]] = {}
         for kind in _LAST_FIRST:
-            whole[kind] = await _list(transport, kind, config.namespace if kind is Kind.CONFIG_MAP else "")
+            path = RESOURCES[kind].path(config.namespace if kind is Kind.CONFIG_MAP else "")
+            whole[kind] = await lists.of(path, RESOURCES[kind].plural)
             progress(f"{len(whole[kind])} {RESOURCES[kind].plural}")
+        autoscalers = await _autoscalers(lists)
     finally:
         await transport.close()
+    remarks = lists.remarks()
     pds = await _pds(whole[Kind.TIDB_CLUSTER], config, make_pd, remarks)
     return gather(
         whole,
@@ -65,33 +81,75 @@ async def take(
         namespace=config.namespace,
         pds=pds,
         machines=await _machines(whole[Kind.CONFIG_MAP], config, make_registry, remarks),
+        autoscalers=autoscalers,
         remarks=remarks,
     )
 
 
-async def _list(transport: Transport, kind: Kind, namespace: str) -> list[Json]:
-    for attempt in range(1, TRIES + 1):
-        try:
-            return await _pages(transport, kind, namespace)
-        except NotFound:
-            return []  # no such kind in this cluster: no TidbClusters, then
-        except Expired:
-            if attempt == TRIES:
-                raise
-    raise AssertionError("unreachable")
+class _Lists:
+    """Every list as of the revision of the first, where the API server still has it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._revision = ""
+        self._began = asyncio.get_running_loop().time()
+        #: Listed as it was later: what, at which revision, how many seconds after the first.
+        self._later: list[tuple[str, str, float]] = []
+
+    async def of(self, path: str, what: str) -> list[Json]:
+        if self._revision:
+            exact = {"resourceVersion": self._revision, "resourceVersionMatch": "Exact"}
+            try:
+                return (await self._pages(path, what, exact))[0]
+            except NotFound:
+                return []  # no such kind in this cluster: no TidbClusters, then
+            except (Expired, Refused, Unanswered):
+                pass  # compacted away, of another etcd, or never kept: as it is now
+        for attempt in range(1, TRIES + 1):
+            try:
+                found, revision = await self._pages(path, what, {})
+                break
+            except NotFound:
+                return []
+            except Expired:
+                if attempt == TRIES:
+                    raise
+        if not self._revision:
+            self._revision = revision
+        elif revision != self._revision:
+            self._later.append((what, revision, asyncio.get_running_loop().time() - self._began))
+        return found
+
+    async def _pages(self, path: str, what: str, params: dict[str, str]) -> tuple[list[Json], str]:
+        """Everything, and as of which revision."""
+        found: list[Json] = []
+        params = {"limit": str(PAGE), **params}
+        while True:
+            request = Request("GET", path, f"list {what}", params)
+            page: Json = msgspec.json.decode(await self._transport.send(request, PAGE_S))
+            found.extend(page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return found, str(metadata.get("resourceVersion", ""))
+            params = {"limit": str(PAGE), "continue": metadata["continue"]}
+
+    def remarks(self) -> list[str]:
+        if not self._later:
+            return []
+        _, revision, after_s = self._later[-1]
+        both = revision.isdigit() and self._revision.isdigit()
+        changes = f" and {int(revision) - int(self._revision)} changes" if both else ""
+        names = ", ".join(name for name, _, _ in self._later)
+        apart = f"not of one moment: {names} are of up to {after_s:.1f} s{changes} after the first list"
+        return [f"{apart} (the API server does not have revision {self._revision} any more)"]
 
 
-async def _pages(transport: Transport, kind: Kind, namespace: str) -> list[Json]:
-    found: list[Json] = []
-    params = {"limit": str(PAGE)}
-    while True:
-        request = Request("GET", RESOURCES[kind].path(namespace), f"list {RESOURCES[kind].plural}", params)
-        page: Json = msgspec.json.decode(await transport.send(request, PAGE_S))
-        found.extend(page.get("items") or ())
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
-            return found
-        params = {"limit": str(PAGE), "continue": token}
+async def _autoscalers(lists: _Lists) -> list[str]:
+    try:
+        found = await lists.of(AUTOSCALERS, "horizontalpodautoscalers")
+    except Refused:
+        return ["HorizontalPodAutoscalers (not allowed to list them)"]
+    return [f"HorizontalPodAutoscaler {one['metadata']['namespace']}/{one['metadata']['name']}" for one in found]
 
 
 # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────────────

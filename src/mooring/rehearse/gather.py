@@ -38,6 +38,7 @@ def gather(
     namespace: str,
     pds: Iterable[PdShot] = (),
     machines: Iterable[Machine] | None = None,
+    autoscalers: Iterable[str] = (),
     remarks: Iterable[str] = (),
 ) -> Snapshot:
     """`whole`: every object of every kind, as the API server has it."""
@@ -64,6 +65,7 @@ def gather(
         objects=objects,
         pds=tuple(sorted(pds, key=lambda pd: (pd.namespace, pd.cluster))),
         machines=None if machines is None else _machines(machines),
+        autoscalers=tuple(sorted(autoscalers)),
         remarks=tuple(remarks),
     )
 

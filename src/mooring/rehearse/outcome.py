@@ -106,6 +106,8 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     lost_for_good: tuple[str, ...] = ()
     #: TidbClusters whose PD was not asked.
     assumed_pds: tuple[str, ...] = ()
+    #: Jobs and autoscalers of the snapshot, which go on by themselves there and not here.
+    standing_still: tuple[str, ...] = ()
     regions: tuple[RegionLosses, ...] = ()
     gone: tuple[Gone, ...] = ()
     come: tuple[Come, ...] = ()
@@ -158,15 +160,21 @@ def judge(played: Played) -> Outcome:
 def _answer(played: Played, broken: tuple[str, ...], over: float | None) -> str:
     assumed = " (PD assumed)" if played.assumed_pds else ""
     unknown = played.not_played
+    still = not_played_words(played.standing_still)
     if broken:
-        besides = f"; CANNOT TELL for {unknown[0].owner}{_and_more(unknown)}" if unknown else ""
-        return f"DOES NOT HOLD{assumed}: {broken[0]}{_and_more(broken)}{besides}"
+        besides = f"; CANNOT TELL for {unknown[0].owner}{and_more(unknown)}" if unknown else ""
+        return f"DOES NOT HOLD{assumed}: {broken[0]}{and_more(broken)}{besides}{still}"
     if unknown:
-        return f"CANNOT TELL{assumed}: {unknown[0].words}{_and_more(unknown)}"
-    return f"HOLDS{assumed}{_kept(played, over)}"
+        return f"CANNOT TELL{assumed}: {unknown[0].words}{and_more(unknown)}{still}"
+    return f"HOLDS{assumed}{_kept(played, over)}{still}"
 
 
-def _and_more(of: Sequence[object]) -> str:
+def not_played_words(names: Sequence[str]) -> str:
+    """The end of line 1 when a snapshot has Jobs or autoscalers."""
+    return f"; not played: {names[0]}{and_more(names)}" if names else ""
+
+
+def and_more(of: Sequence[object]) -> str:
     return f" (and {len(of) - 1} more)" if len(of) > 1 else ""
 
 
@@ -174,7 +182,7 @@ def _kept(played: Played, over: float | None) -> str:
     bare = played.lost_for_good
     if bare:
         verb = "is" if len(bare) == 1 else "are"
-        return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{_and_more(bare)}"
+        return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{and_more(bare)}"
     if not played.interrupted and not any(toll.without_leader for toll in played.regions):
         return ": nobody is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]

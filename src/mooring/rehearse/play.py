@@ -324,6 +324,7 @@ class Play:
                 not_played=tuple(not_played(self._wanted, witness)),
                 lost_for_good=tuple(one.pod for one in witness.gone if one.how == "lost" and not one.workload),
                 assumed_pds=tuple(sorted(str(key) for key in self._loaded.assumed_pds)),
+                standing_still=self._snapshot.not_played,
                 breaches=tuple(breaches(self._promises, witness.meters[len(self._wanted) :], ended_s)),
                 regions=tolls,
                 gone=tuple(witness.gone),

@@ -37,6 +37,9 @@ KINDS: Final = (
 )
 
 
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
 class BadSnapshot(ValueError):  # noqa: N818
     """What is wrong with the file, and what would be right."""
 
@@ -84,11 +87,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pds: tuple[PdShot, ...] = ()
     #: None: no registry was asked.
     machines: tuple[Machine, ...] | None = None
+    #: "HorizontalPodAutoscaler shop/web": there, and not played.
+    autoscalers: tuple[str, ...] = ()
     #: What could not be looked at, in words; a rehearsal repeats them.
     remarks: tuple[str, ...] = ()
 
     def of(self, kind: Kind) -> list[Json]:
         return self.objects.get(kind.value, [])
+
+    @property
+    def not_played(self) -> tuple[str, ...]:
+        """What changes replicas or pods of its own accord in that cluster, and does not here."""
+        jobs = {
+            f"Job {pod['metadata']['namespace']}/{owner['name']}"
+            for pod in self.of(Kind.POD)
+            if (pod.get("status") or {}).get("phase") not in _ENDED
+            for owner in pod["metadata"].get("ownerReferences") or ()
+            if owner.get("controller") and owner.get("kind") == "Job"
+        }
+        return (*sorted(jobs), *self.autoscalers)
 
     def counts(self) -> dict[str, int]:
         return {kind.value: len(self.of(kind)) for kind in KINDS if self.of(kind)}

@@ -51,7 +51,7 @@ class Weakness(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     seconds: float | None
     to_the_end: bool
-    mend: str
+    fix: str
     events: tuple[str, ...]
 
 
@@ -71,6 +71,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     #: Could not be played: the event, and why.
     failed: tuple[tuple[str, str], ...] = ()
     weakest: tuple[Weakness, ...] = ()
+    #: Jobs and autoscalers of the snapshot.
+    standing_still: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -118,6 +120,7 @@ def collect(snapshot: Snapshot, todo: Sequence[Failure], results: Sequence[tuple
         cannot_tell=tuple(one for one in found if one.verdict == CANNOT_TELL),
         failed=tuple((failure.event, one.why) for failure, one in results if isinstance(one, Failed)),
         weakest=tuple(weakest(broken)),
+        standing_still=snapshot.not_played,
         remarks=snapshot.remarks,
     )
 
@@ -139,7 +142,7 @@ def weakest(found: Sequence[Found]) -> list[Weakness]:
                 words=worst.words,
                 seconds=worst.seconds,
                 to_the_end=worst.to_the_end,
-                mend=worst.mend,
+                fix=worst.fix,
                 events=tuple(event for _, event in pairs),
             )
         )

@@ -6,6 +6,7 @@ from typing import Final
 
 from mooring.rehearse.failures import SCOPES, Failure
 from mooring.rehearse.losses import clock, some
+from mooring.rehearse.outcome import not_played_words
 from mooring.rehearse.sweep import Sweep, Weakness
 
 SHOWN: Final = 15
@@ -14,6 +15,10 @@ _NAMES: Final = {"pool": "spot pool", "member": "TiKV member"}
 
 def first_line(sweep: Sweep) -> str:
     """The answer."""
+    return f"{_answer(sweep)}{not_played_words(sweep.standing_still)}"
+
+
+def _answer(sweep: Sweep) -> str:
     cut = f", {sweep.planned - sweep.played} not played" if sweep.played < sweep.planned else ""
     if sweep.broken:
         count = f"{len(sweep.broken)} of {some(sweep.played, 'event')} would break a promise{cut}"
@@ -68,8 +73,8 @@ def _weakest(sweep: Sweep, *, everything: bool) -> Iterator[str]:
         yield f"  {at}. {one.object}: {one.promise}, {how_long(one)}"
         yield f"     broken by {_listed(one.events, everything=everything)}"
         yield f"     worst: {one.words}"
-        if one.mend:
-            yield f"     would fix it: {one.mend}"
+        if one.fix:
+            yield f"     would fix it: {one.fix}"
     if len(shown) < len(sweep.weakest):
         yield f"  {len(shown)} of {len(sweep.weakest)}, --all"
 

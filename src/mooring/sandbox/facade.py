@@ -19,7 +19,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from mooring.clients.ports import Json, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import Expired, Json, NotFound, PatchType, PortError, Refused, Unanswered
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import discovery
 from mooring.sandbox.api import Lists
@@ -197,6 +197,8 @@ class Facade:
                 server, request, target.kind, target.namespace, keep, as_table=wants_table(request)
             )
         await server.arrive(f"list {target.kind.value}")
+        if query.get("resourceVersionMatch") == "Exact" and query.get("resourceVersion") != str(server.store.revision):
+            raise Expired("The provided resource version is too old: the sandbox keeps the newest alone")
         limit = int(query.get("limit") or 0)
         objects, revision, token = self._lists.page(
             target.kind, limit, query.get("continue", ""), target.namespace, keep
