@@ -176,7 +176,7 @@ def idle_configuration(which: str, port: int, bundle: bytes, condition: str) -> 
 
 
 async def create(api, owner: dict, which: str, prefix: str, count: int) -> float:
-    from mooring.clients.ports import Unanswered
+    from mooring.clients.ports import UnansweredError
     from mooring.core.model.kinds import Kind
 
     numbers = iter(range(count))
@@ -190,7 +190,7 @@ async def create(api, owner: dict, which: str, prefix: str, count: int) -> float
             spec = {"containers": [{"name": "c", "image": "x"}], "schedulerName": "nobody"}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta | {"ownerReferences": [reference]}}
             # An answer that came too late on a busy machine: the pod is most likely there.
-            with contextlib.suppress(Unanswered):
+            with contextlib.suppress(UnansweredError):
                 await api.create(Kind.POD, body | {"spec": spec})
 
     began = time.perf_counter()

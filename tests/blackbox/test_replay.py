@@ -10,7 +10,7 @@ from mooring.cli import app
 from mooring.cli.exits import CommandError
 from mooring.core.engine import recording
 from mooring.core.engine.events import LeaseChanged
-from mooring.core.engine.recording import PART, BadRecord, PodRow, Turn, Writer, Written, read
+from mooring.core.engine.recording import PART, BadRecordError, PodRow, Turn, Writer, Written, read
 from mooring.core.engine.replay import Replay
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
@@ -19,7 +19,7 @@ from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.process.http.why import answer
-from mooring.process.recording_file import BadRecording, RecordingFile, header_line
+from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line
 from tests.blackbox.ground import INCIDENTS, SCENES, engine_for, record, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
@@ -122,7 +122,7 @@ def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_frame(tmp_path):
     for length in range(0, len(data), 13):
         cut.write_bytes(data[:length])
         if length < header:
-            with pytest.raises(BadRecording):
+            with pytest.raises(BadRecordingError):
                 RecordingFile(cut)
             continue
         found = list(RecordingFile(cut).records())
@@ -182,9 +182,9 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path):
         run("replay", tmp_path / "y.blackbox")
     with pytest.raises(CommandError, match="No such file"):
         run("replay", tmp_path / "none")
-    with pytest.raises(BadRecord, match="record 1"):
+    with pytest.raises(BadRecordError, match="record 1"):
         list(read([b"\x93\x01\x02\x03"]))
-    with pytest.raises(BadRecord, match=r"record 1.*instruction"):
+    with pytest.raises(BadRecordError, match=r"record 1.*instruction"):
         list(read([msgspec.msgpack.encode(("turn", 1.0, 1, [("Outcome", {})], []))]))
 
 

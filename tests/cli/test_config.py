@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from mooring.process.config import BadConfig, Config, host_port, resolve
-from mooring.process.features import BadFeatures, parse_features
+from mooring.process.config import Config, ConfigError, host_port, resolve
+from mooring.process.features import UnknownFeatureError, parse_features
 from mooring.process.settings_keys import settings
 
 
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path, text, says):
     """Unknown keys and bad values refuse to start, naming the place."""
     file = tmp_path / "mooring.yml"
     file.write_text(text)
-    with pytest.raises(BadConfig, match=says):
+    with pytest.raises(ConfigError, match=says):
         resolve({}, {}, str(file))
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_text_is_a_sentence(tmp_path, raw):
     """Bytes of another kind, and brackets without end, are named as what they are."""
     file = tmp_path / "mooring.yml"
     file.write_bytes(raw)
-    with pytest.raises(BadConfig, match="not YAML"):
+    with pytest.raises(ConfigError, match="not YAML"):
         resolve({}, {}, str(file))
 
 
@@ -75,7 +75,7 @@ def test_a_flag_beside_a_file_of_the_wrong_shape(tmp_path):
     """The file is blamed for what the file says, whatever the flags add."""
     file = tmp_path / "mooring.yml"
     file.write_text("pd: [a]\n")
-    with pytest.raises(BadConfig, match="object"):
+    with pytest.raises(ConfigError, match="object"):
         resolve({}, {}, str(file), ("tidb/demo=http://127.0.0.1:2379",))
 
 
@@ -98,7 +98,7 @@ def test_an_unknown_key_is_said_with_file_line_and_nearest_name(tmp_path, text, 
     """One spelling, kebab-case: the former `recheck_s` is refused with the name that is right."""
     file = tmp_path / "mooring.yml"
     file.write_text(text)
-    with pytest.raises(BadConfig) as raised:
+    with pytest.raises(ConfigError) as raised:
         resolve({}, {}, str(file))
     assert str(raised.value) == f"{file}{says}"
 
@@ -131,7 +131,7 @@ def test_every_setting_is_shown_with_its_source_and_no_secret(tmp_path):
 
 
 def test_a_missing_file_is_a_sentence():
-    with pytest.raises(BadConfig, match="give a readable"):
+    with pytest.raises(ConfigError, match="give a readable"):
         resolve({}, {}, "/nowhere/mooring.yml")
 
 
@@ -146,7 +146,7 @@ def test_features_are_off_unless_set_and_the_designs_name_is_accepted():
 @pytest.mark.parametrize("text", ["home", "home=yes", "Home=true", "=true"])
 def test_a_bad_feature_list_is_refused_whole(text):
     """H4: all or nothing, naming the allowed ones."""
-    with pytest.raises(BadFeatures):
+    with pytest.raises(UnknownFeatureError):
         parse_features(text)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 from mooring.sandbox import protobuf
 
 #: `kubectl create namespace shop` and `kubectl create deployment web --image=nginx --replicas 2`, as they are sent.
@@ -55,7 +55,7 @@ def test_protobuf_of_a_namespace_and_a_deployment_is_read():
 )
 def test_what_is_not_read_is_refused_with_a_sentence(raw, says):
     """Left out silently it would create something else than was asked for."""
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(RefusedError, match=says):
         protobuf.read(raw)
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooring.clients.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
     Json,
     KubeApi,
-    NotFound,
+    NotFoundError,
     PatchType,
     PortError,
-    Refused,
-    Unanswered,
+    RefusedError,
+    UnansweredError,
 )
 from mooring.core.model.kinds import Kind
 
@@ -91,7 +91,7 @@ async def until(look: Callable[[], Awaitable[Any]], within_s: float = 30.0) -> A
 async def gone(bench: Bench, kind: Kind, name: str, namespace: str | None = None) -> bool:
     try:
         await bench.api.get(kind, bench.namespace if namespace is None else namespace, name)
-    except NotFound:
+    except NotFoundError:
         return True
     return False
 
@@ -189,24 +189,26 @@ async def what_is_not_there_cannot_be_changed(bench: Bench) -> None:
         bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "none", {"data": {"a": "1"}}),
         bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "none"),
     ):
-        await refusal(call, NotFound)
+        await refusal(call, NotFoundError)
 
 
 @case
 async def a_name_is_taken_once(bench: Bench) -> None:
     await bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one"))
-    await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one")), AlreadyExists)
+    await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one")), AlreadyExistsError)
 
 
 @case
 async def creation_refuses_what_cannot_be(bench: Bench) -> None:
     """A resourceVersion, a namespace that is not there, a name or label outside the alphabet."""
-    error = await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one", resourceVersion="5")), Unanswered)
+    error = await refusal(
+        bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one", resourceVersion="5")), UnansweredError
+    )
     assert "resourceVersion" in str(error)
     elsewhere = Bench(bench.api, "no-such-namespace")
-    await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(elsewhere, "one")), NotFound)
+    await refusal(bench.api.create(Kind.CONFIG_MAP, config_map(elsewhere, "one")), NotFoundError)
     for bad in (config_map(bench, "Not_A_Name"), config_map(bench, "one", labels={"a": "30%"})):
-        error = await refusal(bench.api.create(Kind.CONFIG_MAP, bad), Refused)
+        error = await refusal(bench.api.create(Kind.CONFIG_MAP, bad), RefusedError)
         assert error.code == 422
     assert await gone(bench, Kind.CONFIG_MAP, "one")
 
@@ -293,7 +295,7 @@ async def the_second_writer_loses(bench: Bench) -> None:
     first = await bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one", {"a": "1"}))
     second = await bench.api.replace(Kind.CONFIG_MAP, {**first, "data": {"a": "2"}})
     assert rv(second) > rv(first)
-    await refusal(bench.api.replace(Kind.CONFIG_MAP, {**first, "data": {"a": "3"}}), Conflict)
+    await refusal(bench.api.replace(Kind.CONFIG_MAP, {**first, "data": {"a": "3"}}), ConflictError)
     assert (await bench.api.get(Kind.CONFIG_MAP, bench.namespace, "one"))["data"] == {"a": "2"}
 
 
@@ -311,9 +313,9 @@ async def another_uid_is_another_object(bench: Bench) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     namesake = {**made, "metadata": {**made["metadata"], "uid": other}, "data": {"a": "2"}}
     del namesake["metadata"]["resourceVersion"]
-    await refusal(bench.api.replace(Kind.CONFIG_MAP, namesake), Conflict)
+    await refusal(bench.api.replace(Kind.CONFIG_MAP, namesake), ConflictError)
     patch = {"metadata": {"uid": other}, "data": {"a": "2"}}
-    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "one", patch), Conflict)
+    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "one", patch), ConflictError)
     assert (await bench.api.get(Kind.CONFIG_MAP, bench.namespace, "one"))["data"] == {"a": "1"}
 
 
@@ -322,7 +324,7 @@ async def a_patch_may_carry_a_precondition(bench: Bench) -> None:
     made = await bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one", {"a": "1"}))
     patch = {"metadata": {"resourceVersion": str(rv(made)), "uid": made["metadata"]["uid"]}, "data": {"a": "2"}}
     assert (await bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "one", patch))["data"] == {"a": "2"}
-    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "one", patch), Conflict)
+    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "one", patch), ConflictError)
 
 
 @case
@@ -331,7 +333,7 @@ async def a_lease_is_compare_and_swap(bench: Bench) -> None:
     lease = await bench.api.create(Kind.LEASE, {"metadata": {"name": "l", "namespace": bench.namespace}, "spec": spec})
     taken = await bench.api.replace(Kind.LEASE, {**lease, "spec": {**spec, "holderIdentity": "b"}})
     assert taken["spec"]["holderIdentity"] == "b"
-    await refusal(bench.api.replace(Kind.LEASE, {**lease, "spec": {**spec, "holderIdentity": "c"}}), Conflict)
+    await refusal(bench.api.replace(Kind.LEASE, {**lease, "spec": {**spec, "holderIdentity": "c"}}), ConflictError)
 
 
 # ── Spec, status, generation ──────────────────────────────────────────────────────────────────────────────────────
@@ -382,7 +384,7 @@ async def a_tidb_cluster_keeps_fields_we_do_not_know(bench: Bench) -> None:
     assert after["metadata"]["generation"] == 2
     await refusal(
         bench.api.patch(Kind.TIDB_CLUSTER, bench.namespace, "demo", {"spec": {}}, patch_type=PatchType.STRATEGIC),
-        Refused,
+        RefusedError,
     )
 
 
@@ -390,7 +392,7 @@ async def a_tidb_cluster_keeps_fields_we_do_not_know(bench: Bench) -> None:
 async def a_pods_spec_is_almost_immutable(bench: Bench) -> None:
     await bench.api.create(Kind.POD, pod(bench, "p"))
     error = await refusal(
-        bench.api.patch(Kind.POD, bench.namespace, "p", {"spec": {"nodeSelector": {"a": "b"}}}), Refused
+        bench.api.patch(Kind.POD, bench.namespace, "p", {"spec": {"nodeSelector": {"a": "b"}}}), RefusedError
     )
     assert error.code == 422
     image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "example.org/main:2"}]
@@ -406,7 +408,7 @@ async def scale_is_a_view_of_replicas(bench: Bench) -> None:
     scale = await bench.api.patch(Kind.DEPLOYMENT, bench.namespace, "d", {"spec": {"replicas": 0}}, subresource="scale")
     assert scale["kind"] == "Scale" and scale["spec"].get("replicas", 0) == 0
     stale = {**scale, "metadata": {**scale["metadata"], "resourceVersion": "1"}, "spec": {"replicas": 1}}
-    await refusal(bench.api.replace(Kind.DEPLOYMENT, stale, subresource="scale"), Conflict)
+    await refusal(bench.api.replace(Kind.DEPLOYMENT, stale, subresource="scale"), ConflictError)
 
 
 # ── Patches ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -441,9 +443,9 @@ async def json_patch_tests_before_it_writes(bench: Bench) -> None:
     after = await send({"op": "replace", "path": "/metadata/annotations/mooring.dev~1x", "value": "2"})
     assert after["metadata"]["annotations"] == {"mooring.dev/x": "2"}
     wrong = {"op": "test", "path": "/data/a", "value": "9"}
-    await refusal(send(wrong, {"op": "remove", "path": "/data/a"}), Conflict)
-    await refusal(send({"op": "remove", "path": "/data/zzz"}), Conflict)
-    await refusal(send({"op": "add", "path": "/no/such/parent", "value": "1"}), Conflict)
+    await refusal(send(wrong, {"op": "remove", "path": "/data/a"}), ConflictError)
+    await refusal(send({"op": "remove", "path": "/data/zzz"}), ConflictError)
+    await refusal(send({"op": "add", "path": "/no/such/parent", "value": "1"}), ConflictError)
     assert (await bench.api.get(Kind.CONFIG_MAP, bench.namespace, "one"))["data"] == {"a": "1"}
 
 
@@ -600,7 +602,7 @@ async def too_old_a_version_is_expired(bench: Bench) -> None:
                 codes.append(event.code)
                 break
     except PortError as error:
-        codes.append(410 if type(error).__name__ == "Expired" else 0)
+        codes.append(410 if type(error).__name__ == "ExpiredError" else 0)
     assert codes == [410]
 
 
@@ -628,12 +630,12 @@ async def pages_show_one_moment(bench: Bench) -> None:
 @case
 async def deletion_has_preconditions(bench: Bench) -> None:
     made = await bench.api.create(Kind.CONFIG_MAP, config_map(bench, "one"))
-    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one", uid="another"), Conflict)
-    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one", resource_version="1"), Conflict)
+    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one", uid="another"), ConflictError)
+    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one", resource_version="1"), ConflictError)
     await bench.api.delete(
         Kind.CONFIG_MAP, bench.namespace, "one", uid=made["metadata"]["uid"], resource_version=str(rv(made))
     )
-    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one"), NotFound)
+    await refusal(bench.api.delete(Kind.CONFIG_MAP, bench.namespace, "one"), NotFoundError)
 
 
 @case
@@ -670,7 +672,7 @@ async def finalizers_hold_an_object(bench: Bench) -> None:
     held = await bench.api.get(Kind.CONFIG_MAP, bench.namespace, "held")
     assert held["metadata"]["deletionTimestamp"]
     more = {"metadata": {"finalizers": ["mooring.dev/hold", "mooring.dev/more"]}}
-    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "held", more), Refused)
+    await refusal(bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "held", more), RefusedError)
     await bench.api.patch(Kind.CONFIG_MAP, bench.namespace, "held", {"metadata": {"finalizers": None}})
     assert await gone(bench, Kind.CONFIG_MAP, "held")
 
@@ -707,23 +709,23 @@ async def a_namespace_takes_its_content_along(bench: Bench) -> None:
 @case
 async def binding_happens_once(bench: Bench) -> None:
     made = await bench.api.create(Kind.POD, pod(bench, "p"))
-    await refusal(bench.api.bind(bench.namespace, "p", NOWHERE, uid="another"), Conflict)
+    await refusal(bench.api.bind(bench.namespace, "p", NOWHERE, uid="another"), ConflictError)
     await bench.api.bind(bench.namespace, "p", NOWHERE, uid=made["metadata"]["uid"])
     bound = await bench.api.get(Kind.POD, bench.namespace, "p")
     assert bound["spec"]["nodeName"] == NOWHERE
     assert any(c["type"] == "PodScheduled" and c["status"] == "True" for c in bound["status"]["conditions"])
-    await refusal(bench.api.bind(bench.namespace, "p", "elsewhere"), Conflict)
-    await refusal(bench.api.bind(bench.namespace, "nobody", NOWHERE), NotFound)
+    await refusal(bench.api.bind(bench.namespace, "p", "elsewhere"), ConflictError)
+    await refusal(bench.api.bind(bench.namespace, "nobody", NOWHERE), NotFoundError)
 
 
 @case
 async def eviction_deletes_with_a_precondition(bench: Bench) -> None:
     made = await running_pod(bench, "p", {"app": "free"})
-    await refusal(bench.api.evict(bench.namespace, "p", uid="another"), Conflict)
+    await refusal(bench.api.evict(bench.namespace, "p", uid="another"), ConflictError)
     await bench.api.evict(bench.namespace, "p", uid=made["metadata"]["uid"], grace_s=60)
     left = await bench.api.get(Kind.POD, bench.namespace, "p")
     assert left["metadata"]["deletionGracePeriodSeconds"] == 60
-    await refusal(bench.api.evict(bench.namespace, "nobody"), NotFound)
+    await refusal(bench.api.evict(bench.namespace, "nobody"), NotFoundError)
 
 
 @case
@@ -731,7 +733,7 @@ async def a_budget_blocks_eviction(bench: Bench) -> None:
     labels = {"app": "guarded"}
     before = await running_pod(bench, "p", labels)
     await budget(bench, "b", labels, 1, allowed=0)
-    await refusal(bench.api.evict(bench.namespace, "p"), EvictionBlocked)
+    await refusal(bench.api.evict(bench.namespace, "p"), EvictionBlockedError)
     after = await bench.api.get(Kind.POD, bench.namespace, "p")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert "deletionTimestamp" not in after["metadata"]
@@ -744,7 +746,7 @@ async def a_budget_is_spent_once(bench: Bench) -> None:
         await running_pod(bench, name, labels)
     await budget(bench, "b", labels, 1, allowed=1)
     await bench.api.evict(bench.namespace, "p")
-    await refusal(bench.api.evict(bench.namespace, "q"), EvictionBlocked)
+    await refusal(bench.api.evict(bench.namespace, "q"), EvictionBlockedError)
 
 
 @case
@@ -753,7 +755,7 @@ async def two_budgets_are_one_too_many(bench: Bench) -> None:
     await running_pod(bench, "p", labels)
     await budget(bench, "b", labels, 0, allowed=1)
     await budget(bench, "c", labels, 0, allowed=1)
-    await refusal(bench.api.evict(bench.namespace, "p"), EvictionBlocked)
+    await refusal(bench.api.evict(bench.namespace, "p"), EvictionBlockedError)
     assert "deletionTimestamp" not in (await bench.api.get(Kind.POD, bench.namespace, "p"))["metadata"]
 
 
@@ -799,5 +801,5 @@ async def a_full_quota_refuses(bench: Bench) -> None:
 
     await until(counted)
     await bench.api.create(Kind.POD, pod(bench, "p"))
-    error = await refusal(bench.api.create(Kind.POD, pod(bench, "q")), Refused)
+    error = await refusal(bench.api.create(Kind.POD, pod(bench, "q")), RefusedError)
     assert error.code == 403 and "exceeded quota" in str(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mooring.clients.ports import Json, PortError, Refused, Unanswered
+from mooring.clients.ports import Json, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.tls import make_certificates
 from tests.contract.kube_contract import Bench, pod, refusal, until
@@ -154,11 +154,11 @@ async def a_validating_webhook_sees_what_will_be(bench: Bench, tmp: Path) -> Non
 async def a_denial_carries_code_and_words(bench: Bench, tmp: Path) -> None:
     async with webhooks(tmp) as hooks, configured(bench, hooks, Kind.VALIDATING_WEBHOOK, "/v"):
         hooks.answers["/v"] = lambda _: {"allowed": False, "status": {"code": 422, "message": "not like this"}}
-        error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), Refused)
+        error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), RefusedError)
         assert error.code == 422
         assert 'admission webhook "w0.mooring.dev" denied the request: not like this' in str(error)
         hooks.answers["/v"] = lambda _: {"allowed": False}
-        error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), Refused)
+        error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), RefusedError)
         assert error.code == 400 and "without explanation" in str(error)
 
 
@@ -168,7 +168,7 @@ async def failure_policy_counts_when_nobody_listens(bench: Bench, tmp: Path) -> 
     async with webhooks(tmp) as hooks:
         nowhere = {"url": "https://127.0.0.1:1/m", "caBundle": hooks.ca}
         async with configured(bench, hooks, Kind.MUTATING_WEBHOOK, "/m", clientConfig=nowhere, failurePolicy="Fail"):
-            error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), Unanswered)
+            error = await refusal(bench.api.create(Kind.POD, pod(bench, "p")), UnansweredError)
             assert "failed calling webhook" in str(error)
         async with configured(bench, hooks, Kind.VALIDATING_WEBHOOK, "/seen", failurePolicy="Ignore"):
             hooks.answers["/seen"] = lambda _: {"patch": "nonsense"}
@@ -179,7 +179,7 @@ async def _admitted(bench: Bench) -> bool:
     """The webhook that failed is forgotten a moment after its configuration is gone."""
     try:
         await bench.api.create(Kind.POD, pod(bench, "p"))
-    except Unanswered:
+    except UnansweredError:
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.demo.acts import ACTS
 from mooring.demo.commands import read, type_in
@@ -42,7 +42,7 @@ def test_without_overwrite_nothing_that_is_there_changes():
     api = SandboxKubeApi(store)
 
     async def scene():
-        with pytest.raises(Refused, match="--overwrite is false"):
+        with pytest.raises(RefusedError, match="--overwrite is false"):
             await type_in(api, "kubectl label node n1 pool=b")
         assert store.get(Kind.NODE, "", "n1")["metadata"]["labels"]["pool"] == "a"
         await type_in(api, "kubectl label node n1 pool=b --overwrite")

@@ -20,7 +20,7 @@ from yarl import URL
 from mooring.capabilities.balance import BalancePolicy, Summary, foreign
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.pd import PdClient, answers
-from mooring.clients.ports import AlreadyExists, PortError
+from mooring.clients.ports import AlreadyExistsError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import Peer, Region
 from mooring.core.queue import live_settings
@@ -185,7 +185,7 @@ class Environment:
         demo = {"namespace": self.namespace, "name": "demo"}
         try:
             await api.create(Kind.TIDB_CLUSTER, {"metadata": demo, "spec": {"tikv": {"replicas": STORES}}})
-        except AlreadyExists:
+        except AlreadyExistsError:
             return True
         except PortError:
             return False

@@ -7,7 +7,7 @@ with evictions of its own, member by member, and ends evictions that it did not 
 import asyncio
 import contextlib
 
-from mooring.clients.ports import Conflict, NotFound, PortError
+from mooring.clients.ports import ConflictError, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from tests.e2e.spine_ground import Environment, pod_ready
 
@@ -96,7 +96,7 @@ class OperatorStandIn:
         if tc.get("status") != mine:
             try:
                 await api.replace(Kind.TIDB_CLUSTER, {**tc, "status": mine})
-            except Conflict:
+            except ConflictError:
                 return
         if upgrading:
             await self._upgrade(part, str(status["updateRevision"]))
@@ -137,7 +137,7 @@ class OperatorStandIn:
                 spec = {"spec": {"updateStrategy": partition(ordinal)}}
                 try:
                     await self._ground.api.patch(Kind.STATEFUL_SET, self._ground.namespace, "demo-tikv", spec)
-                except NotFound:
+                except NotFoundError:
                     return
             return
 

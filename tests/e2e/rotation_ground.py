@@ -18,7 +18,7 @@ import aiohttp
 import yaml
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.clients.ports import NotFound
+from mooring.clients.ports import NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.lab.loopback import free_ports
 from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
@@ -184,7 +184,7 @@ class Pair:
             return False
         try:
             return await self.leader() is not None and len(await self.bundle()) > 0
-        except NotFound:
+        except NotFoundError:
             return False
 
     async def leader(self):

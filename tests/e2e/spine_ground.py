@@ -18,7 +18,7 @@ import yaml
 from aiohttp import web
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.clients.ports import AlreadyExists, NotFound, PortError
+from mooring.clients.ports import AlreadyExistsError, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
 from mooring.lab.loopback import free_ports
@@ -375,7 +375,7 @@ class Environment:
     async def _install(self):
         try:
             await self.api.create(Kind.CRD, CRD)
-        except AlreadyExists:
+        except AlreadyExistsError:
             return
 
         async def served():
@@ -478,7 +478,7 @@ class Environment:
     async def pod(self, name):
         try:
             return await self.api.get(Kind.POD, self.namespace, name)
-        except NotFound:
+        except NotFoundError:
             return None
 
     async def uid(self, name):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.clients.ports import AlreadyExists
+from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
 from tests.e2e.balance_ground import LIMIT, REGIONS, STORES, Environment
 from tests.e2e.spine_ground import CRD, until
@@ -73,7 +73,7 @@ async def play(ground, befalls):
 
 async def play_all(lab, directory, *, real_pd):
     async with HttpKubeApi(load(lab.kubeconfig)) as api:
-        with contextlib.suppress(AlreadyExists):
+        with contextlib.suppress(AlreadyExistsError):
             await api.create(Kind.CRD, CRD)
     async with contextlib.AsyncExitStack() as stack:
         grounds = [Environment(lab, directory, real_pd=real_pd) for _ in STORIES]

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.capabilities.balance import Balance, BalancePolicy
 from mooring.clients.pd import PdClient
-from mooring.clients.ports import Conflict, PortError
+from mooring.clients.ports import ConflictError, PortError
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import Features, LeaseChanged, Tick
 from mooring.core.model.cluster import Key
@@ -113,7 +113,7 @@ class Loop:
                     await self.client.add_operator(dict(body))
                 case CancelPdOperator(region_id=region):
                     await self.client.cancel_operator(region)
-        except Conflict as error:
+        except ConflictError as error:
             reason, detail = Reason.REGION_BUSY, str(error)
         except PortError as error:
             reason, detail = Reason.PD_UNREACHABLE, str(error)

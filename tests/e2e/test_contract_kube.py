@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.clients.ports import AlreadyExists
+from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
 from tests.contract.kube_contract import CASES, Bench, Case, until
@@ -49,7 +49,7 @@ async def run(case: Case, kubeconfig: str) -> None:
 async def install_crd(api: HttpKubeApi) -> None:
     try:
         await api.create(Kind.CRD, TIDB_CRD)
-    except AlreadyExists:
+    except AlreadyExistsError:
         return
 
     async def established() -> bool:

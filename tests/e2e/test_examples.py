@@ -27,7 +27,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED
 from mooring.clients.kube import load
-from mooring.clients.ports import PortError, Refused
+from mooring.clients.ports import PortError, RefusedError
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
@@ -131,7 +131,7 @@ class Environment:
         wrong = manifests.deployment(SHOP, "probe", 1, manifests.pod_template({"app": "probe"}), labels={ENABLED: "x"})
         try:
             await self.rig.api.create(Kind.DEPLOYMENT, wrong, dry_run=True)
-        except Refused as refused:
+        except RefusedError as refused:
             return ENABLED in str(refused)
         except PortError:
             return False

@@ -10,7 +10,15 @@ import yaml
 
 from mooring.clients.kube import HttpKubeApi, Scope, load
 from mooring.clients.kube.config import Pem
-from mooring.clients.ports import AlreadyExists, Conflict, EvictionBlocked, NotFound, PatchType, Refused, Unanswered
+from mooring.clients.ports import (
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    NotFoundError,
+    PatchType,
+    RefusedError,
+    UnansweredError,
+)
 from mooring.core.model.kinds import Kind
 
 pytestmark = pytest.mark.e2e
@@ -39,7 +47,7 @@ def pod(namespace: str, name: str) -> dict:
 async def test_writes_with_preconditions_that_do_not_hold_change_nothing(api, namespace):
     """uid, resourceVersion, a JSON patch's `test`: each is a Conflict, whatever status the server chooses for it."""
     made = await api.create(Kind.POD, pod(namespace, "p"))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         await api.create(Kind.POD, pod(namespace, "p"))
     uid = made["metadata"]["uid"]
     tested = [
@@ -56,7 +64,7 @@ async def test_writes_with_preconditions_that_do_not_hold_change_nothing(api, na
         lambda: api.delete(Kind.POD, namespace, "p", resource_version="1"),
         lambda: api.bind(namespace, "p", "some-node", uid="other"),
     ):
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await attempt()
     now = await api.get(Kind.POD, namespace, "p")
     assert now["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
@@ -65,18 +73,18 @@ async def test_writes_with_preconditions_that_do_not_hold_change_nothing(api, na
     assert patched["metadata"]["annotations"] == {"a": "b"}
     assert patched["metadata"]["managedFields"][-1]["manager"] == "mooring"
     await api.delete(Kind.POD, namespace, "p", uid=uid, grace_s=0)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await api.get(Kind.POD, namespace, "p")
 
 
 async def test_a_budget_blocks_an_eviction_and_two_budgets_do_too(api, namespace):
-    """429 with its cause, and the 500 for a pod under two budgets, are both `EvictionBlocked`: visible, nothing changed."""
+    """429 with its cause, and the 500 for a pod under two budgets, are both `EvictionBlockedError`: visible, nothing changed."""
     made = await api.create(Kind.POD, pod(namespace, "p"))
     # A pending pod may always be evicted: let it look as if it ran.
     await api.bind(namespace, "p", "no-such-node", uid=made["metadata"]["uid"])
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     await api.patch(Kind.POD, namespace, "p", running, subresource="status")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await api.evict(namespace, "p", uid="other")
     for name in ("one", "two"):
         budget = {
@@ -87,22 +95,22 @@ async def test_a_budget_blocks_an_eviction_and_two_budgets_do_too(api, namespace
         async with asyncio.timeout(20):
             while "observedGeneration" not in (await api.get(Kind.PDB, namespace, name)).get("status", {}):
                 await asyncio.sleep(0.1)
-        with pytest.raises(EvictionBlocked):
+        with pytest.raises(EvictionBlockedError):
             await api.evict(namespace, "p", uid=made["metadata"]["uid"])
     assert "deletionTimestamp" not in (await api.get(Kind.POD, namespace, "p"))["metadata"]
 
 
 async def test_refusals_are_told_apart_from_faults(lab, api, namespace):
     """Invalid, forbidden, unknown kinds and an untrusted server each have their own sentence."""
-    with pytest.raises(Refused, match="422"):
+    with pytest.raises(RefusedError, match="422"):
         await api.create(Kind.POD, {"metadata": {"namespace": namespace, "name": "p"}, "spec": {"containers": []}})
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await api.raw("GET", "/apis/example.org/v1/nothing")
     assert (await api.raw("GET", "/version"))["major"] == "1"
     assert await api.raw("GET", "/readyz") == "ok"
     untrusting = msgspec.structs.replace(load(lab.kubeconfig), ca=Pem())
     async with HttpKubeApi(untrusting) as stranger:
-        with pytest.raises(Unanswered, match="certificate is not trusted"):
+        with pytest.raises(UnansweredError, match="certificate is not trusted"):
             await stranger.list(Kind.POD)
 
 
@@ -139,7 +147,7 @@ async def test_tokens_and_plugins_are_who_they_say(lab, namespace, tmp_path, way
     file.write_text(yaml.safe_dump(config))
     async with HttpKubeApi(load(file)) as api:
         assert (await api.raw("GET", "/version"))["major"] == "1"
-        with pytest.raises(Refused, match=f"system:serviceaccount:{namespace}:reader") as raised:
+        with pytest.raises(RefusedError, match=f"system:serviceaccount:{namespace}:reader") as raised:
             await api.list(Kind.POD)
         assert raised.value.code == 403
 

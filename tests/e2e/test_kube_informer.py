@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mooring.clients.kube import HttpKubeApi, Informer, InformerSet, Scope, load
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import RESOURCES, Kind, Resource
 
@@ -65,7 +65,9 @@ class Gate:
     async def watch(self, kind, **more):
         await self.open.wait()
         if self.pages and more.get("initial_events"):
-            raise Refused("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", 422)
+            raise RefusedError(
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", 422
+            )
         async for event in self.api.watch(kind, **more):
             yield event
 

@@ -18,11 +18,11 @@ from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.memory import read_places
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Verbs
-from mooring.capabilities.home.wire import BadRequest
-from mooring.capabilities.mix.admission.reviews import BadReview
+from mooring.capabilities.home.wire import BadRequestError
+from mooring.capabilities.mix.admission.reviews import BadReviewError
 from mooring.clients.pd import answers, regions
-from mooring.clients.ports import Unanswered
-from mooring.clients.sabakan.parse import InvalidMachines, parse_machines
+from mooring.clients.ports import UnansweredError
+from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
 from mooring.core.engine import recording
 from mooring.core.engine.engine import Engine
@@ -38,7 +38,7 @@ from mooring.core.world.world import World
 from mooring.process.extender import app_of
 from mooring.process.http.intake import LISTEN
 from mooring.process.http.status import status_app
-from mooring.process.recording_file import BadRecording, RecordingFile
+from mooring.process.recording_file import BadRecordingError, RecordingFile
 from mooring.rehearse import schema
 from mooring.rehearse.demo_snapshot import demo_snapshot
 
@@ -95,9 +95,9 @@ def targets() -> Iterator[Target]:
     yield _why()
     recorded = json.loads((HERE / "clients/sabakan/recorded.json").read_text())
     seeds = tuple(json.dumps(one).encode() for one in recorded.values())[:4]
-    yield Target("sabakan", seeds, lambda body: parse_machines(body, 0.0), (InvalidMachines,))
+    yield Target("sabakan", seeds, lambda body: parse_machines(body, 0.0), (InvalidMachinesError,))
     snapshot = msgspec.json.encode(_small(demo_snapshot()))
-    yield Target("snapshot", (snapshot,), lambda body: schema.parse(body, "x"), (schema.BadSnapshot,))
+    yield Target("snapshot", (snapshot,), lambda body: schema.parse(body, "x"), (schema.BadSnapshotError,))
     yield from _recordings()
 
 
@@ -110,10 +110,10 @@ def _extender() -> Iterator[Target]:
     preempted = [{"Pod": pod, "NodeNameToMetaVictims": victims}, {"pod": pod, "nodeNameToVictims": victims}]
     verbs = Verbs(world(), HomePolicy(), lambda: True)
     seeds = tuple(json.dumps(one).encode() for one in asked)
-    yield Target("extender filter", seeds, verbs.filter, (BadRequest,))
-    yield Target("extender prioritize", seeds, verbs.prioritize, (BadRequest,))
+    yield Target("extender filter", seeds, verbs.filter, (BadRequestError,))
+    yield Target("extender prioritize", seeds, verbs.prioritize, (BadRequestError,))
     more = tuple(json.dumps(one).encode() for one in preempted)
-    yield Target("extender preempt", more, verbs.preempt, (BadRequest,))
+    yield Target("extender preempt", more, verbs.preempt, (BadRequestError,))
 
 
 def _http() -> Iterator[Target]:
@@ -174,7 +174,7 @@ def _reviews() -> Iterator[Target]:
     for path, seeds in sorted(by_path.items()):
         ask = reviewer.pods if path.endswith("pods") else reviewer.workloads
         run = _answered(loop, ask)
-        yield Target(f"webhook {path}", tuple(seeds), run, (BadReview, RecursionError))
+        yield Target(f"webhook {path}", tuple(seeds), run, (BadReviewError, RecursionError))
 
 
 def _answered(loop: asyncio.AbstractEventLoop, ask: Callable[[bytes], Any]) -> Callable[[bytes], object]:
@@ -212,7 +212,7 @@ def _pd() -> Iterator[Target]:
     }
     for path, read in readers.items():
         seeds = tuple(sorted(set(said.get(path, ())), key=len)[-2:]) or MADE.get(path, (b"[]",))
-        yield Target(f"pd {path}", seeds, read, (Unanswered,))
+        yield Target(f"pd {path}", seeds, read, (UnansweredError,))
     line = (
         "transfer-peer {mv peer: store [1] to [4]} (kind:region, region:7(1, 1), createAt:x, steps:[0:{add}, 1:{rm}])"
     )
@@ -303,7 +303,7 @@ def _recordings() -> Iterator[Target]:
             return  # no JSON, or no number of msgpack's
         list(recording.read(packed))
 
-    bad = (BadRecording, recording.BadRecord)
+    bad = (BadRecordingError, recording.BadRecordError)
     yield Target("recording file", (whole.read_bytes(),), file, bad)
     said = [msgspec.msgpack.decode(one) for one in RecordingFile(whole).records()]
     shared = [one for one in said if one[0] == "shared"]

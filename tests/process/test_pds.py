@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.clients.ports import NotFound
+from mooring.clients.ports import NotFoundError
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
@@ -36,7 +36,7 @@ async def test_one_client_per_cluster_kept_when_the_cluster_goes():
     """Its PD may outlive it, and what was begun there must end; a changed address makes a new client."""
     world, key = World(), Key("tidb", "demo")
     directory = PdDirectory(world, lambda _, urls: Driver(urls), hosts=["a:2379"])
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         directory.pd(key)
     world.apply(Seen(Kind.TIDB_CLUSTER, TC))
     first = directory.pd(key)

@@ -5,7 +5,7 @@ import pytest
 
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.events import Act, BadEvent, Name, Options, acts, listed, span
+from mooring.rehearse.events import Act, BadEventError, Name, Options, acts, listed, span
 from mooring.rehearse.schema import Snapshot
 
 RULES = CapacityRules()
@@ -61,7 +61,7 @@ def test_several_events_are_joined_by_then_and_ordered_by_their_offsets(demo: Sn
 )
 def test_a_wrong_event_is_told_what_would_be_right(words: str, said: str, demo: Snapshot) -> None:
     """O4: bad input says what is wrong and lists what there is."""
-    with pytest.raises(BadEvent) as error:
+    with pytest.raises(BadEventError) as error:
         read(words, demo)
     assert said in str(error.value)
 
@@ -81,14 +81,14 @@ def test_what_the_snapshot_does_not_have_is_said(demo: Snapshot) -> None:
     }
     for words, snapshots in cases.items():
         for snapshot, said in snapshots:
-            with pytest.raises(BadEvent) as error:
+            with pytest.raises(BadEventError) as error:
                 read(words, snapshot)
             assert said in str(error.value)
 
 
 def test_more_machines_than_there_are_cannot_be_retired(demo: Snapshot) -> None:
     """O4: --count names how many could be."""
-    with pytest.raises(BadEvent, match="only 12 machines"):
+    with pytest.raises(BadEventError, match="only 12 machines"):
         read("retire", demo, count=50)
 
 

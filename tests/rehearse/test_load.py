@@ -9,7 +9,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.gather import gather
 from mooring.rehearse.load import load
-from mooring.rehearse.schema import KINDS, BadSnapshot, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.schema import KINDS, BadSnapshotError, PdShot, Placement, Snapshot, StoreShot
 from mooring.rehearse.stores import thinned, without_leader, without_quorum
 from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
@@ -130,7 +130,7 @@ def test_what_cannot_stand_is_named(kind: Kind, spec: dict[str, object], demo: S
     """O4: a damaged object is an error with its name, never a traceback."""
     bad = {**demo.of(kind)[0], "spec": spec}
     broken = msgspec.structs.replace(demo, objects={**demo.objects, kind.value: [bad]})
-    with pytest.raises(BadSnapshot, match=bad["metadata"]["name"]):
+    with pytest.raises(BadSnapshotError, match=bad["metadata"]["name"]):
         load(broken, 1)
 
 
@@ -138,7 +138,7 @@ def test_an_object_that_is_there_twice_is_refused(demo: Snapshot) -> None:
     """O4: two pods of one name are no cluster."""
     pods = demo.of(Kind.POD)
     broken = msgspec.structs.replace(demo, objects={**demo.objects, "Pod": [*pods, pods[0]]})
-    with pytest.raises(BadSnapshot, match="already exists"):
+    with pytest.raises(BadSnapshotError, match="already exists"):
         load(broken, 1)
 
 

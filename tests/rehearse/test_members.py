@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import Unanswered
+from mooring.clients.ports import UnansweredError
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.process.config import Config
@@ -40,7 +40,7 @@ async def test_members_come_and_go_with_their_machines(demo: Snapshot) -> None:
     second = machine_of(cluster, "demo-pd-1")
     cluster.kubelets.silence(second)
     assert "no majority: 1 of 3" in members.look()[0]
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         await pd.observe()
     cluster.kubelets.resume(second)
     assert "answers again: 2 of 3" in members.look()[0]

@@ -4,7 +4,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.process.config import Config
-from mooring.rehearse.events import BadEvent, Options, acts
+from mooring.rehearse.events import BadEventError, Options, acts
 from mooring.rehearse.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import play, taken
@@ -115,5 +115,5 @@ def test_a_zone_that_is_cut_off_comes_back() -> None:
 )
 def test_what_the_snapshot_does_not_have_is_told(words: str, said: str) -> None:
     """O4: bad input says what is wrong and what would be right."""
-    with pytest.raises(BadEvent, match=said):
+    with pytest.raises(BadEventError, match=said):
         acts(words.split(), taken(two_racks()), Config().mix.capacity, Options())

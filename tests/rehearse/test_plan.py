@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.rehearse.baseline import BadBaselineError, compare, markdown, read
-from mooring.rehearse.observer import Come, Gone, Stuck
+from mooring.rehearse.observer import Come, Gone, StuckPod
 from mooring.rehearse.plan import last_line, moves, render
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.sweep import Sweep, collect
@@ -27,7 +27,7 @@ def test_each_pod_that_goes_has_its_fate() -> None:
         CALM,
         gone=(gone("shop/web-a", WEB), gone("shop/web-b", WEB), gone("data/db-0", DB), gone("shop/bare", "")),
         come=(Come(at_s=42.0, pod="shop/web-c", workload=WEB, node="n2"),),
-        stuck=(Stuck(pod="data/db-0", workload=DB, node="n1"),),
+        stuck=(StuckPod(pod="data/db-0", workload=DB, node="n1"),),
         unplaced=(WAITS,),
     )
     plan = moves(played)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from mooring.clients.kube import load as load_kubeconfig
-from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.cluster import Key
 from mooring.demo.sandbox_stage import SandboxStage
 from mooring.process.assemble import make_pd, make_registry
@@ -164,7 +164,7 @@ async def test_a_cluster_out_of_reach_is_an_error(tmp_path: Path) -> None:
     cluster = Cluster(seed=2)
     async with Facade(cluster.api.server) as facade:
         facade.write_kubeconfig(tmp_path / "kubeconfig")
-    with pytest.raises((Unanswered, Refused)):
+    with pytest.raises((UnansweredError, RefusedError)):
         await take(load_kubeconfig(str(tmp_path / "kubeconfig")), CONFIG, now=0.0, make_pd=None, make_registry=None)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.rehearse import schema
-from mooring.rehearse.schema import BadSnapshot, Snapshot
+from mooring.rehearse.schema import BadSnapshotError, Snapshot
 
 
 def test_what_is_written_is_read_back(demo: Snapshot, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_only_its_owner_reads_a_snapshot(demo: Snapshot, tmp_path: Path) -> None
 )
 def test_what_is_no_snapshot_is_refused_in_a_sentence(body: bytes, said: str) -> None:
     """O4: damaged, newer, or another program's: never a traceback, never half a cluster."""
-    with pytest.raises(BadSnapshot) as error:
+    with pytest.raises(BadSnapshotError) as error:
         schema.parse(body, "x.json")
     assert said in str(error.value)
     assert "x.json" in str(error.value)
@@ -67,7 +67,7 @@ def test_a_file_cut_off_in_the_middle_is_damaged(demo: Snapshot) -> None:
     """O4: a copy that was interrupted is no smaller cluster."""
     body = msgspec.json.encode(demo)
     for end in (len(body) // 3, len(body) // 2, len(body) - 1):
-        with pytest.raises(BadSnapshot):
+        with pytest.raises(BadSnapshotError):
             schema.parse(body[:end], "x.json")
 
 
@@ -88,7 +88,7 @@ def test_a_file_cut_off_in_the_middle_is_damaged(demo: Snapshot) -> None:
 def test_an_object_that_cannot_stand_is_named(kind: Kind, obj: dict[str, object], said: str, demo: Snapshot) -> None:
     """O4: which object, and what it lacks."""
     broken = msgspec.structs.replace(demo, objects={kind.value: [obj]})
-    with pytest.raises(BadSnapshot) as error:
+    with pytest.raises(BadSnapshotError) as error:
         schema.parse(msgspec.json.encode(broken), "x.json")
     assert said in str(error.value)
 
@@ -96,5 +96,5 @@ def test_an_object_that_cannot_stand_is_named(kind: Kind, obj: dict[str, object]
 def test_a_kind_that_no_snapshot_has_is_refused(demo: Snapshot) -> None:
     """O4: a Secret that found its way into a file is not loaded."""
     broken = msgspec.structs.replace(demo, objects={"Secret": [{"metadata": {"name": "a"}}]})
-    with pytest.raises(BadSnapshot, match=r"objects\.Secret"):
+    with pytest.raises(BadSnapshotError, match=r"objects\.Secret"):
         schema.parse(msgspec.json.encode(broken), "x.json")

@@ -9,7 +9,7 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.process.config import Config
 from mooring.rehearse.broken import Broken
-from mooring.rehearse.events import BadEvent, acts
+from mooring.rehearse.events import BadEventError, acts
 from mooring.rehearse.failures import Failure, failures, scopes
 from mooring.rehearse.forks import Failed, Task, play_each, shares
 from mooring.rehearse.outcome import Outcome
@@ -62,7 +62,7 @@ def test_every_failure_of_the_snapshot_is_there_and_nodes_that_are_alike_once(de
 def test_scopes_that_do_not_exist_are_named() -> None:
     """O7: what is wrong, and what is allowed."""
     assert scopes("rack, node") == ("rack", "node")
-    with pytest.raises(BadEvent, match=r"--events nodes: allowed: node, rack"):
+    with pytest.raises(BadEventError, match=r"--events nodes: allowed: node, rack"):
         scopes("nodes")
 
 

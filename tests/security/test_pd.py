@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mooring.clients.pd import answers
 from mooring.clients.pd.client import PdClient
-from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.clients.sabakan.client import Sabakan
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
@@ -57,7 +57,7 @@ MIB = 1 << 20
 def test_the_annotation_names_only_the_clusters_own_service(url):
     """mooring.dev/pd-endpoints: a tenant writes it, so it sends us nowhere but to its own PD."""
     tc = TidbCluster("tidb", "demo", "u", "1", annotations={PD_ENDPOINTS: f"http://demo-pd.tidb.svc:2379,{url}"})
-    with pytest.raises(Refused, match="pd-hosts"):
+    with pytest.raises(RefusedError, match="pd-hosts"):
         endpoints(tc, {})
 
 
@@ -104,7 +104,7 @@ async def test_redirects_are_not_followed():
         async with Server(status=307, Location=f"{elsewhere.url}/steal") as pd:
             driver = client(pd.url)
             for call in (driver.operators(), driver.add_operator({"name": "x"}), driver.stores()):
-                with pytest.raises(Unanswered, match="redirect"):
+                with pytest.raises(UnansweredError, match="redirect"):
                     await call
             await driver.close()
         assert elsewhere.asked == []
@@ -117,7 +117,7 @@ async def test_a_compressed_answer_is_not_unpacked():
         driver = client(pd.url)
         tracemalloc.start()
         try:
-            with pytest.raises(Unanswered, match="compressed"):
+            with pytest.raises(UnansweredError, match="compressed"):
                 await driver.operators()
             assert tracemalloc.get_traced_memory()[1] < 8 * MIB
         finally:
@@ -137,7 +137,7 @@ async def test_large_answers_are_given_up(body, said):
     """An answer has a limit in bytes and in values: what it becomes in memory is bounded."""
     async with Server(body) as pd:
         driver = client(pd.url)
-        with pytest.raises(Unanswered, match=said):
+        with pytest.raises(UnansweredError, match=said):
             await driver.stores()
         await driver.close()
 
@@ -149,7 +149,7 @@ async def test_a_member_is_not_asked_where_a_hostile_pd_says():
         body = msgspec.json.encode({"members": [member, {**member, "name": "pd-1"}], "leader": member})
         async with Server(body) as pd:
             driver = client(pd.url, believes=lambda url: may_ask(url, OURS))
-            with pytest.raises(Unanswered, match="outside its cluster"):
+            with pytest.raises(UnansweredError, match="outside its cluster"):
                 await driver.observe()
             await driver.close()
         assert elsewhere.asked == []
@@ -159,7 +159,7 @@ async def test_what_is_quoted_of_an_answer_is_short_and_printable():
     """An answer reaches `why`, logs and terminals: a short line that no terminal obeys."""
     async with Server(b"\x1b[2Jpwned\r\n" + b"x" * 1000, status=400) as pd:
         driver = client(pd.url)
-        with pytest.raises(Refused) as error:
+        with pytest.raises(RefusedError) as error:
             await driver.stores()
         assert str(error.value).isprintable()
         assert len(str(error.value)) < 300
@@ -169,12 +169,12 @@ async def test_what_is_quoted_of_an_answer_is_short_and_printable():
 async def test_credentials_are_in_no_error():
     """A user and password in a URL are used, and never shown."""
     driver = client("http://me:hush@127.0.0.1:1")
-    with pytest.raises(Unanswered) as error:
+    with pytest.raises(UnansweredError) as error:
         await driver.stores()
     await driver.close()
     assert "hush" not in str(error.value)
     sabakan = Sabakan("http://me:hush@127.0.0.1:1")
-    with pytest.raises(Unanswered) as error:
+    with pytest.raises(UnansweredError) as error:
         await sabakan.machines()
     await sabakan.close()
     assert "hush" not in str(error.value)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.clock import Stuck, Timeline, run_virtual
+from mooring.sandbox.clock import StuckError, Timeline, run_virtual
 from mooring.sim.whole import coverage, simulation
 from mooring.sim.whole.plan import FAULTS, INTERFERENCE, LOAD, Deed, Plan, draw_plan
 from mooring.sim.whole.shrink import shrink
@@ -77,7 +77,7 @@ def test_tasks_that_keep_each_other_busy_are_found():
         while True:
             await asyncio.sleep(0)
 
-    with pytest.raises(Stuck, match="time stands still"):
+    with pytest.raises(StuckError, match="time stands still"):
         run_virtual(spin, Timeline())
 
 

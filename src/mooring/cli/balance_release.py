@@ -61,7 +61,7 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
 
 async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
     from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
-    from mooring.clients.ports import NotFound
+    from mooring.clients.ports import NotFoundError
     from mooring.clients.wire.kube import project
     from mooring.core.model.kinds import Kind
 
@@ -70,7 +70,7 @@ async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: b
     async with connect(kubeconfig, context) as api:
         try:
             obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
-        except NotFound:
+        except NotFoundError:
             raise CommandError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
     tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
     return tc
@@ -79,7 +79,7 @@ async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: b
 async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
     from mooring.capabilities.balance.pause import PD_SCHEDULERS
     from mooring.clients.pd import PdClient
-    from mooring.clients.ports import NotFound, PortError
+    from mooring.clients.ports import NotFoundError, PortError
     from mooring.process.clock import WallClock
 
     client = PdClient(urls, clock=WallClock())
@@ -87,7 +87,7 @@ async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
         for name in sorted(PD_SCHEDULERS.values()):
             try:
                 await client.pause_scheduler(name, 0)
-            except NotFound:
+            except NotFoundError:
                 continue  # it was removed by somebody: there is nothing to resume
             print(f"{name} resumed")
     except PortError as error:

@@ -31,7 +31,7 @@ def pull(
 
     Example: mooring blackbox pull --to incident.blackbox --server http://127.0.0.1:8390
     """
-    from mooring.process.recording_file import BadRecording, RecordingFile
+    from mooring.process.recording_file import BadRecordingError, RecordingFile
 
     target = Path(to)
     try:
@@ -45,7 +45,7 @@ def pull(
             ask(reach, "/api/v1/blackbox", missing=missing, timeout_s=PULL_S, read=lambda body: _save(body, file))
         header = RecordingFile(target).header
         whole = True
-    except BadRecording as error:
+    except BadRecordingError as error:
         raise CommandError(f"what was answered is no recording: {error}", Exit.COULD_NOT_LOOK) from None
     finally:
         if not whole:

@@ -50,7 +50,7 @@ def cleanup(
     Example: mooring cleanup --feature home --yes
     """
     from mooring.capabilities.registry import names
-    from mooring.process.config import BadConfig, resolve
+    from mooring.process.config import ConfigError, resolve
 
     if dry_run == yes:
         raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")
@@ -61,7 +61,7 @@ def cleanup(
         config = resolve(
             {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, os.environ, "", pd
         ).config
-    except BadConfig as error:
+    except ConfigError as error:
         raise CommandError(str(error)) from None
     done, failed, kept = asyncio.run(_cleanup(config, frozenset(feature), server, yes=yes))
     if output is Format.JSON:
@@ -140,12 +140,12 @@ def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> 
 
 async def _fill(world: "World", api: "HttpKubeApi") -> None:
     """The PD directory finds a cluster's PD by its TidbCluster."""
-    from mooring.clients.ports import NotFound
+    from mooring.clients.ports import NotFoundError
     from mooring.core.model.events import Listed
     from mooring.core.model.kinds import Kind
 
     try:
         page = await api.list(Kind.TIDB_CLUSTER, limit=0)
-    except NotFound:
+    except NotFoundError:
         return
     world.apply(Listed(Kind.TIDB_CLUSTER, page.items))

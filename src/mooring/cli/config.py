@@ -39,12 +39,12 @@ def config(
     Example: mooring config -o json
     """
     from mooring.core.model.spelling import did_you_mean
-    from mooring.process.config import BadConfig, resolve
+    from mooring.process.config import ConfigError, resolve
     from mooring.process.settings_keys import settings
 
     try:
         resolved = resolve({"features": features, "namespace": namespace}, os.environ, file, pd)
-    except BadConfig as error:
+    except ConfigError as error:
         raise CommandError(str(error)) from None
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")

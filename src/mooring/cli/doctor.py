@@ -53,12 +53,12 @@ def doctor(
     """
     if code:
         return _meaning(code)
-    from mooring.process.config import BadConfig, resolve
+    from mooring.process.config import ConfigError, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
     try:
         resolved = resolve(flags, os.environ, config, pd)
-    except BadConfig as error:
+    except ConfigError as error:
         from mooring.install.doctor.finding import ill
 
         findings = [ill("settings", "MO801", "settings are valid", str(error), "mooring config")]

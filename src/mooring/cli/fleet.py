@@ -22,7 +22,7 @@ from mooring.capabilities.fleet.planner.template import Template, parse_template
 from mooring.cli import fleet_settings, fleet_show
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note, print_json, print_table
-from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines
+from mooring.clients.sabakan.parse import InvalidMachinesError, parse_date, parse_machines
 from mooring.core.model.machine import Machine
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class PlanFormat(StrEnum):
     YAML = "yaml"
 
 
-class _Invalid(Exception):  # noqa: N818
+class _InvalidInputError(Exception):
     def __init__(self, error: PlanError) -> None:
         super().__init__(error.message)
         self.error = error
@@ -116,7 +116,7 @@ def plan(
         raise CommandError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
     try:
         view = given.view(moment)
-    except _Invalid as problem:
+    except _InvalidInputError as problem:
         _print(None, ClusterPlan(Action.NONE, error=problem.error), None, output)
         raise CommandError(problem.error.message, Exit.USAGE) from None
     result = decide(view)
@@ -138,7 +138,7 @@ def _read(path: Path, code: ErrorCode) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _Invalid(PlanError(code, f"{path}: cannot be read: {error.strerror}")) from None
+        raise _InvalidInputError(PlanError(code, f"{path}: cannot be read: {error.strerror}")) from None
 
 
 def _document(path: Path, code: ErrorCode) -> Any:
@@ -148,7 +148,7 @@ def _document(path: Path, code: ErrorCode) -> Any:
 
 def _good(value: T | PlanError) -> T:
     if isinstance(value, PlanError):
-        raise _Invalid(value)
+        raise _InvalidInputError(value)
     return value
 
 
@@ -177,8 +177,8 @@ def _node_taints(path: Path | None) -> dict[str, tuple[str, ...]]:
 def _machines(path: Path, received_at: float) -> list[Machine]:
     try:
         return parse_machines(_read(path, ErrorCode.INVALID_MACHINES), received_at)
-    except InvalidMachines as error:
-        raise _Invalid(PlanError(ErrorCode.INVALID_MACHINES, f"{path}: {error}")) from None
+    except InvalidMachinesError as error:
+        raise _InvalidInputError(PlanError(ErrorCode.INVALID_MACHINES, f"{path}: {error}")) from None
 
 
 def _moment(text: str | None) -> float:

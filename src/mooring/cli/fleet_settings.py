@@ -18,7 +18,7 @@ from mooring.capabilities.fleet.planner.template import parse_template
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, good, read_text, talk
 from mooring.cli.output import note
-from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
 
 HERE = Where()
 Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
@@ -96,7 +96,7 @@ def set_variables(file: Variables, /, *, where: Where = HERE) -> None:
         check_variables(msgspec.json.decode(read_text(file)))
     except (msgspec.DecodeError, RecursionError) as error:
         raise CommandError(f"{file}: not JSON: {error}") from None
-    except InvalidVariables as error:
+    except InvalidVariablesError as error:
         raise CommandError(f"{file}: {error}") from None
     _set(where, settings.VARIABLES, read_text(file))
 

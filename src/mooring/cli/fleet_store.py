@@ -14,7 +14,7 @@ from mooring.capabilities.fleet.live.settings import Settings, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
 from mooring.cli.exits import CommandError, Exit
-from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound
+from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import ConfigMap
 from mooring.core.model.kinds import Kind
 
@@ -42,7 +42,7 @@ class Store:
     async def find(self, name: str) -> ConfigMap | None:
         try:
             obj = await self._api.get(Kind.CONFIG_MAP, self.namespace, name)
-        except NotFound:
+        except NotFoundError:
             return None
         metadata = obj["metadata"]
         return ConfigMap(
@@ -75,7 +75,7 @@ class Store:
             guard = {"uid": found.uid, "resourceVersion": found.resource_version}
             patch: Json = {"metadata": guard, "data": dict(data)}
             await self._api.patch(Kind.CONFIG_MAP, self.namespace, name, patch)
-        except (Conflict, AlreadyExists):
+        except (ConflictError, AlreadyExistsError):
             raise CommandError(
                 f"ConfigMap {self.namespace}/{name} was changed meanwhile; nothing was written, try again", Exit.REFUSED
             ) from None
@@ -95,7 +95,7 @@ def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
         async with connect(where.kubeconfig, where.context) as api:
             try:
                 return await what(Store(api, where.namespace))
-            except NotFound as error:
+            except NotFoundError as error:
                 raise CommandError(
                     f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
                 ) from None

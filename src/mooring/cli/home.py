@@ -79,7 +79,7 @@ def scheduler_config(
         document = schedulerconfig.scheduler_config(
             version, profile=profile, url=url or schedulerconfig.URL, prefer=prefer, namespace=namespace
         )
-    except schedulerconfig.TooOld as error:
+    except schedulerconfig.TooOldError as error:
         raise CommandError(str(error)) from None
     if output == "json":
         print_json(document)

@@ -47,11 +47,11 @@ def manifests(
     from mooring.install.manifests import RIGHTS, Install
     from mooring.install.manifests import manifests as objects
     from mooring.process.config import is_namespace
-    from mooring.process.features import BadFeatures, parse_features
+    from mooring.process.features import UnknownFeatureError, parse_features
 
     try:
         switches, _ = parse_features(features)
-    except BadFeatures as error:
+    except UnknownFeatureError as error:
         raise CommandError(f"--features: {error}") from None
     if not 1 <= replicas <= 5:
         raise CommandError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")

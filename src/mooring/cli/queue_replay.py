@@ -39,14 +39,14 @@ def replay(
     output
         JSON, one object a line, or a table for people.
     """
-    from mooring.core.queue.config import BadConfig, Settings, parse
+    from mooring.core.queue.config import QueueConfigError, Settings, parse
     from mooring.core.queue.replay import Replay
 
     settings = Settings()
     if config is not None:
         try:
             settings = parse(_load(config))
-        except BadConfig as error:
+        except QueueConfigError as error:
             raise CommandError(f"{config}: {error}") from error
     number = 0
     player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
@@ -75,11 +75,11 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     output
         A table for people, or JSON for scripts.
     """
-    from mooring.core.queue.migrate import BadOldConfig, migrate_config
+    from mooring.core.queue.migrate import OldConfigError, migrate_config
 
     try:
         answer = migrate_config(_load(old_config))
-    except BadOldConfig as error:
+    except OldConfigError as error:
         raise CommandError(f"{old_config}: {error}") from error
     if output is Format.JSON:
         print_json(

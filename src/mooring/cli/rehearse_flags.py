@@ -50,7 +50,7 @@ class Setup:
         return demo(1) if self.from_ is None else schema.read(self.from_)
 
     def plan(self) -> "Plan":
-        """Raises BadEvent."""
+        """Raises BadEventError."""
         from mooring.rehearse.events import Options, span
         from mooring.rehearse.sweep import Plan
         from mooring.sandbox.kubelet import Pace
@@ -75,14 +75,14 @@ class Setup:
 @contextmanager
 def explained(file: Path | None) -> Iterator[None]:
     """Bad input is 2 and a Mooring that does not come up is 4, each in a sentence."""
-    from mooring.rehearse.events import BadEvent
-    from mooring.rehearse.schema import BadSnapshot
+    from mooring.rehearse.events import BadEventError
+    from mooring.rehearse.schema import BadSnapshotError
 
     try:
         yield
-    except BadEvent as error:
+    except BadEventError as error:
         raise CommandError(str(error)) from None
-    except BadSnapshot as error:
+    except BadSnapshotError as error:
         words = str(error)
         raise CommandError(words if file is None or str(file) in words else f"{file}: {words}") from None
     except AssertionError as error:
@@ -91,11 +91,11 @@ def explained(file: Path | None) -> Iterator[None]:
 
 
 def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
-    from mooring.process.config import BadConfig, resolve
+    from mooring.process.config import ConfigError, resolve
 
     try:
         resolved = resolve(flags, os.environ, config, pd)
-    except BadConfig as error:
+    except ConfigError as error:
         raise CommandError(str(error)) from None
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")

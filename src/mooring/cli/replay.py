@@ -46,8 +46,8 @@ def replay(
 
     Example: mooring replay box --until "op 1 promoted" queue
     """
-    from mooring.core.engine.recording import BadRecord
-    from mooring.process.recording_file import BadRecording, RecordingFile
+    from mooring.core.engine.recording import BadRecordError
+    from mooring.process.recording_file import BadRecordingError, RecordingFile
 
     _check(question)
     try:
@@ -56,7 +56,7 @@ def replay(
         different = played.run()
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from None
-    except (BadRecord, BadRecording) as error:
+    except (BadRecordError, BadRecordingError) as error:
         raise CommandError(str(error)) from None
     if recording.cut_off:
         note(f"mooring: the last {recording.cut_off} bytes are no whole frame; everything before them was read")
@@ -130,14 +130,16 @@ def _engine(recording: "RecordingFile") -> "Engine":
 
     from mooring.process.assemble import capabilities
     from mooring.process.config import Config
-    from mooring.process.recording_file import BadRecording
+    from mooring.process.recording_file import BadRecordingError
     from mooring.process.replica import engine_of
 
     try:
         config = msgspec.convert(recording.header.settings, Config)
     except msgspec.ValidationError as error:
         made_by = f"Mooring {recording.header.mooring}"
-        raise BadRecording(f"{recording.path}: its settings, of {made_by}, are none of this version: {error}") from None
+        raise BadRecordingError(
+            f"{recording.path}: its settings, of {made_by}, are none of this version: {error}"
+        ) from None
     engine = engine_of(config, capabilities(config))
     engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
     return engine

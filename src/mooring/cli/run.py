@@ -56,7 +56,7 @@ def run(
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    from mooring.process.config import BadConfig, Resolved, resolve
+    from mooring.process.config import ConfigError, Resolved, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -77,7 +77,7 @@ def run(
 
     try:
         resolved = settings()
-    except BadConfig as error:
+    except ConfigError as error:
         raise CommandError(str(error)) from None
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")
@@ -117,7 +117,7 @@ def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
 
 async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
     from mooring.clients.kube import HttpKubeApi, Scope
-    from mooring.clients.ports import NotFound
+    from mooring.clients.ports import NotFoundError
     from mooring.core.model.kinds import Kind
     from mooring.process.serve import AddressTakenError, live
 
@@ -126,7 +126,7 @@ async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
         with reaching():
             try:
                 await api.get(Kind.NAMESPACE, "", config.namespace)
-            except NotFound:
+            except NotFoundError:
                 raise CommandError(
                     f"namespace {config.namespace!r} does not exist; create it (kubectl create namespace "
                     f"{config.namespace}) or name another with --namespace"

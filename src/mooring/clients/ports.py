@@ -26,7 +26,7 @@ class PortError(Exception):
     """Anything the outside may answer instead of what was asked. The message is fit for a person."""
 
 
-class Unanswered(PortError):  # noqa: N818
+class UnansweredError(PortError):
     """No answer, or none that says what happened (connection lost, time-out, 5xx): look before doing it again."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
@@ -34,23 +34,23 @@ class Unanswered(PortError):  # noqa: N818
         self.retry_after_s = retry_after_s
 
 
-class NotFound(PortError):  # noqa: N818
+class NotFoundError(PortError):
     pass
 
 
-class AlreadyExists(PortError):  # noqa: N818
+class AlreadyExistsError(PortError):
     pass
 
 
-class Conflict(PortError):  # noqa: N818
+class ConflictError(PortError):
     """A precondition did not hold (uid, resourceVersion, a `test` operation): nothing was changed."""
 
 
-class Expired(PortError):  # noqa: N818
+class ExpiredError(PortError):
     """410: this resourceVersion or continue token is too old. List again."""
 
 
-class Throttled(PortError):  # noqa: N818
+class ThrottledError(PortError):
     """429 by flow control: nothing was changed. `retry_after_s` is what the server asks for."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
@@ -58,11 +58,11 @@ class Throttled(PortError):  # noqa: N818
         self.retry_after_s = retry_after_s
 
 
-class EvictionBlocked(PortError):  # noqa: N818
+class EvictionBlockedError(PortError):
     """429 by a PodDisruptionBudget: nothing was changed."""
 
 
-class Refused(PortError):  # noqa: N818
+class RefusedError(PortError):
     """The server says no and would say it again: forbidden, invalid, denied by admission or quota."""
 
     def __init__(self, message: str, code: int = 403) -> None:
@@ -169,7 +169,7 @@ class PlacementDriver(Protocol):
     async def add_evict_leader(self, store_id: int) -> bool:
         """Lists first, adds only when absent (re-adding breaks eviction on PD < 8.3). False: it was there already.
 
-        NotFound: no such store.
+        NotFoundError: no such store.
         """
         ...
 
@@ -194,7 +194,7 @@ class PlacementDriver(Protocol):
     async def operator(self, region_id: int) -> PdOperator | None: ...
 
     async def add_operator(self, body: Json) -> None:
-        """Not idempotent: Unanswered means look at `operator(region)` before trying again. Conflict: region busy."""
+        """Not idempotent: after UnansweredError, read `operator(region)` first. ConflictError: region busy."""
         ...
 
     async def cancel_operator(self, region_id: int) -> None: ...

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.clients.ports import Json, KubeApi, Refused
+from mooring.clients.ports import Json, KubeApi, RefusedError
 from mooring.core.model.kinds import Kind
 
 KINDS: Final = {
@@ -71,7 +71,7 @@ async def type_in(api: KubeApi, command: str) -> None:
             found = (await api.get(typed.kind, typed.namespace, name))["metadata"].get(typed.field) or {}
             for key, value in typed.patch["metadata"][typed.field].items():
                 if value is not None and found.get(key, value) != value:
-                    raise Refused(f"'{key}' already has a value ({found[key]}), and --overwrite is false", 422)
+                    raise RefusedError(f"'{key}' already has a value ({found[key]}), and --overwrite is false", 422)
         await api.patch(typed.kind, typed.namespace, name, typed.patch)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.home.members import RESERVE_NODE
-from mooring.clients.ports import Json, NotFound
+from mooring.clients.ports import Json, NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
@@ -180,7 +180,7 @@ class Stage(ABC):
         namespace = self.rig.config.namespace
         try:
             await self.rig.api.patch(Kind.CONFIG_MAP, namespace, settings.NAME, {"data": wanted})
-        except NotFound:
+        except NotFoundError:
             await self.rig.api.create(Kind.CONFIG_MAP, ledger.new_object(namespace, wanted, settings.NAME))
 
     async def admit(self) -> None:

@@ -16,17 +16,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mooring.clients.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
     Json,
     KubeApi,
-    NotFound,
+    NotFoundError,
     PlacementDriver,
     PortError,
-    Refused,
-    Throttled,
-    Unanswered,
+    RefusedError,
+    ThrottledError,
+    UnansweredError,
 )
 from mooring.clients.wire.kube import KINDS, project
 from mooring.core.model.cluster import Key, Pod
@@ -74,17 +74,17 @@ class Act:
             return _not_leader(write)
         try:
             return await self._do(write)
-        except Throttled as error:
+        except ThrottledError as error:
             return _refused(write, Reason.BACK_OFF, error, error.retry_after_s)
-        except EvictionBlocked as error:
+        except EvictionBlockedError as error:
             return _refused(write, Reason.PDB, error, 5.0)
-        except Conflict as error:
+        except ConflictError as error:
             return _refused(write, Reason.CONFLICT, error)
-        except NotFound as error:
+        except NotFoundError as error:
             return _refused(write, Reason.SUBJECT_GONE, error)
-        except Refused as error:
+        except RefusedError as error:
             return _refused(write, Reason.FAILED, error, 10.0)
-        except Unanswered as error:
+        except UnansweredError as error:
             return _refused(write, Reason.UNKNOWN, error, error.retry_after_s)
         except PortError as error:
             return _refused(write, Reason.FAILED, error)
@@ -120,8 +120,8 @@ class Act:
         body = _guarded(write)
         try:
             obj = await self._api.patch(write.kind, write.key.namespace, write.key.name, body)
-        except (Unanswered, Conflict):
-            # Unanswered: it may have happened. Conflict: it may be the second try of one that did.
+        except (UnansweredError, ConflictError):
+            # UnansweredError: it may have happened. ConflictError: it may be the second try of one that did.
             obj = await self._api.get(write.kind, write.key.namespace, write.key.name)
             if obj["metadata"]["uid"] == write.uid and _holds(obj, write.patch):
                 return _done(write, write.kind, obj, "seen to be written")
@@ -136,14 +136,14 @@ class Act:
                 await self._api.evict(key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
             else:
                 await self._api.delete(Kind.POD, key.namespace, key.name, uid=write.uid, grace_s=write.grace_s)
-        except (Unanswered, NotFound, Conflict):
+        except (UnansweredError, NotFoundError, ConflictError):
             return await self._look_at_deletion(write, Kind.POD)
         return await self._look_at_deletion(write, Kind.POD, sure=True)
 
     async def _delete_object(self, write: DeleteObject) -> Outcome:
         try:
             await self._api.delete(write.kind, write.key.namespace, write.key.name, uid=write.uid)
-        except (Unanswered, NotFound, Conflict):
+        except (UnansweredError, NotFoundError, ConflictError):
             return await self._look_at_deletion(write, write.kind)
         return await self._look_at_deletion(write, write.kind, sure=True)
 
@@ -151,7 +151,7 @@ class Act:
         """Gone, leaving or another one under its name: done. Still there: nothing happened."""
         try:
             obj = await self._api.get(kind, write.key.namespace, write.key.name)
-        except NotFound:
+        except NotFoundError:
             return Outcome(instruction=write.id, detail=write.why, gone=Gone(kind, write.key, write.uid))
         except PortError:
             if sure:
@@ -213,12 +213,12 @@ class Act:
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         try:
             obj = await self._api.create(write.kind, dict(write.object))
-        except AlreadyExists:
+        except AlreadyExistsError:
             obj = await self._api.get(write.kind, namespace, name)
-        except Unanswered:
+        except UnansweredError:
             try:
                 obj = await self._api.get(write.kind, namespace, name)
-            except NotFound:
+            except NotFoundError:
                 return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail="not created; will be asked again")
         return _done(write, write.kind, obj, write.why)
 
@@ -239,9 +239,9 @@ class Act:
             if not self._fence.may_write():
                 return _not_leader(write)  # a read may take longer than the lease allows
             await call(pd)
-        except Unanswered as error:
+        except UnansweredError as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
-        except NotFound as error:
+        except NotFoundError as error:
             return _refused(write, Reason.STORE_UNKNOWN, error)
         return Outcome(instruction=write.id, detail=write.why)
 
@@ -254,16 +254,16 @@ class Act:
         async def add(pd: PlacementDriver) -> None:
             if await pd.add_evict_leader(write.store_id) and not await self._is_marked(write):
                 await pd.remove_evict_leader(write.store_id)
-                raise Conflict(f"{gone}: the scheduler was taken back")
+                raise ConflictError(f"{gone}: the scheduler was taken back")
 
         if not await self._is_marked(write):
-            raise Conflict(f"{gone}: no scheduler was added")
+            raise ConflictError(f"{gone}: no scheduler was added")
         return await self._pd(write, write.cluster, add, write.store_id)
 
     async def _is_marked(self, write: AddEvictLeader) -> bool:
         try:
             obj = await self._api.get(Kind.TIDB_CLUSTER, write.cluster.namespace, write.cluster.name)
-        except NotFound:
+        except NotFoundError:
             return False
         marks = read_marks((obj["metadata"].get("annotations") or {}).get(HANDOFF, "")) or {}
         return any(mark.store_id == write.store_id and mark.step != GAVE_UP for mark in marks.values())
@@ -272,7 +272,7 @@ class Act:
         """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
         try:
             found = await pd.operator(write.region_id)
-        except Unanswered as error:
+        except UnansweredError as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         if found is None or (found.status, found.desc, found.brief) != ("RUNNING", write.desc, write.brief):
             return Outcome(instruction=write.id, detail=write.why)
@@ -283,18 +283,18 @@ class Act:
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
         try:
             pd = await self._proofs.proven(write.cluster, every=REGION_WRITES)
-        except Unanswered as error:
+        except UnansweredError as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
-        except NotFound as error:
+        except NotFoundError as error:
             return _refused(write, Reason.STORE_UNKNOWN, error)
         if not self._fence.may_write():
             return _not_leader(write)
         try:
             await pd.add_operator(dict(write.body))
-        except Unanswered as error:
+        except UnansweredError as error:
             # Whether PD has it, and whether what it has there is ours, the next look tells.
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
-        except Conflict as error:
+        except ConflictError as error:
             return _refused(write, Reason.REGION_BUSY, error)
         return Outcome(instruction=write.id, detail=write.why)
 

@@ -19,13 +19,12 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.queue import live_settings
-from mooring.core.queue.config import BadConfig as BadQueueSettings
-from mooring.core.queue.config import parse
-from mooring.process.features import BadFeatures, parse_features
+from mooring.core.queue.config import QueueConfigError, parse
+from mooring.process.features import UnknownFeatureError, parse_features
 from mooring.process.settings_keys import unknown_key
 
 
-class BadConfig(ValueError):  # noqa: N818
+class ConfigError(ValueError):
     """What is wrong, where it came from, and what would be right."""
 
 
@@ -140,8 +139,8 @@ def resolve(
     if isinstance(values.get("features"), str):
         try:
             values["features"], warnings = parse_features(values["features"])
-        except BadFeatures as error:
-            raise BadConfig(f"{sources['features']}: {error}") from None
+        except UnknownFeatureError as error:
+            raise ConfigError(f"{sources['features']}: {error}") from None
     elif isinstance(values.get("features"), dict):
         values["features"], warnings = _features_of_file(values["features"], sources["features"])
     if pd:
@@ -157,7 +156,7 @@ def resolve(
     try:
         config = msgspec.convert(values, Config)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{error} ({_blame(str(error), sources)})") from None
+        raise ConfigError(f"{error} ({_blame(str(error), sources)})") from None
     _check(config)
     return Resolved(config, sources, warnings)
 
@@ -178,18 +177,18 @@ def _read(file: str) -> dict[str, Any]:
     try:
         raw = Path(file).read_bytes()
     except OSError as error:
-        raise BadConfig(f"--config {file}: {error.strerror or error}; give a readable YAML or JSON file") from None
+        raise ConfigError(f"--config {file}: {error.strerror or error}; give a readable YAML or JSON file") from None
     try:
         # The loader in C is quicker, but ends the process where brackets nest without end.
         value = yaml.safe_load(raw)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadConfig(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
     if value is None:
         return {}
     if isinstance(value, dict) and (wrong := unknown_key(raw.decode(errors="replace"), Config, file)):
-        raise BadConfig(wrong)
+        raise ConfigError(wrong)
     if not isinstance(value, dict):
-        raise BadConfig(f"--config {file}: a mapping of settings is wanted, this is a {type(value).__name__}")
+        raise ConfigError(f"--config {file}: a mapping of settings is wanted, this is a {type(value).__name__}")
     return value
 
 
@@ -202,8 +201,8 @@ def _features_of_file(features: Mapping[str, Any], source: str) -> tuple[dict[st
     text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in features.items())
     try:
         return parse_features(text)
-    except BadFeatures as error:
-        raise BadConfig(f"{source}: {error}") from None
+    except UnknownFeatureError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def _endpoints(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -211,7 +210,7 @@ def _endpoints(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     for item in given:
         cluster, equals, urls = item.partition("=")
         if not equals or "/" not in cluster or not urls:
-            raise BadConfig(f"--pd {item}: write NAMESPACE/CLUSTER=URL[,URL…], e.g. tidb/demo=http://127.0.0.1:2379")
+            raise ConfigError(f"--pd {item}: write NAMESPACE/CLUSTER=URL[,URL…], e.g. tidb/demo=http://127.0.0.1:2379")
         found[cluster] = tuple(filter(None, (u.strip() for u in urls.split(","))))
     return found
 
@@ -220,34 +219,34 @@ def _number(text: str, key: str, source: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadConfig(f"{source}: {key} is {text!r}; a number of seconds is wanted") from None
+        raise ConfigError(f"{source}: {key} is {text!r}; a number of seconds is wanted") from None
 
 
 def _check(config: Config) -> None:
     if not 0 < config.retry_s < config.renew_s < config.lease_s:
-        raise BadConfig(
+        raise ConfigError(
             f"0 < retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
             "or two replicas could lead at once"
         )
     if not config.lease_s - config.renew_s > WRITE_S:
-        raise BadConfig(
+        raise ConfigError(
             f"lease-s {config.lease_s:g} − renew-s {config.renew_s:g} must be more than {WRITE_S:g} s: "
             "a write may take as long, and must have ended before another replica leads"
         )
     try:
         parse(config.queue, live_settings())
-    except BadQueueSettings as error:
-        raise BadConfig(f"queue: {error}") from None
+    except QueueConfigError as error:
+        raise ConfigError(f"queue: {error}") from None
     if config.blackbox.size < 1:
-        raise BadConfig(f"blackbox.size is {config.blackbox.size}; a number of MB is wanted, e.g. 256")
+        raise ConfigError(f"blackbox.size is {config.blackbox.size}; a number of MB is wanted, e.g. 256")
     if config.log_level not in {"debug", "info", "warning", "error"}:
-        raise BadConfig(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
+        raise ConfigError(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
         host_port(getattr(config, key.replace("-", "_")), key)
     if not is_namespace(config.namespace):
-        raise BadConfig(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
+        raise ConfigError(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
     if config.webhook_client_ca and not Path(config.webhook_client_ca).is_file():
-        raise BadConfig(
+        raise ConfigError(
             f"webhook-client-ca is {config.webhook_client_ca!r}; a readable file with certificates is wanted"
         )
     if config.sabakan_url:
@@ -271,14 +270,14 @@ def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
         good = False
     if not good:
         wanted = "an https://" if schemes == ("https",) else "an http:// or https://"
-        raise BadConfig(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
+        raise ConfigError(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
 
 
 def host_port(address: str, key: str) -> tuple[str, int]:
     """`127.0.0.1:10262`, `:9443` (all interfaces), `[::1]:80`."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or len(port) > 5 or not 0 <= int(port) < 65536:
-        raise BadConfig(f"{key} is {address!r}; write HOST:PORT, e.g. 127.0.0.1:8390")
+        raise ConfigError(f"{key} is {address!r}; write HOST:PORT, e.g. 127.0.0.1:8390")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 

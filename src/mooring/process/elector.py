@@ -15,7 +15,17 @@ from typing import Any, TypeVar
 
 import structlog
 
-from mooring.clients.ports import AlreadyExists, Chance, Clock, Conflict, Json, KubeApi, NotFound, PortError, Unanswered
+from mooring.clients.ports import (
+    AlreadyExistsError,
+    Chance,
+    Clock,
+    ConflictError,
+    Json,
+    KubeApi,
+    NotFoundError,
+    PortError,
+    UnansweredError,
+)
 from mooring.core.model.kinds import Kind
 from mooring.process.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
 
@@ -145,7 +155,7 @@ class Elector:
         began = self._clock.monotonic()
         try:
             written = await self._within(self._put(base, self._election.identity))
-        except (Conflict, AlreadyExists, NotFound):
+        except (ConflictError, AlreadyExistsError, NotFoundError):
             return False
         except PortError as error:
             _log.warning("lease.unwritten", lease=self._name, error=str(error))
@@ -169,7 +179,7 @@ class Elector:
         with contextlib.suppress(PortError):
             try:
                 await self._within(self._put(_record(self._object or {}), ""))
-            except Conflict:
+            except ConflictError:
                 # We were stopped in the middle of a renewal, and it was accepted.
                 self._object = await self._within(self._read())
                 if self._object and _record(self._object).holder == self._election.identity:
@@ -180,7 +190,7 @@ class Elector:
     async def _read(self) -> Json | None:
         try:
             return await self._api.get(Kind.LEASE, self._namespace, self._name)
-        except NotFound:
+        except NotFoundError:
             return None
 
     async def _put(self, base: LeaseRecord | None, holder: str) -> Json:
@@ -207,7 +217,7 @@ class Elector:
         try:
             await asyncio.wait({asking, alarm}, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                raise Unanswered(f"lease {self._namespace}/{self._name}: no answer in {self._timing.request_s} s")
+                raise UnansweredError(f"lease {self._namespace}/{self._name}: no answer in {self._timing.request_s} s")
             return asking.result()
         finally:
             asking.cancel()

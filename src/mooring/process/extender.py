@@ -21,7 +21,7 @@ from aiohttp import web
 
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Answer, Verbs
-from mooring.capabilities.home.wire import BadRequest, TooManyError
+from mooring.capabilities.home.wire import BadRequestError, TooManyError
 from mooring.process.http.intake import MIB, BodyRefusedError, Intake
 from mooring.process.replica import Replica
 
@@ -102,7 +102,7 @@ class ExtenderPages:
         except TooManyError as error:
             self._count(COUNTER, {"verb": verb, "reason": "too-large"})
             return _sentence(413, str(error))
-        except BadRequest as error:
+        except BadRequestError as error:
             self._count(COUNTER, {"verb": verb, "reason": "invalid"})
             return _sentence(400, str(error))
         except Exception:

@@ -18,7 +18,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
-class BadFeatures(ValueError):  # noqa: N818
+class UnknownFeatureError(ValueError):
     """A list of features that cannot be taken as it stands; the message names the allowed ones."""
 
 
@@ -29,16 +29,20 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
-            raise BadFeatures(f"feature {name!r} has no value; write {name}=true or {name}=false ({_allowed()})")
+            raise UnknownFeatureError(
+                f"feature {name!r} has no value; write {name}=true or {name}=false ({_allowed()})"
+            )
         if value not in _TRUE | _FALSE:
-            raise BadFeatures(f"feature {name}={value!r} is no boolean; write {name}=true or {name}=false")
+            raise UnknownFeatureError(f"feature {name}={value!r} is no boolean; write {name}=true or {name}=false")
         ours = FORMER.get(name) or ALIASES.get(name, name)
         if name in FORMER:
             warnings.append(f"feature {name} is called {ours} now; the former name will be removed")
         if name in FOREIGN:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
         elif ours not in names():
-            raise BadFeatures(f"unknown feature {name!r}{did_you_mean(name, (*names(), *ALIASES))}; {_allowed()}")
+            raise UnknownFeatureError(
+                f"unknown feature {name!r}{did_you_mean(name, (*names(), *ALIASES))}; {_allowed()}"
+            )
         else:
             switches[ours] = value in _TRUE
     return switches, warnings

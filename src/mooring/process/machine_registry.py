@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.fleet.live import settings
-from mooring.clients.ports import MachineRegistry, PortError, Refused
+from mooring.clients.ports import MachineRegistry, PortError, RefusedError
 from mooring.core.model.cluster import Key
 from mooring.core.model.machine import Machine
 from mooring.core.world.read import WorldRead
@@ -43,7 +43,7 @@ class SettingsRegistry:
             try:
                 variables = msgspec.json.decode(data[settings.VARIABLES], type=dict[str, Any] | None)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise Refused(f"{settings.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
+                raise RefusedError(f"{settings.VARIABLES} of ConfigMap {self._key}: {error}", 422) from None
         return await (await self._registry(data.get(settings.URL) or self._url)).machines(variables)
 
     async def _registry(self, url: str) -> MachineRegistry:
@@ -56,7 +56,7 @@ class SettingsRegistry:
             try:
                 self._known = (url, self._make(url))
             except ValueError as error:
-                raise Refused(f"registry: {error}", 400) from None
+                raise RefusedError(f"registry: {error}", 400) from None
         return self._known[1]
 
     async def close(self) -> None:

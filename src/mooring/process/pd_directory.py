@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from mooring.clients.ports import NotFound, PlacementDriver, Refused
+from mooring.clients.ports import NotFoundError, PlacementDriver, RefusedError
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.cluster import Key
 from mooring.core.model.marks import PD_ENDPOINTS
@@ -55,12 +55,12 @@ class PdDirectory:
         return str(cluster) in self._overrides
 
     def pd(self, cluster: Key) -> PlacementDriver:
-        """NotFound: no such cluster. Refused: its annotation names an address that is not allowed."""
+        """NotFound: no such cluster. RefusedError: its annotation names an address that is not allowed."""
         known = self._known.get(cluster)
         tc = self._world.tidb_cluster(cluster)
         if tc is None:
             if known is None:
-                raise NotFound(f"no TidbCluster {cluster}, so no PD to ask")
+                raise NotFoundError(f"no TidbCluster {cluster}, so no PD to ask")
             return known[1]
         urls = endpoints(tc, self._overrides, self._hosts)
         if known is None or known[0] != urls:
@@ -75,7 +75,7 @@ class PdDirectory:
 
 
 def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: Iterable[str] = ()) -> tuple[str, ...]:
-    """Where its PD is. Refused: the annotation names an address that nobody has allowed."""
+    """Where its PD is. RefusedError: the annotation names an address that nobody has allowed."""
     given = overrides.get(str(tc.key))
     if given:
         return given
@@ -83,7 +83,7 @@ def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: 
     for url in annotated:
         if not may_ask(url, tc.key, hosts):
             shown = without_credentials(url)
-            raise Refused(
+            raise RefusedError(
                 f"{PD_ENDPOINTS} of TidbCluster {tc.key} names {shown}, which is not its own Service; an administrator "
                 "allows an address with pd-hosts: [HOST:PORT], or names the PD with --pd",
                 403,
@@ -140,10 +140,10 @@ async def prove(pd: PlacementDriver, cluster: Key, store_id: int = 0, *, given: 
     stores = await pd.stores()
     store = next((s for s in stores if s.id == store_id), None)
     if store is not None and not _belongs(store, cluster, given=given):
-        raise NotFound(f"store {store_id} at {printable(store.address)} is not one of {cluster}: left alone")
+        raise NotFoundError(f"store {store_id} at {printable(store.address)} is not one of {cluster}: left alone")
     if stores and not any(_belongs(store, cluster, given=given) for store in stores):
         seen = printable(stores[0].address)
-        raise NotFound(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
+        raise NotFoundError(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
 
 
 def _belongs(store: Store, cluster: Key, *, given: bool) -> bool:

@@ -33,7 +33,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-class BadRecording(ValueError):  # noqa: N818
+class BadRecordingError(ValueError):
     """Not a recording that this version can read; says why."""
 
 
@@ -72,9 +72,9 @@ class RecordingFile:
             try:
                 buffer += stream.decompress(chunk, LONGEST)
             except zlib.error as error:
-                raise BadRecording(f"{self.path}: {error}") from None
+                raise BadRecordingError(f"{self.path}: {error}") from None
             if stream.unconsumed_tail:
-                raise BadRecording(f"{self.path}: a frame holds more than {LONGEST >> 20} MB")
+                raise BadRecordingError(f"{self.path}: a frame holds more than {LONGEST >> 20} MB")
             at = 0
             while len(buffer) - at >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(buffer, at)
@@ -103,7 +103,7 @@ class RecordingFile:
 def newest(directory: Path) -> Path:
     found = recordings(directory)
     if not found:
-        raise BadRecording(f"{directory}: there is no *{SUFFIX} in it")
+        raise BadRecordingError(f"{directory}: there is no *{SUFFIX} in it")
     return found[-1]
 
 
@@ -119,9 +119,9 @@ def _header(file: BinaryIO) -> Header:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         header = None
     if header is None or header.magic != MAGIC:
-        raise BadRecording(f"{file.name}: not a recording of Mooring; `mooring run --blackbox DIR` makes one")
+        raise BadRecordingError(f"{file.name}: not a recording of Mooring; `mooring run --blackbox DIR` makes one")
     if header.format != FORMAT:
-        raise BadRecording(
+        raise BadRecordingError(
             f"{file.name}: format {header.format}, of Mooring {header.mooring}; this version reads format {FORMAT}"
         )
     return header

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from mooring.clients.ports import Clock
-from mooring.process.config import BadConfig, Config, Resolved
+from mooring.process.config import Config, ConfigError, Resolved
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class Reloader:
         """Read everything once more and take over what is new."""
         try:
             resolved = self._resolve()
-        except BadConfig as error:
+        except ConfigError as error:
             self._refuse(error)
             return
         if resolved.config == self._current:

@@ -12,7 +12,7 @@ NOTICE_S: Final = 120.0
 SHOWN: Final = 12
 
 
-class BadEvent(ValueError):  # noqa: N818
+class BadEventError(ValueError):
     """What is wrong with it, and what would be right."""
 
 

@@ -18,14 +18,14 @@ from mooring.capabilities.fleet.live import settings
 from mooring.clients.kube.config import Connection
 from mooring.clients.kube.transport import Request, Transport
 from mooring.clients.ports import (
-    Expired,
+    ExpiredError,
     Json,
     MachineRegistry,
-    NotFound,
+    NotFoundError,
     PlacementDriver,
     PortError,
-    Refused,
-    Unanswered,
+    RefusedError,
+    UnansweredError,
 )
 from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Key
@@ -101,17 +101,17 @@ class _Lists:
             exact = {"resourceVersion": self._revision, "resourceVersionMatch": "Exact"}
             try:
                 return (await self._pages(path, what, exact))[0]
-            except NotFound:
+            except NotFoundError:
                 return []  # no such kind in this cluster: no TidbClusters, then
-            except (Expired, Refused, Unanswered):
+            except (ExpiredError, RefusedError, UnansweredError):
                 pass  # compacted away, of another etcd, or never kept: as it is now
         for attempt in range(1, TRIES + 1):
             try:
                 found, revision = await self._pages(path, what, {})
                 break
-            except NotFound:
+            except NotFoundError:
                 return []
-            except Expired:
+            except ExpiredError:
                 if attempt == TRIES:
                     raise
         if not self._revision:
@@ -147,7 +147,7 @@ class _Lists:
 async def _autoscalers(lists: _Lists) -> list[str]:
     try:
         found = await lists.of(AUTOSCALERS, "horizontalpodautoscalers")
-    except Refused:
+    except RefusedError:
         return ["HorizontalPodAutoscalers (not allowed to list them)"]
     return [f"HorizontalPodAutoscaler {one['metadata']['namespace']}/{one['metadata']['name']}" for one in found]
 

@@ -17,13 +17,13 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.spelling import did_you_mean
-from mooring.rehearse.act import LOSSES, PLANNED, Act, BadEvent, Name, Options, listed, natural
+from mooring.rehearse.act import LOSSES, PLANNED, Act, BadEventError, Name, Options, listed, natural
 from mooring.rehearse.operations import operation
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.stores import tikv_pods
 from mooring.sandbox.controllers.podstate import labels_of
 
-__all__ = ["LOSSES", "PLANNED", "Act", "BadEvent", "Name", "Options", "acts", "listed", "natural", "span"]
+__all__ = ["LOSSES", "PLANNED", "Act", "BadEventError", "Name", "Options", "acts", "listed", "natural", "span"]
 
 #: Where a node says which rack it is in; the first of these that any node has.
 RACK_LABELS: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
@@ -46,7 +46,7 @@ def span(text: str) -> float:
     """Seconds of "90s", "2m", "1h" or "90"."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
-        raise BadEvent(f"{text!r} is no span of time: write 90s, 2m or 1h")
+        raise BadEventError(f"{text!r} is no span of time: write 90s, 2m or 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -59,7 +59,7 @@ def acts(words: Sequence[str], snapshot: Snapshot, rules: CapacityRules, options
         else:
             groups[-1].append(word)
     if any(not group for group in groups):
-        raise BadEvent(f"an event is wanted: one of {_names()}, several joined by `then`")
+        raise BadEventError(f"an event is wanted: one of {_names()}, several joined by `then`")
     found = [_act(group, snapshot, rules, options) for group in groups]
     return sorted(found, key=lambda act: act.after_s)
 
@@ -85,12 +85,12 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
         case Name.ROLLING_UPDATE | Name.DRAIN | Name.PD_AWAY | Name.API_AWAY | Name.LEADER_LOST:
             return operation(Name(name), arguments, snapshot, options, after_s)
         case _:
-            raise BadEvent(f"no event {name!r}{did_you_mean(name, _names().split(', '))}; there are {_names()}")
+            raise BadEventError(f"no event {name!r}{did_you_mean(name, _names().split(', '))}; there are {_names()}")
 
 
 def _one(name: str, arguments: list[str], what: str) -> str:
     if len(arguments) != 1:
-        raise BadEvent(f"{name} wants {what} behind it, and nothing else")
+        raise BadEventError(f"{name} wants {what} behind it, and nothing else")
     return arguments[0]
 
 
@@ -102,11 +102,11 @@ def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act
     key = rack_key(snapshot, label)
     if not key:
         words = label or " or ".join(RACK_LABELS)
-        raise BadEvent(f"no node says which rack it is in (label {words}); name a label by --rack-label")
+        raise BadEventError(f"no node says which rack it is in (label {words}); name a label by --rack-label")
     found = [_name(node) for node in nodes if labels_of(node).get(key) == rack]
     if not found:
         known = {labels_of(node)[key] for node in nodes if key in labels_of(node)}
-        raise BadEvent(f"no rack {rack!r} by label {key}; there are {listed(known)}")
+        raise BadEventError(f"no rack {rack!r} by label {key}; there are {listed(known)}")
     where = "rack" if key != RACK_LABELS[-1] else "zone"
     title = f"{where} {rack} is lost: {listed(found)}"
     return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found))
@@ -116,7 +116,7 @@ def _zone_lost(name: Name, zone: str, snapshot: Snapshot, away_s: float, after_s
     found = [_name(node) for node in snapshot.of(Kind.NODE) if labels_of(node).get(ZONE) == zone]
     if not found:
         known = {labels_of(node).get(ZONE, "") for node in snapshot.of(Kind.NODE)} - {""}
-        raise BadEvent(f"no zone {zone!r} by label {ZONE}; there are {listed(known)}")
+        raise BadEventError(f"no zone {zone!r} by label {ZONE}; there are {listed(known)}")
     lost = name is Name.ZONE_LOST
     title = f"zone {zone} is {'lost' if lost else f'cut off from the network for {away_s:g} s'}: {listed(found)}"
     return Act(name=name, after_s=after_s, title=title, nodes=tuple(found), away_s=0.0 if lost else away_s)
@@ -142,7 +142,7 @@ def pools(snapshot: Snapshot, rules: CapacityRules) -> dict[str, list[str]]:
 def _node_lost(node: str, snapshot: Snapshot, after_s: float) -> Act:
     known = [_name(one) for one in snapshot.of(Kind.NODE)]
     if node not in known:
-        raise BadEvent(f"no node {node!r} in the snapshot; there are {listed(known)}")
+        raise BadEventError(f"no node {node!r} in the snapshot; there are {listed(known)}")
     return Act(name=Name.NODE_LOST, after_s=after_s, title=f"node {node} is lost", nodes=(node,))
 
 
@@ -151,12 +151,12 @@ def _spot_gone(pool: str, snapshot: Snapshot, rules: CapacityRules, options: Opt
     known = pools(snapshot, rules)
     found = known.get(pool, []) if pool else [_name(n) for n in nodes if any(_name(n) in of for of in known.values())]
     if pool and not found:
-        raise BadEvent(
+        raise BadEventError(
             f"no spot pool {pool!r} (by label {' or '.join(POOL_LABELS)}); there are {listed(filter(None, known))}"
         )
     if not found:
         keys = " or ".join(label.key for label in rules.labels)
-        raise BadEvent(f"none of the {len(nodes)} nodes in the snapshot is a spot node (by label {keys})")
+        raise BadEventError(f"none of the {len(nodes)} nodes in the snapshot is a spot node (by label {keys})")
     notice = None if options.unannounced else options.notice_s
     how = "without notice" if notice is None else f"in {notice:g} s"
     return Act(
@@ -170,13 +170,15 @@ def _spot_gone(pool: str, snapshot: Snapshot, rules: CapacityRules, options: Opt
 
 def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) -> Act:
     if not snapshot.machines:
-        raise BadEvent(
+        raise BadEventError(
             "the snapshot has no machines: take it with --sabakan-url URL, or set the fleet's registry first"
         )
     if fleet_settings(snapshot).get(settings.ENABLED) != "true":
-        raise BadEvent("the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable")
+        raise BadEventError(
+            "the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable"
+        )
     if bool(serials) == bool(count):
-        raise BadEvent("retire wants serials of machines, or --count N, and not both")
+        raise BadEventError("retire wants serials of machines, or --count N, and not both")
     addresses = {
         a["address"] for node in snapshot.of(Kind.NODE) for a in (node.get("status") or {}).get("addresses", ())
     }
@@ -186,11 +188,11 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
     chosen = serials or seated[:count]
     for serial in chosen:
         if serial not in known:
-            raise BadEvent(f"no machine {serial!r} in the snapshot; those with a node are {listed(seated)}")
+            raise BadEventError(f"no machine {serial!r} in the snapshot; those with a node are {listed(seated)}")
         if known[serial].state not in RETIRABLE:
-            raise BadEvent(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
+            raise BadEventError(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
     if len(chosen) < count:
-        raise BadEvent(f"--count {count}: only {len(seated)} machines have a node and can be retired")
+        raise BadEventError(f"--count {count}: only {len(seated)} machines have a node and can be retired")
     title = f"{len(chosen)} machine{'s' if len(chosen) > 1 else ''} set to retiring: {listed(chosen)}"
     return Act(name=Name.RETIRE, after_s=after_s, title=title, machines=tuple(chosen))
 
@@ -202,16 +204,16 @@ def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
     wanted = [key for key in clusters if named in {str(key), key.name}]
     if len(wanted) != 1:
         words = "is there more than once" if wanted else "is not in the snapshot"
-        raise BadEvent(f"TidbCluster {named!r} {words}; there are {listed(str(key) for key in clusters)}")
+        raise BadEventError(f"TidbCluster {named!r} {words}; there are {listed(str(key) for key in clusters)}")
     key = wanted[0]
     if not any((shot.namespace, shot.cluster) == (key.namespace, key.name) for shot in snapshot.pds):
-        raise BadEvent(
+        raise BadEventError(
             f"the snapshot has no PD of {key}, and nobody restarts TiKV without one: "
             f"take it with --pd {key}=http://HOST:2379"
         )
     pods = [(_namespace(pod), _name(pod)) for pod in tikv_pods(snapshot.of(Kind.POD), key)]
     if not pods:
-        raise BadEvent(f"TidbCluster {key} has no TiKV pod in the snapshot")
+        raise BadEventError(f"TidbCluster {key} has no TiKV pod in the snapshot")
     title = f"every TiKV pod of {key} is asked to restart: {listed(name for _, name in pods)}"
     return Act(name=Name.RESTART, after_s=after_s, title=title, pods=tuple(sorted(pods)))
 
@@ -223,7 +225,7 @@ def _restart_pod(named: str, snapshot: Snapshot, after_s: float) -> Act:
     if len(pods) != 1:
         words = "is there more than once: write pod/NAMESPACE/NAME" if pods else "is not in the snapshot"
         known = [f"{_namespace(p)}/{_name(p)}" for p in snapshot.of(Kind.POD)]
-        raise BadEvent(f"pod {named!r} {words}{did_you_mean(named, known)}")
+        raise BadEventError(f"pod {named!r} {words}{did_you_mean(named, known)}")
     found = (_namespace(pods[0]), name)
     keys = [Key(shot.namespace, shot.cluster) for shot in snapshot.pds]
     if any(pod is pods[0] for key in keys for pod in tikv_pods(snapshot.of(Kind.POD), key)):

@@ -16,7 +16,7 @@ from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.spelling import did_you_mean
-from mooring.rehearse.events import RETIRABLE, ZONE, BadEvent, fleet_settings, natural, pools, rack_key
+from mooring.rehearse.events import RETIRABLE, ZONE, BadEventError, fleet_settings, natural, pools, rack_key
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.stores import tikv_pods
 from mooring.sandbox.controllers import podstate
@@ -36,11 +36,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scopes(text: str) -> tuple[str, ...]:
-    """Of `--events node,rack`; raises BadEvent."""
+    """Of `--events node,rack`; raises BadEventError."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for one in found:
         if one not in SCOPES:
-            raise BadEvent(f"--events {one}: allowed: {', '.join(SCOPES)}{did_you_mean(one, SCOPES)}")
+            raise BadEventError(f"--events {one}: allowed: {', '.join(SCOPES)}{did_you_mean(one, SCOPES)}")
     return found or SCOPES
 
 

@@ -14,7 +14,7 @@ import msgspec
 from mooring.clients.ports import Json, PortError
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.schema import KINDS, BadSnapshot, Snapshot
+from mooring.rehearse.schema import KINDS, BadSnapshotError, Snapshot
 from mooring.rehearse.stores import assumed, build_pd, component_pods, tikv_pods
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.cluster import Cluster
@@ -48,7 +48,7 @@ class Loaded:
 
 
 def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
-    """Raises BadSnapshot, naming the object, when something in it cannot stand."""
+    """Raises BadSnapshotError, naming the object, when something in it cannot stand."""
     taken_at = parse_rfc3339(snapshot.taken_at)
     schedulers = sorted({*_schedulers(snapshot), DEFAULT_SCHEDULER, "tidb-scheduler"})
     profiles = tuple(Profile(name, 100) if name == "tidb-scheduler" else Profile(name) for name in schedulers)
@@ -65,7 +65,7 @@ def load(snapshot: Snapshot, seed: int, pace: Pace | None = None) -> Loaded:
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PortError) as error:
                 where = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
                 words = f"{kind} {where} cannot be loaded ({type(error).__name__}: {error})"
-                raise BadSnapshot(f"damaged: {words}; take it again") from error
+                raise BadSnapshotError(f"damaged: {words}; take it again") from error
     for node in snapshot.of(Kind.NODE):
         ready = podstate.condition(node, "Ready")
         if ready is not None and ready["status"] != "True":

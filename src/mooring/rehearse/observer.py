@@ -46,7 +46,7 @@ class Come(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
-class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+class StuckPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod on a machine that does not run, and whose Node is still there: nobody starts it elsewhere."""
 
     pod: str
@@ -126,9 +126,9 @@ class Observer:
     def workload_of(self, pod: Json) -> str:
         return self._titles.get(self._owners.get(pod["metadata"]["uid"], ""), "") or _owner_words(pod)
 
-    def stuck(self) -> list[Stuck]:
+    def stuck(self) -> list[StuckPod]:
         return [
-            Stuck(pod=_key(pod), workload=self.workload_of(pod), node=node_of(pod))
+            StuckPod(pod=_key(pod), workload=self.workload_of(pod), node=node_of(pod))
             for node in sorted(self._dead)
             if self._cluster.store.find(Kind.NODE, "", node) is not None
             for pod in self._cluster.store.pods_on(node)

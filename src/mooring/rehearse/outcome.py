@@ -14,7 +14,7 @@ import msgspec
 
 from mooring.rehearse.broken import Broken, all_broken
 from mooring.rehearse.losses import Breach, clock, some
-from mooring.rehearse.observer import Come, Gone, Stuck
+from mooring.rehearse.observer import Come, Gone, StuckPod
 from mooring.rehearse.plan import Move, moves
 from mooring.rehearse.room import More, Unplaced
 
@@ -113,7 +113,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     come: tuple[Come, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     more: tuple[More, ...] = ()
-    stuck: tuple[Stuck, ...] = ()
+    stuck: tuple[StuckPod, ...] = ()
     #: Rules of the queue that were broken, in words.
     broken_limits: tuple[str, ...] = ()
     #: Operators that ended, by source: finished, failed, canceled, timeout.

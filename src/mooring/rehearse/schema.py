@@ -40,7 +40,7 @@ KINDS: Final = (
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class BadSnapshot(ValueError):  # noqa: N818
+class BadSnapshotError(ValueError):
     """What is wrong with the file, and what would be right."""
 
 
@@ -136,7 +136,7 @@ def read(path: Path) -> Snapshot:
     try:
         body = path.read_bytes()
     except OSError as error:
-        raise BadSnapshot(
+        raise BadSnapshotError(
             f"{path}: {error.strerror or error}; take one with: mooring rehearse snapshot -f FILE"
         ) from None
     return parse(body, str(path))
@@ -146,19 +146,19 @@ def parse(body: bytes, where: str) -> Snapshot:
     try:
         head = msgspec.json.decode(body, type=_Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadSnapshot(f"{where}: not a snapshot: {error}; take it again") from None
+        raise BadSnapshotError(f"{where}: not a snapshot: {error}; take it again") from None
     if head.format != FORMAT:
-        raise BadSnapshot(f"{where}: not a snapshot: its format is {head.format!r}, {FORMAT!r} is wanted")
+        raise BadSnapshotError(f"{where}: not a snapshot: its format is {head.format!r}, {FORMAT!r} is wanted")
     if head.version > VERSION:
-        raise BadSnapshot(
+        raise BadSnapshotError(
             f"{where}: a snapshot of version {head.version}; this Mooring reads up to {VERSION}: "
             "use the Mooring that took it, or a newer one"
         )
     try:
         found = msgspec.json.decode(body, type=Snapshot)
         _check(found)
-    except (msgspec.MsgspecError, BadSnapshot, UnicodeDecodeError, RecursionError) as error:
-        raise BadSnapshot(f"{where}: damaged: {error}; take it again") from None
+    except (msgspec.MsgspecError, BadSnapshotError, UnicodeDecodeError, RecursionError) as error:
+        raise BadSnapshotError(f"{where}: damaged: {error}; take it again") from None
     return found
 
 
@@ -166,15 +166,15 @@ def _check(snapshot: Snapshot) -> None:
     try:
         datetime.fromisoformat(snapshot.taken_at)
     except ValueError:
-        raise BadSnapshot(f"taken_at {snapshot.taken_at!r} is no time") from None
+        raise BadSnapshotError(f"taken_at {snapshot.taken_at!r} is no time") from None
     known = {kind.value: kind for kind in KINDS}
     for name, objects in snapshot.objects.items():
         if name not in known:
-            raise BadSnapshot(f"objects.{name}: {', '.join(known)} are wanted")
+            raise BadSnapshotError(f"objects.{name}: {', '.join(known)} are wanted")
         for at, obj in enumerate(objects):
             problem = _problem(known[name], obj)
             if problem:
-                raise BadSnapshot(f"objects.{name}[{at}]: {problem}")
+                raise BadSnapshotError(f"objects.{name}[{at}]: {problem}")
 
 
 def _problem(kind: Kind, obj: Json) -> str:

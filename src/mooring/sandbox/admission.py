@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.clients.ports import Json, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import Json, PatchType, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.labels import selects
@@ -35,7 +35,7 @@ Condition = Callable[[Json], bool]
 _CONFIGURATIONS: Final = {True: Kind.MUTATING_WEBHOOK, False: Kind.VALIDATING_WEBHOOK}
 
 
-class CallFailed(Exception):  # noqa: N818
+class WebhookCallError(Exception):
     """The webhook could not be asked, or did not answer with an AdmissionReview."""
 
 
@@ -148,13 +148,13 @@ class Admission:
             if not self._conditions_hold(webhook, request):
                 return obj, []
             if request.dry_run and webhook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-                raise Refused(f'admission webhook "{name}" does not support dry run', 400)
+                raise RefusedError(f'admission webhook "{name}" does not support dry run', 400)
             review = self._review(request, obj)
             response = _response(await self._call(webhook, review), review["request"]["uid"])
-        except CallFailed as error:
+        except WebhookCallError as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return obj, []
-            raise Unanswered(f'Internal error occurred: failed calling webhook "{name}": {error}') from error
+            raise UnansweredError(f'Internal error occurred: failed calling webhook "{name}": {error}') from error
         warnings = [str(w) for w in response.get("warnings") or ()]
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})
@@ -164,7 +164,7 @@ class Admission:
         for condition in webhook.get("matchConditions") or ():
             test = self._conditions.get(condition["expression"])
             if test is None:
-                raise CallFailed(f"cannot evaluate the match condition {condition.get('name')!r}")
+                raise WebhookCallError(f"cannot evaluate the match condition {condition.get('name')!r}")
             if not test(self._review(request, request.new or {})["request"]):
                 return False
         return True
@@ -179,7 +179,7 @@ class Admission:
         except (ValueError, PortError) as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return obj
-            raise Unanswered(f'Internal error occurred: webhook "{name}": {error}') from error
+            raise UnansweredError(f'Internal error occurred: webhook "{name}": {error}') from error
 
     async def _call(self, webhook: Json, review: Json) -> Json:
         url = url_of(webhook)
@@ -194,9 +194,9 @@ class Admission:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError as error:
-            raise CallFailed(f"Post {url!r}: context deadline exceeded") from error
+            raise WebhookCallError(f"Post {url!r}: context deadline exceeded") from error
         except (OSError, ValueError, PortError) as error:
-            raise CallFailed(f"Post {url!r}: {error}") from error
+            raise WebhookCallError(f"Post {url!r}: {error}") from error
 
     def _review(self, request: Request, obj: Json) -> Json:
         resource = RESOURCES[request.kind]
@@ -237,7 +237,7 @@ def url_of(webhook: Json) -> str:
 def _response(answer: Json, uid: str) -> Json:
     response = answer.get("response")
     if not isinstance(response, dict) or response.get("uid") != uid:
-        raise CallFailed("expected an AdmissionReview with the request's uid")
+        raise WebhookCallError("expected an AdmissionReview with the request's uid")
     return response
 
 
@@ -257,8 +257,8 @@ def _listed(values: Any, value: str) -> bool:
     return bool(values) and ("*" in values or value in values)
 
 
-def _denied(name: str, status: Json) -> Refused:
+def _denied(name: str, status: Json) -> RefusedError:
     words = status.get("message") or status.get("reason")
     said = f": {words}" if words else " without explanation"
     code = status.get("code") or 0
-    return Refused(f'admission webhook "{name}" denied the request{said}', max(code, 400))
+    return RefusedError(f'admission webhook "{name}" denied the request{said}', max(code, 400))

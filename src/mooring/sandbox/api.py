@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar, cast
 
-from mooring.clients.ports import Expired, Json, JsonPatch, Page, PatchType, WatchEvent
+from mooring.clients.ports import ExpiredError, Json, JsonPatch, Page, PatchType, WatchEvent
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.admission import Admission
@@ -47,7 +47,7 @@ class Lists:
             list_id, _, start_text = token.partition(".")
             found = self._open.get(list_id)
             if found is None or not start_text.isdigit():
-                raise Expired("The provided continue parameter is too old to display a consistent list result")
+                raise ExpiredError("The provided continue parameter is too old to display a consistent list result")
             start, (revision, objects) = int(start_text), found
         else:
             objects = self._store.list(kind, namespace)
@@ -122,7 +122,7 @@ class SandboxKubeApi:
         try:
             async for change in stream:
                 if change.code == 410 and self.faults.expired_as_status:
-                    raise Expired(change.message)
+                    raise ExpiredError(change.message)
                 yield _event(change)
         finally:
             await stream.aclose()

@@ -152,7 +152,7 @@ def parse_rfc3339(text: str) -> float:
 # ── asyncio on virtual time ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Stuck(RuntimeError):  # noqa: N818
+class StuckError(RuntimeError):
     """Time can no longer pass: every task waits and no timer is set, or tasks keep each other busy for ever."""
 
 
@@ -177,7 +177,9 @@ class _JumpingSelector(selectors.SelectSelector):
             self._turns = self._turns + 1 if here == self._at else 0
             self._at = here
             if self._turns > MOST_TURNS:
-                raise Stuck(f"time stands still at {here:.2f} s: tasks have been ready {MOST_TURNS} times in a row")
+                raise StuckError(
+                    f"time stands still at {here:.2f} s: tasks have been ready {MOST_TURNS} times in a row"
+                )
             timeline.step(here)
             return []
         loop_at = None if timeout is None else here + timeout
@@ -187,7 +189,7 @@ class _JumpingSelector(selectors.SelectSelector):
         elif loop_at is not None:
             timeline.skip_to(loop_at)
         else:
-            raise Stuck("every task waits and no timer is set")
+            raise StuckError("every task waits and no timer is set")
         return []
 
 

@@ -7,7 +7,7 @@ Ready goes freely when its budget is met anyhow (`IfHealthyBudget`) or always (`
 
 from typing import Final
 
-from mooring.clients.ports import Conflict, EvictionBlocked, Json, Refused
+from mooring.clients.ports import ConflictError, EvictionBlockedError, Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.labels import selects
 from mooring.sandbox.rules import check_preconditions
@@ -17,7 +17,7 @@ _NEEDS_NO_BUDGET: Final = frozenset({"Pending", "Succeeded", "Failed"})
 SCALABLE: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET})
 
 
-class TwoBudgets(EvictionBlocked):
+class TwoBudgetsError(EvictionBlockedError):
     """The API server answers this one with 500."""
 
 
@@ -54,7 +54,7 @@ def _spend_budget(store: ObjectStore, pod: Json) -> None:
     if not budgets:
         return
     if len(budgets) > 1:
-        raise TwoBudgets(
+        raise TwoBudgetsError(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
     pdb = budgets[0]
@@ -65,12 +65,12 @@ def _spend_budget(store: ObjectStore, pod: Json) -> None:
         if policy == "AlwaysAllow" or healthy >= desired > 0:
             return
     if status.get("observedGeneration", 0) < pdb["metadata"].get("generation", 0):
-        raise EvictionBlocked(
+        raise EvictionBlockedError(
             "Cannot evict pod as it would violate the pod's disruption budget. "
             f"The disruption budget {name} is still being processed by the server."
         )
     if status.get("disruptionsAllowed", 0) <= 0:
-        raise EvictionBlocked(
+        raise EvictionBlockedError(
             "Cannot evict pod as it would violate the pod's disruption budget. "
             f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
         )
@@ -90,11 +90,11 @@ def bind(store: ObjectStore, namespace: str, name: str, node: str, *, uid: str =
     check_preconditions(Kind.POD, pod, uid, "")
     cannot = f'Operation cannot be fulfilled on pods/binding "{name}"'
     if pod["metadata"].get("deletionTimestamp"):
-        raise Conflict(f"{cannot}: pod {name} is being deleted, cannot be assigned to a host")
+        raise ConflictError(f"{cannot}: pod {name} is being deleted, cannot be assigned to a host")
     if have := pod.get("spec", {}).get("nodeName"):
-        raise Conflict(f'{cannot}: pod {name} is already assigned to node "{have}"')
+        raise ConflictError(f'{cannot}: pod {name} is already assigned to node "{have}"')
     if not node:
-        raise Refused("a binding needs target.name", 422)
+        raise RefusedError("a binding needs target.name", 422)
     stamp = store.timeline.stamp()
 
     def assign(obj: Json) -> Json:
@@ -109,7 +109,7 @@ def bind(store: ObjectStore, namespace: str, name: str, node: str, *, uid: str =
 def scale_of(kind: Kind, obj: Json) -> Json:
     """autoscaling/v1 Scale."""
     if kind not in SCALABLE:
-        raise Refused(f"{RESOURCES[kind].plural} cannot be scaled", 405)
+        raise RefusedError(f"{RESOURCES[kind].plural} cannot be scaled", 405)
     metadata = obj["metadata"]
     fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     wanted = obj.get("spec", {}).get("selector", {}).get("matchLabels") or {}

@@ -19,7 +19,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from mooring.clients.ports import Expired, Json, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import ExpiredError, Json, NotFoundError, PatchType, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import discovery
 from mooring.sandbox.api import Lists
@@ -114,7 +114,7 @@ class Facade:
         except PortError as error:
             response = _json(status_of(error), error_code(error))
         except (json.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError) as error:
-            response = _json(status_of(Refused(f"the body cannot be read: {error}", 400)), 400)
+            response = _json(status_of(RefusedError(f"the body cannot be read: {error}", 400)), 400)
         if not response.prepared:
             for words in heard:
                 response.headers.add("Warning", f'299 - "{words.replace(chr(34), chr(39))}"')
@@ -123,7 +123,7 @@ class Facade:
     def _check_alive(self) -> None:
         """A controller that raised has stopped time: say so to everybody instead of letting them wait."""
         if self._pump is not None and self._pump.done() and not self._pump.cancelled():
-            raise Unanswered(f"the sandbox has stopped: {self._pump.exception()!r}")
+            raise UnansweredError(f"the sandbox has stopped: {self._pump.exception()!r}")
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         path = [p for p in request.path.split("/") if p]
@@ -145,7 +145,7 @@ class Facade:
             case "DELETE":
                 return await self._delete(request, target)
             case _:
-                raise Refused(f"{request.method} is not served", 405)
+                raise RefusedError(f"{request.method} is not served", 405)
 
     def _review(self, body: Json, name: str) -> web.Response:
         """Everybody may do everything here; and what time it is, as a real API server stamps it."""
@@ -198,7 +198,7 @@ class Facade:
             )
         await server.arrive(f"list {target.kind.value}")
         if query.get("resourceVersionMatch") == "Exact" and query.get("resourceVersion") != str(server.store.revision):
-            raise Expired("The provided resource version is too old: the sandbox keeps the newest alone")
+            raise ExpiredError("The provided resource version is too old: the sandbox keeps the newest alone")
         limit = int(query.get("limit") or 0)
         objects, revision, token = self._lists.page(
             target.kind, limit, query.get("continue", ""), target.namespace, keep
@@ -237,7 +237,7 @@ class Facade:
             await self._server.bind(target.namespace or "", target.name, node, by=by, uid=uid)
             return _json(_success(), 201)
         if target.name:
-            raise Refused("POST goes to a collection", 405)
+            raise RefusedError("POST goes to a collection", 405)
         obj = at_home(body, target.namespace, target.name)
         made = await self._server.create(target.kind, obj, by=by, dry_run=dry_run(request))
         return _json(self._shown(request, target.kind, [made], "", one=made), 201)
@@ -252,7 +252,7 @@ class Facade:
         try:
             how = PatchType(request.content_type)
         except ValueError as error:
-            raise Refused(f"patch type {request.content_type} is not known", 415) from error
+            raise RefusedError(f"patch type {request.content_type} is not known", 415) from error
         body = await body_of(request)
         absent = self._server.store.find(target.kind, target.namespace or "", target.name) is None
         if how is PatchType.APPLY and absent and not target.subresource:
@@ -301,14 +301,14 @@ def target_of(path: list[str]) -> Target:
     elif path[:1] == ["apis"] and len(path) > 3:
         group, version, rest = path[1], path[2], path[3:]
     else:
-        raise NotFound("the server could not find the requested resource")
+        raise NotFoundError("the server could not find the requested resource")
     namespace: str | None = None
     # /namespaces/x is the namespace itself, /namespaces/x/pods is in it.
     if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in {"status", "finalize"}:
         namespace, rest = rest[1], rest[2:]
     kind = discovery.BY_PATH.get((group, version, rest[0])) if rest else None
     if kind is None or len(rest) > 3:
-        raise NotFound("the server could not find the requested resource")
+        raise NotFoundError("the server could not find the requested resource")
     return Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
 
 
@@ -322,7 +322,7 @@ def _json(body: Any, code: int = 200) -> web.Response:
 
 def _found(body: Json | None) -> web.Response:
     if body is None:
-        raise NotFound("the server could not find the requested resource")
+        raise NotFoundError("the server could not find the requested resource")
     return _json(body)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.clients.ports import Conflict, PortError, Throttled, Unanswered
+from mooring.clients.ports import ConflictError, PortError, ThrottledError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
@@ -190,8 +190,10 @@ def _possible(fault: Fault, verb: str) -> bool:
 def error_of(fault: Fault, what: str) -> PortError:
     match fault:
         case Fault.CONFLICT:
-            return Conflict(f"{what}: the object has been modified; please apply your changes to the latest version")
+            return ConflictError(
+                f"{what}: the object has been modified; please apply your changes to the latest version"
+            )
         case Fault.THROTTLED:
-            return Throttled(f"{what}: too many requests", retry_after_s=1.0)
+            return ThrottledError(f"{what}: too many requests", retry_after_s=1.0)
         case _:
-            return Unanswered(f"{what}: connection lost")
+            return UnansweredError(f"{what}: connection lost")

@@ -3,18 +3,18 @@
 from typing import Final
 
 from mooring.clients.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
-    Expired,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    ExpiredError,
     Json,
-    NotFound,
+    NotFoundError,
     PortError,
-    Refused,
-    Throttled,
+    RefusedError,
+    ThrottledError,
 )
-from mooring.sandbox.eviction import TwoBudgets
-from mooring.sandbox.patch import PatchFailed
+from mooring.sandbox.eviction import TwoBudgetsError
+from mooring.sandbox.patch import PatchError
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -46,27 +46,27 @@ def status_body(code: int, reason: str, message: str, details: Json | None = Non
 def status_of(error: PortError) -> Json:
     message = str(error)
     match error:
-        case NotFound():
+        case NotFoundError():
             return status_body(404, "NotFound", message)
-        case AlreadyExists():
+        case AlreadyExistsError():
             return status_body(409, "AlreadyExists", message)
-        case PatchFailed():
+        case PatchError():
             words = "the server rejected our request due to an error in our request"
             return status_body(422, "Invalid", words, {"causes": [{"message": message}]})
-        case Conflict():
+        case ConflictError():
             return status_body(409, "Conflict", message)
-        case Expired():
+        case ExpiredError():
             return status_body(410, "Expired", message)
-        case TwoBudgets():
+        case TwoBudgetsError():
             return status_body(500, "InternalError", message)
-        case EvictionBlocked():
+        case EvictionBlockedError():
             words = "Cannot evict pod as it would violate the pod's disruption budget."
             cause = {"reason": "DisruptionBudget", "message": message.removeprefix(words).strip() or message}
             return status_body(429, "TooManyRequests", words, {"causes": [cause]})
-        case Throttled():
+        case ThrottledError():
             details = {"retryAfterSeconds": max(1, int(error.retry_after_s))}
             return status_body(429, "TooManyRequests", message, details)
-        case Refused():
+        case RefusedError():
             return status_body(error.code, _REASONS.get(error.code, "Unknown"), message)
         case _:
             return status_body(500, "InternalError", message)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.cluster import Requirement
 
 _SET: Final = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
@@ -42,7 +42,7 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
         elif " " not in term:
             found.append(Requirement(term, "Exists"))
         else:
-            raise Refused(f"unable to parse the label selector at {term!r}", 400)
+            raise RefusedError(f"unable to parse the label selector at {term!r}", 400)
     return tuple(found)
 
 
@@ -52,7 +52,7 @@ def parse_field_selector(text: str) -> tuple[tuple[tuple[str, ...], bool, str], 
     for term in filter(None, text.split(",")):
         match = _EQUALS.match(term)
         if match is None:
-            raise Refused(f"unable to parse the field selector at {term!r}", 400)
+            raise RefusedError(f"unable to parse the field selector at {term!r}", 400)
         found.append((tuple(match[1].split(".")), match[2] != "!=", match[3]))
     return tuple(found)
 

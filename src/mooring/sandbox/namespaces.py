@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.rules import check_preconditions
 from mooring.sandbox.store import ObjectStore
@@ -36,7 +36,7 @@ def delete_namespace(store: ObjectStore, name: str, *, uid: str = "", resource_v
     current = store.get(Kind.NAMESPACE, "", name)
     check_preconditions(Kind.NAMESPACE, current, uid, resource_version)
     if name in SYSTEM_NAMESPACES:
-        raise Refused(f'namespaces "{name}" is forbidden: this namespace may not be deleted', 403)
+        raise RefusedError(f'namespaces "{name}" is forbidden: this namespace may not be deleted', 403)
     if current["metadata"].get("deletionTimestamp"):
         return
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
-from mooring.sandbox.clock import Stuck, Timeline
+from mooring.sandbox.clock import StuckError, Timeline
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class _PacedSelector(selectors.DefaultSelector):
         times = [at for at in (loop_at, next_at) if at is not None]
         if not times:
             if len(self.get_map()) <= 1:
-                raise Stuck("every task waits and no timer is set")
+                raise StuckError("every task waits and no timer is set")
             return super().select(None)
         goal = min(times)
         began = self._debt_since if self._debt_since is not None else monotonic()

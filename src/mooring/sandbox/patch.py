@@ -1,6 +1,6 @@
 """The patch forms that clients send, applied copy-on-write: what did not change stays the same Python object.
 
-- JSON patch (RFC 6902). One that does not fit raises `PatchFailed`, a `Conflict`: nothing was changed.
+- JSON patch (RFC 6902). One that does not fit raises `PatchFailed`, a `ConflictError`: nothing was changed.
 - JSON merge patch (RFC 7386).
 - Strategic merge patch, as far as kubectl and we send it: lists with a merge key are merged by it, finalizers are a
   set, `$patch`, `$retainKeys` and `$deleteFromPrimitiveList` are obeyed; everything else is a merge patch. Taints and
@@ -9,10 +9,10 @@
 
 from typing import Any, Final
 
-from mooring.clients.ports import Conflict, Json, JsonPatch, PatchType, Refused
+from mooring.clients.ports import ConflictError, Json, JsonPatch, PatchType, RefusedError
 
 
-class PatchFailed(Conflict):
+class PatchError(ConflictError):
     """A JSON patch did not fit the object: a `test` did not hold, a path is not there. The API server answers 422, with
     the same words for both."""
 
@@ -42,15 +42,15 @@ def apply_patch(obj: Json, patch: Json | JsonPatch, patch_type: PatchType) -> Js
     match patch_type:
         case PatchType.JSON:
             if not isinstance(patch, list):
-                raise Refused("a JSON patch is a list of operations", 400)
+                raise RefusedError("a JSON patch is a list of operations", 400)
             return json_patch(obj, patch)
         case PatchType.MERGE | PatchType.STRATEGIC:
             if not isinstance(patch, dict):
-                raise Refused("a merge patch is an object", 400)
+                raise RefusedError("a merge patch is an object", 400)
             merged = merge_patch(obj, patch) if patch_type is PatchType.MERGE else strategic_patch(obj, patch)
             return merged if isinstance(merged, dict) else {}
         case _:
-            raise Refused(f"patch type {patch_type.value} is not served here", 415)
+            raise RefusedError(f"patch type {patch_type.value} is not served here", 415)
 
 
 # ── RFC 7386 ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +76,7 @@ def json_patch(obj: Json, operations: JsonPatch) -> Json:
     for operation in operations:
         doc = _apply_operation(doc, operation)
     if not isinstance(doc, dict):
-        raise Refused("a JSON patch must leave an object", 422)
+        raise RefusedError("a JSON patch must leave an object", 422)
     return doc
 
 
@@ -86,11 +86,11 @@ def _apply_operation(doc: Any, operation: Json) -> Any:
     match kind:
         case "test":
             if not same(_read(doc, path), operation.get("value")):
-                raise PatchFailed(f"testing value {operation.get('path')} failed")
+                raise PatchError(f"testing value {operation.get('path')} failed")
             return doc
         case "add" | "replace":
             if "value" not in operation:
-                raise Refused(f"operation {kind} needs a value", 422)
+                raise RefusedError(f"operation {kind} needs a value", 422)
             return _write(doc, path, str(kind), operation["value"])
         case "remove":
             return _write(doc, path, "remove", None)
@@ -101,7 +101,7 @@ def _apply_operation(doc: Any, operation: Json) -> Any:
                 doc = _write(doc, source, "remove", None)
             return _write(doc, path, "add", value)
         case _:
-            raise Refused(f"unknown operation {kind!r} in a JSON patch", 400)
+            raise RefusedError(f"unknown operation {kind!r} in a JSON patch", 400)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -119,7 +119,7 @@ def _pointer(text: Any) -> list[str]:
     if text == "":
         return []
     if not isinstance(text, str) or not text.startswith("/"):
-        raise Refused(f"not a JSON pointer: {text!r}", 422)
+        raise RefusedError(f"not a JSON pointer: {text!r}", 422)
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
@@ -127,12 +127,12 @@ def _index(items: list[Any], part: str, *, end: bool) -> int:
     if part == "-" and end:
         return len(items)
     if not part.isdigit() or int(part) > len(items) - (0 if end else 1):
-        raise PatchFailed(f"array index {part!r} is out of bounds")
+        raise PatchError(f"array index {part!r} is out of bounds")
     return int(part)
 
 
-def _missing(part: str) -> PatchFailed:
-    return PatchFailed(f"the path of a JSON patch does not exist: {part!r}")
+def _missing(part: str) -> PatchError:
+    return PatchError(f"the path of a JSON patch does not exist: {part!r}")
 
 
 def _read(doc: Any, path: list[str]) -> Any:
@@ -154,7 +154,7 @@ def _read(doc: Any, path: list[str]) -> Any:
 def _write(doc: Any, path: list[str], how: str, value: Any) -> Any:
     if not path:
         if how == "remove":
-            raise Refused("the whole object cannot be removed by a patch", 422)
+            raise RefusedError("the whole object cannot be removed by a patch", 422)
         return value
     part, rest = path[0], path[1:]
     if isinstance(doc, dict):

@@ -7,7 +7,7 @@ there and not empty is refused, since leaving it out silently would create somet
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 
 MAGIC: Final = b"k8s\x00"
 _TEXT, _NUMBER, _TEXTS, _MAP, _SKIP = "text", "number", "texts", "map", "skip"
@@ -55,10 +55,10 @@ def read(raw: bytes) -> Json:
         schema = KINDS.get(kind)
         if schema is None:
             way = "kubectl create … --dry-run=client -o yaml | kubectl apply -f -"
-            raise Refused(f"the sandbox reads protobuf of {', '.join(KINDS)}, not of {kind}; try: {way}", 415)
+            raise RefusedError(f"the sandbox reads protobuf of {', '.join(KINDS)}, not of {kind}; try: {way}", 415)
         return {"apiVersion": version, "kind": kind, **_object(unknown.get(2, b""), schema, kind)}
     except (KeyError, IndexError, UnicodeDecodeError, AttributeError) as error:
-        raise Refused(f"the body cannot be read as protobuf: {error!r}", 400) from None
+        raise RefusedError(f"the body cannot be read as protobuf: {error!r}", 400) from None
 
 
 def _object(raw: bytes, schema: dict[int, tuple[str, Any]], where: str) -> Json:
@@ -68,7 +68,9 @@ def _object(raw: bytes, schema: dict[int, tuple[str, Any]], where: str) -> Json:
         if kind == _SKIP or (kind is None and not value):
             continue
         if kind is None:
-            raise Refused(f"the sandbox does not read field {number} of {where}; send JSON (kubectl apply -f)", 415)
+            raise RefusedError(
+                f"the sandbox does not read field {number} of {where}; send JSON (kubectl apply -f)", 415
+            )
         if kind == _TEXT:
             found[name] = value.decode()
         elif kind == _NUMBER:

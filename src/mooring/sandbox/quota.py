@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.rules import resource_name
 from mooring.sandbox.store import ObjectStore
@@ -45,7 +45,7 @@ def check_quota(store: ObjectStore, kind: Kind, obj: Json) -> None:
                 over.append((resource, wants, used, str(hard)))
         if over:
             name = obj["metadata"].get("name") or obj["metadata"].get("generateName", "")
-            raise Refused(
+            raise RefusedError(
                 f'{resource_name(kind)} "{name}" is forbidden: exceeded quota: {quota["metadata"]["name"]}, '
                 f"requested: {','.join(f'{r}={w.normalize():f}' for r, w, _, _ in over)}, "
                 f"used: {','.join(f'{r}={u.normalize():f}' for r, _, u, _ in over)}, "

@@ -6,7 +6,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 from mooring.sandbox import protobuf
 
 _EVERYTHING: Final = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -28,7 +28,7 @@ async def body_of(request: web.Request) -> Any:
         # `kubectl create namespace` and its like speak protobuf and nothing else.
         return protobuf.read(raw)
     if "json" not in request.content_type:
-        raise Refused(f"the sandbox reads JSON, not {request.content_type}", 415)
+        raise RefusedError(f"the sandbox reads JSON, not {request.content_type}", 415)
     return msgspec.json.decode(raw)
 
 
@@ -36,11 +36,11 @@ def at_home(obj: Json, namespace: str | None, name: str) -> Json:
     """The path says where an object lives; a body that says otherwise is refused."""
     metadata = obj.get("metadata") or {}
     if namespace and metadata.get("namespace", namespace) != namespace:
-        raise Refused("the namespace of the object does not match the namespace of the request", 400)
+        raise RefusedError("the namespace of the object does not match the namespace of the request", 400)
     if namespace:
         metadata = {**metadata, "namespace": namespace}
     if name and metadata.get("name", name) != name:
-        raise Refused("the name of the object does not match the name on the URL", 400)
+        raise RefusedError("the name of the object does not match the name on the URL", 400)
     return {**obj, "metadata": metadata | ({"name": name} if name else {})}
 
 
@@ -59,4 +59,4 @@ def dry_run(request: web.Request) -> bool:
 
 def no_dry_run(request: web.Request) -> None:
     if dry_run(request):
-        raise Refused("the sandbox serves dry runs of creations only", 422)
+        raise RefusedError("the sandbox serves dry runs of creations only", 422)

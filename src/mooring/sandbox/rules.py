@@ -3,7 +3,7 @@
 from collections.abc import Container
 from typing import Final
 
-from mooring.clients.ports import Conflict, Json
+from mooring.clients.ports import ConflictError, Json
 from mooring.core.model.kinds import RESOURCES, Kind
 
 #: Kinds whose metadata carries a generation.
@@ -94,11 +94,11 @@ def check_preconditions(kind: Kind, current: Json, uid: str, resource_version: s
     metadata = current["metadata"]
     cannot = f'Operation cannot be fulfilled on {resource_name(kind)} "{metadata["name"]}"'
     if uid and uid != metadata["uid"]:
-        raise Conflict(
+        raise ConflictError(
             f"{cannot}: Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
         )
     if resource_version and resource_version != metadata["resourceVersion"]:
-        raise Conflict(
+        raise ConflictError(
             f"{cannot}: the object has been modified; please apply your changes to the latest version and try again"
         )
 

@@ -17,7 +17,16 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.clients.ports import Conflict, Json, JsonPatch, NotFound, PatchType, PortError, Refused, Unanswered
+from mooring.clients.ports import (
+    ConflictError,
+    Json,
+    JsonPatch,
+    NotFoundError,
+    PatchType,
+    PortError,
+    RefusedError,
+    UnansweredError,
+)
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox import eviction
 from mooring.sandbox.admission import Admission, Request
@@ -99,7 +108,7 @@ class ApiServer:
         """Half the latency, and whatever the server suffers from."""
         if self.faults.dead():
             await self._clock.sleep(SILENCE_S)
-            raise Unanswered(f"{what}: connection refused")
+            raise UnansweredError(f"{what}: connection refused")
         await self._clock.sleep(self.latency_s / 2 + self.faults.delay_s())
 
     async def _write(self, write: Write, act: Callable[[], Awaitable[Json]]) -> Json:
@@ -171,9 +180,11 @@ class ApiServer:
     def _check_namespace(self, namespace: str) -> None:
         holder = self.store.find(Kind.NAMESPACE, "", namespace)
         if holder is None:
-            raise NotFound(f'namespaces "{namespace}" not found')
+            raise NotFoundError(f'namespaces "{namespace}" not found')
         if holder["metadata"].get("deletionTimestamp"):
-            raise Refused(f"unable to create new content in namespace {namespace} because it is being terminated", 403)
+            raise RefusedError(
+                f"unable to create new content in namespace {namespace} because it is being terminated", 403
+            )
 
     async def replace(self, kind: Kind, obj: Json, *, by: str, subresource: str = "") -> Json:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
@@ -203,7 +214,7 @@ class ApiServer:
         given = scale.get("metadata") or {}
         replicas = (scale.get("spec") or {}).get("replicas")
         if not isinstance(replicas, int) or replicas < 0:
-            raise Refused(f"spec.replicas must be a number ≥ 0, not {replicas!r}", 422)
+            raise RefusedError(f"spec.replicas must be a number ≥ 0, not {replicas!r}", 422)
         own = current["metadata"]
         metadata = {**own, "resourceVersion": given.get("resourceVersion") or own["resourceVersion"]}
         wanted = {**current, "metadata": metadata, "spec": {**current["spec"], "replicas": replicas}}
@@ -237,7 +248,7 @@ class ApiServer:
             preconditions = any(wanted["metadata"].get(f) != own[f] for f in ("resourceVersion", "uid"))
             try:
                 return await self._update(kind, current, wanted, by, subresource)
-            except Conflict:
+            except ConflictError:
                 if preconditions or not left:
                     raise
         raise AssertionError("unreachable")

@@ -15,7 +15,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mooring.clients.ports import AlreadyExists, Json, JsonPatch, NotFound, PatchType, Refused, Unanswered
+from mooring.clients.ports import (
+    AlreadyExistsError,
+    Json,
+    JsonPatch,
+    NotFoundError,
+    PatchType,
+    RefusedError,
+    UnansweredError,
+)
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
@@ -67,7 +75,7 @@ class ObjectStore:
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         obj = self._tables[kind].objects.get((namespace, name))
         if obj is None:
-            raise NotFound(f'{resource_name(kind)} "{name}" not found')
+            raise NotFoundError(f'{resource_name(kind)} "{name}" not found')
         return obj
 
     def list(self, kind: Kind, namespace: str | None = None) -> Objects:
@@ -101,7 +109,7 @@ class ObjectStore:
         new = obj if prepared else self.prepare(kind, obj)
         key = key_of(new)
         if key in self._tables[kind].objects:
-            raise AlreadyExists(f'{resource_name(kind)} "{key[1]}" already exists')
+            raise AlreadyExistsError(f'{resource_name(kind)} "{key[1]}" already exists')
         new = self._shared.share(kind, self._stamped(new))
         self._commit(kind, key, "ADDED", None, new)
         self._collect_orphan(kind, new)
@@ -111,7 +119,7 @@ class ObjectStore:
         """What a create would store, but for its resourceVersion: defaults, name, uid, times. Changes nothing."""
         metadata = dict(obj.get("metadata") or {})
         if metadata.get("resourceVersion"):
-            raise Unanswered("resourceVersion should not be set on objects to be created")  # a 500 indeed
+            raise UnansweredError("resourceVersion should not be set on objects to be created")  # a 500 indeed
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"):
             metadata.pop(field, None)
         if RESOURCES[kind].namespaced:
@@ -150,7 +158,7 @@ class ObjectStore:
     def patched(self, kind: Kind, namespace: str, name: str, patch: Json | JsonPatch, patch_type: PatchType) -> Json:
         """What the object would look like; a resourceVersion or uid in the patch is a precondition for the update."""
         if patch_type is PatchType.STRATEGIC and kind is Kind.TIDB_CLUSTER:
-            raise Refused("strategic merge patch is not served for custom resources", 415)
+            raise RefusedError("strategic merge patch is not served for custom resources", 415)
         return apply_patch(self.get(kind, namespace, name), patch, patch_type)
 
     def mutate(self, kind: Kind, namespace: str, name: str, fn: Callable[[Json], Json | None]) -> Json | None:
@@ -231,7 +239,7 @@ class ObjectStore:
     def _generate_name(self, kind: Kind, metadata: Json) -> str:
         prefix = metadata.get("generateName")
         if not prefix:
-            raise Refused(f"{resource_name(kind)}: name or generateName is required", 422)
+            raise RefusedError(f"{resource_name(kind)}: name or generateName is required", 422)
         while True:
             name = f"{prefix}{self._chance.token(5)}"
             if (metadata.get("namespace", ""), name) not in self._tables[kind].objects:

@@ -7,7 +7,7 @@ taints that contradict each other. A refusal is 422, as from the real server.
 import re
 from typing import Any, Final
 
-from mooring.clients.ports import Json, Refused
+from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.labels import selects
 from mooring.sandbox.rules import resource_name
@@ -30,9 +30,9 @@ _STATEFUL_SET_FREE: Final = frozenset(
 )
 
 
-def _invalid(kind: Kind, obj: Json, where: str, why: str) -> Refused:
+def _invalid(kind: Kind, obj: Json, where: str, why: str) -> RefusedError:
     name = obj["metadata"].get("name", "")
-    return Refused(f'{kind.value}.{resource_name(kind)} "{name}" is invalid: {where}: {why}', 422)
+    return RefusedError(f'{kind.value}.{resource_name(kind)} "{name}" is invalid: {where}: {why}', 422)
 
 
 def validate_new(kind: Kind, obj: Json) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.planner import keys
-from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.sim.rig import Rig
@@ -205,9 +205,9 @@ def test_a_registry_that_does_not_answer_removes_nothing(what: str):
 
         async def broken(variables: Any = None) -> Any:
             if what == "500":
-                raise Unanswered("HTTP 500")
+                raise UnansweredError("HTTP 500")
             if what == "422":
-                raise Refused("GraphQL: bad enum", 422)
+                raise RefusedError("GraphQL: bad enum", 422)
             return await answer({"having": {"roles": ["nobody"]}})
 
         if what == "dark":

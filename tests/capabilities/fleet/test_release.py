@@ -15,7 +15,7 @@ from mooring.capabilities.fleet.live.release import (
 )
 from mooring.capabilities.fleet.live.store import (
     Decisions,
-    InvalidDecisions,
+    InvalidDecisionsError,
     decisions_of,
     decode_decisions,
     encode_decisions,
@@ -232,7 +232,7 @@ def test_what_we_did_not_write_is_refused():
     for raw in (b"", b"{}", b"zlib:AAAA", b"zlib:%%", b'[2,"r",0,[]]', b"[1]"):
         try:
             decode_decisions(raw)
-        except InvalidDecisions:
+        except InvalidDecisionsError:
             continue
         raise AssertionError(raw)
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from mooring.capabilities.home.schedulerconfig import TooOld, config_api, scheduler_config
-from mooring.process.config import BadConfig, resolve
+from mooring.capabilities.home.schedulerconfig import TooOldError, config_api, scheduler_config
+from mooring.process.config import ConfigError, resolve
 
 MOORING = [sys.executable, "-c", "from mooring.cli import main; main()", "home"]
 
@@ -37,9 +37,9 @@ def test_what_carries_the_promise_is_in_it():
 
 def test_too_old_or_not_a_version():
     """In words, naming what would be right."""
-    with pytest.raises(TooOld, match="1\\.19 is the first"):
+    with pytest.raises(TooOldError, match="1\\.19 is the first"):
         config_api("1.18")
-    with pytest.raises(TooOld, match="write it as"):
+    with pytest.raises(TooOldError, match="write it as"):
         config_api("latest")
 
 
@@ -67,5 +67,5 @@ def test_settings_are_strict(tmp_path, text):
     """A setting that cannot be meant is refused before anything starts, naming it."""
     file = tmp_path / "mooring.yaml"
     file.write_text(f"home:\n  {text}\n")
-    with pytest.raises(BadConfig, match=r"home|hold"):
+    with pytest.raises(ConfigError, match=r"home|hold"):
         resolve({}, {}, str(file))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import Unanswered
+from mooring.clients.ports import UnansweredError
 from mooring.core.model.cluster import Taint
 from mooring.core.model.instructions import EditTaints
 from mooring.core.model.kinds import Kind
@@ -93,6 +93,6 @@ async def test_a_lost_answer_is_looked_up(cluster):
 
     async def happen(*args, **how):
         await cluster.api.patch(*args, **how)
-        raise Unanswered("connection lost")
+        raise UnansweredError("connection lost")
 
     assert await carry_out(cluster, Between(cluster, happen), add=(OURS,)) is None

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.capabilities.home.policy import HomePolicy, Mode
-from mooring.capabilities.home.wire import BadRequest
+from mooring.capabilities.home.wire import BadRequestError
 from mooring.core.model.cluster import Owner
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -180,9 +180,9 @@ def test_small_letters_are_read_too(scenery, pod_in_request):
     ],
 )  # fmt: skip
 def test_bad_input_is_said_in_a_sentence(scenery, body):
-    """H7: malformed JSON and wrong shapes raise BadRequest, which the edge turns into a 400."""
+    """H7: malformed JSON and wrong shapes raise BadRequestError, which the edge turns into a 400."""
     for verb in ("filter", "prioritize"):
-        with pytest.raises(BadRequest, match=r"wanted|is a Node"):
+        with pytest.raises(BadRequestError, match=r"wanted|is a Node"):
             getattr(scenery.verbs(), verb)(body)
 
 

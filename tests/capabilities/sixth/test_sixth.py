@@ -14,7 +14,7 @@ from mooring.install.cleanup.begun import begun
 from mooring.install.rights import rights_of, rules
 from mooring.process.assemble import capabilities, queue_settings
 from mooring.process.config import Config
-from mooring.process.features import BadFeatures, parse_features
+from mooring.process.features import UnknownFeatureError, parse_features
 from mooring.process.metrics import Metrics
 from mooring.sim.rig import Rig
 
@@ -26,7 +26,7 @@ def sixth(monkeypatch):
 
 def test_without_its_line_it_is_unknown():
     """The test below shows the line, not a special case: without it nobody knows the name."""
-    with pytest.raises(BadFeatures, match="unknown feature 'sixth'"):
+    with pytest.raises(UnknownFeatureError, match="unknown feature 'sixth'"):
         parse_features("sixth=true")
 
 

@@ -7,17 +7,17 @@ import pytest
 import mooring
 from mooring.clients.kube.api import HttpKubeApi, Scope
 from mooring.clients.kube.config import Connection, User
-from mooring.clients.kube.stream import BrokenStream
+from mooring.clients.kube.stream import BrokenStreamError
 from mooring.clients.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
-    Expired,
-    NotFound,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    ExpiredError,
+    NotFoundError,
     PatchType,
-    Refused,
-    Throttled,
-    Unanswered,
+    RefusedError,
+    ThrottledError,
+    UnansweredError,
 )
 from mooring.core.model.kinds import Kind
 
@@ -29,35 +29,35 @@ DOES_NOT_APPLY = "the server rejected our request due to an error in our request
 @pytest.mark.parametrize(
     ("code", "reason", "message", "details", "error"),
     [
-        (400, "BadRequest", "no", {}, Refused),
-        (401, "Unauthorized", "Unauthorized", {}, Refused),
-        (403, "Forbidden", "no", {}, Refused),
-        (404, "NotFound", "no", {}, NotFound),
-        (409, "AlreadyExists", "no", {}, AlreadyExists),
-        (409, "Conflict", "the object has been modified", {}, Conflict),
-        (410, "Expired", "no", {}, Expired),
-        (410, "Gone", "no", {}, Expired),
-        (413, "RequestEntityTooLarge", "no", {}, Refused),
-        (422, "Invalid", "spec.replicas: Invalid value: -1", {}, Refused),
-        (422, "Invalid", DOES_NOT_APPLY, {}, Conflict),
-        (422, "Invalid", 'Pod "p" is invalid: metadata.uid', UID, Conflict),
-        (429, "TooManyRequests", "Too many requests", {}, Throttled),
-        (429, "TooManyRequests", "Cannot evict pod", PDB, EvictionBlocked),
-        (500, "InternalError", "etcdserver: request timed out", {}, Unanswered),
-        (500, "InternalError", "This pod has more than one PodDisruptionBudget, which …", {}, EvictionBlocked),
-        (503, "ServiceUnavailable", "no", {}, Unanswered),
-        (504, "Timeout", "no", {}, Unanswered),
+        (400, "BadRequest", "no", {}, RefusedError),
+        (401, "Unauthorized", "Unauthorized", {}, RefusedError),
+        (403, "Forbidden", "no", {}, RefusedError),
+        (404, "NotFound", "no", {}, NotFoundError),
+        (409, "AlreadyExists", "no", {}, AlreadyExistsError),
+        (409, "Conflict", "the object has been modified", {}, ConflictError),
+        (410, "Expired", "no", {}, ExpiredError),
+        (410, "Gone", "no", {}, ExpiredError),
+        (413, "RequestEntityTooLarge", "no", {}, RefusedError),
+        (422, "Invalid", "spec.replicas: Invalid value: -1", {}, RefusedError),
+        (422, "Invalid", DOES_NOT_APPLY, {}, ConflictError),
+        (422, "Invalid", 'Pod "p" is invalid: metadata.uid', UID, ConflictError),
+        (429, "TooManyRequests", "Too many requests", {}, ThrottledError),
+        (429, "TooManyRequests", "Cannot evict pod", PDB, EvictionBlockedError),
+        (500, "InternalError", "etcdserver: request timed out", {}, UnansweredError),
+        (500, "InternalError", "This pod has more than one PodDisruptionBudget, which …", {}, EvictionBlockedError),
+        (503, "ServiceUnavailable", "no", {}, UnansweredError),
+        (504, "Timeout", "no", {}, UnansweredError),
     ],
 )
 async def test_each_status_has_one_meaning(script, api, words, code, reason, message, details, error):
-    """Did my request change anything? `Unanswered`: look. Every other leaf: no. The words name what was asked."""
+    """Did my request change anything? `UnansweredError`: look. Every other leaf: no. The words name what was asked."""
     for _ in range(2):  # a 401 is asked twice
         script.answer(code, words.status(code, reason, message, **details))
     with pytest.raises(error) as raised:
         await api.evict("default", "web-1")
     assert type(raised.value) is error
     assert str(raised.value).startswith(f"evict Pod default/web-1: {code} {message}")
-    if error is Refused:
+    if error is RefusedError:
         assert raised.value.code == code
 
 
@@ -69,7 +69,7 @@ async def test_retry_after_comes_from_the_header_or_the_status(script, api, word
     script.answer(429, b"slow down", Retry_After="Wed, 21 Oct 2026 07:28:00 GMT")
     wishes = []
     for _ in range(4):
-        with pytest.raises((Throttled, Unanswered)) as raised:
+        with pytest.raises((ThrottledError, UnansweredError)) as raised:
             await api.get(Kind.NODE, "", "n1")
         wishes.append(raised.value.retry_after_s)
     assert wishes == [11.0, 12.0, 13.0, 1.0]
@@ -79,7 +79,7 @@ async def test_retry_after_comes_from_the_header_or_the_status(script, api, word
 async def test_a_wish_to_wait_is_bounded(script, api, words, said, wish):
     """A maintenance page that asks for a day must not blind us for one; what is no number is no wish."""
     script.answer(429, words.status(429, "TooManyRequests"), Retry_After=said)
-    with pytest.raises(Throttled) as raised:
+    with pytest.raises(ThrottledError) as raised:
         await api.get(Kind.NODE, "", "n1")
     assert raised.value.retry_after_s == wish
 
@@ -88,7 +88,7 @@ async def test_a_wish_to_wait_is_bounded(script, api, words, said, wish):
 async def test_an_answer_that_is_no_status_still_has_words(script, api, body):
     """A proxy's page in place of a Status becomes part of the sentence, never a traceback."""
     script.answer(403, body)
-    with pytest.raises(Refused, match=r"^get Node n1: 403 \S"):
+    with pytest.raises(RefusedError, match=r"^get Node n1: 403 \S"):
         await api.get(Kind.NODE, "", "n1")
 
 
@@ -96,7 +96,7 @@ async def test_a_lost_connection_is_unanswered(script, api, words):
     """The server went away before or in the middle of its answer: nobody knows, so look."""
     script.stream(words.cut).stream(b'{"metadata":', words.cut)
     for _ in range(2):
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             await api.create(Kind.POD, words.pod("a", 1))
 
 
@@ -110,7 +110,7 @@ async def test_nothing_is_sent_twice(script, api, words, verb):
         "DELETE": lambda: api.delete(Kind.POD, "default", "a", uid="u"),
         "POST": lambda: api.evict("default", "a"),
     }
-    with pytest.raises(Unanswered, match="closed the connection without an answer"):
+    with pytest.raises(UnansweredError, match="closed the connection without an answer"):
         await deeds[verb]()
     assert [method for method, *_ in script.requests] == ["GET", verb]
 
@@ -118,7 +118,7 @@ async def test_nothing_is_sent_twice(script, api, words, verb):
 async def test_a_server_that_is_not_there_is_named():
     """Nothing listens: the sentence names the address and the reason."""
     async with HttpKubeApi(Connection(server="http://127.0.0.1:1")) as api:
-        with pytest.raises(Unanswered, match=r"http://127.0.0.1:1: not reachable: Connection refused"):
+        with pytest.raises(UnansweredError, match=r"http://127.0.0.1:1: not reachable: Connection refused"):
             await api.list(Kind.POD)
 
 
@@ -127,7 +127,7 @@ async def test_a_write_ends_in_time_whatever_the_server_does(script, words):
     script.hang()
     async with HttpKubeApi(Connection(server=script.url), write_timeout_s=0.1) as api:
         async with asyncio.timeout(5):
-            with pytest.raises(Unanswered, match="no answer"):
+            with pytest.raises(UnansweredError, match="no answer"):
                 await api.evict("default", "web-1")
     assert script.queries()[0]["timeout"] == "100ms"
 
@@ -218,7 +218,7 @@ async def test_garbage_in_a_stream_is_said_to_be_garbage(script, api, words, gar
     """A line that is no event ends the stream with one sentence; what came before it counts."""
     script.stream(words.line("ADDED", words.pod("a", 5)), garbage, words.line("ADDED", words.pod("b", 6)))
     seen = []
-    with pytest.raises(BrokenStream, match=r"^watch Pod: "):
+    with pytest.raises(BrokenStreamError, match=r"^watch Pod: "):
         async for event in api.watch(Kind.POD):
             seen.append(event.object.name)
     assert seen == ["a"]
@@ -229,7 +229,7 @@ async def test_a_stalled_sync_is_given_up(script, words, monkeypatch):
     monkeypatch.setattr("mooring.clients.kube.api.INITIAL_STALL_S", 0.05)
     script.stream(words.line("ADDED", words.pod("a", 5)), words.hang)
     async with HttpKubeApi(Connection(server=script.url)) as api:
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             async for _ in api.watch(Kind.POD, initial_events=True):
                 pass
 
@@ -239,7 +239,7 @@ async def test_a_silent_watch_is_given_up_after_its_time_limit_and_a_grace(scrip
     monkeypatch.setattr("mooring.clients.kube.api.WATCH_GRACE_S", 0.05)
     script.stream(words.line("ADDED", words.pod("a", 5)), words.hang)
     async with HttpKubeApi(Connection(server=script.url)) as api:
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             async for _ in api.watch(Kind.POD, timeout_s=0):
                 pass
 
@@ -254,7 +254,7 @@ async def test_raw_answers_values_or_text(script, api):
 async def test_a_redirect_is_not_followed(script, api):
     """A log-in page is no API server, and our token is not for others."""
     script.answer(302, b"", Location="http://127.0.0.1:1/login")
-    with pytest.raises(Refused, match="is this the API server's address"):
+    with pytest.raises(RefusedError, match="is this the API server's address"):
         await api.list(Kind.POD)
 
 

@@ -10,7 +10,7 @@ import pytest
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.auth import REREAD_S, Credential, Credentials, tls_context
 from mooring.clients.kube.config import ConfigError, Connection, Exec, Pem, User
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -73,7 +73,7 @@ async def test_a_401_throws_the_token_away_and_asks_once_more(script, tmp_path):
         assert await api.raw("GET", "/readyz") == "ok"
         assert [h["Authorization"] for h in script.headers] == ["Bearer old", "Bearer new"]
         script.answer(401).answer(401)
-        with pytest.raises(Refused, match="who we are is not accepted"):
+        with pytest.raises(RefusedError, match="who we are is not accepted"):
             await api.raw("GET", "/readyz")
 
 

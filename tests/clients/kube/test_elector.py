@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from mooring.clients.kube.fence import Fenced, NotLeaderError
-from mooring.clients.ports import AlreadyExists, Conflict, NotFound
+from mooring.clients.ports import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.process.elector import Elector
 
@@ -39,7 +39,7 @@ class Line:
     async def get(self, kind, namespace, name):
         await self._way(self.cut)
         if self.server.lease is None:
-            raise NotFound(name)
+            raise NotFoundError(name)
         answer = copy.deepcopy(self.server.lease)
         await self._way(self.cut)
         return answer
@@ -47,13 +47,13 @@ class Line:
     async def create(self, kind, obj, *, dry_run=False):
         await self._way(self.cut)
         if self.server.lease is not None:
-            raise AlreadyExists("lease")
+            raise AlreadyExistsError("lease")
         return await self._written(obj)
 
     async def replace(self, kind, obj, *, subresource=""):
         await self._way(self.cut)
         if self.server.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            raise Conflict("lease")
+            raise ConflictError("lease")
         return await self._written(obj)
 
     async def _written(self, obj):

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mooring.clients.pd import PdClient
 from mooring.clients.pd.answers import bytes_of, operator
-from mooring.clients.ports import Conflict, NotFound, Refused, Throttled, Unanswered
+from mooring.clients.ports import ConflictError, NotFoundError, RefusedError, ThrottledError, UnansweredError
 from mooring.core.model.tidb import PdPause
 from mooring.lab.pki import Authority
 
@@ -139,7 +139,7 @@ async def test_a_pd_that_adds_its_schedulers_one_by_one_is_asked_for_each(play):
     assert script.count("POST", path) == 4
     gone = API + "/schedulers/balance-hot-region-scheduler"
     script.say("POST", gone, 500, '"[PD:scheduler:ErrSchedulerNotFound]scheduler not found"\n')
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await client.pause_scheduler("balance-hot-region-scheduler", 60)
     assert sum(client.clock.slept) < 1.0
 
@@ -209,9 +209,9 @@ async def test_evicting_is_unknown_while_pd_starts(play):
     script.say("DELETE", API + "/schedulers/evict-leader-scheduler-1", 404, "null\n")
     client = await play(script)
     assert (await client.observe()).evicting is None
-    with pytest.raises(Unanswered, match="yet"):
+    with pytest.raises(UnansweredError, match="yet"):
         await client.add_evict_leader(1)
-    with pytest.raises(Unanswered, match="not proven"):
+    with pytest.raises(UnansweredError, match="not proven"):
         await client.remove_evict_leader(1)
     assert script.count("POST", API + "/schedulers") == 0
 
@@ -301,10 +301,10 @@ async def test_next_endpoint_is_asked_when_one_fails(play):
 
 
 async def test_failure_of_all_is_unanswered_in_bounded_time(play):
-    """Three tries with growing pauses, then Unanswered: nobody waits out a twelve-second election."""
+    """Three tries with growing pauses, then UnansweredError: nobody waits out a twelve-second election."""
     script = Script().say("GET", API + "/schedulers", *REDIRECT)
     client = await play(script)
-    with pytest.raises(Unanswered, match="redirect failed"):
+    with pytest.raises(UnansweredError, match="redirect failed"):
         await client.schedulers()
     assert len(script.asked) == 3
     assert client.clock.slept == [0.2, 0.4]
@@ -319,7 +319,7 @@ async def test_slow_pd_is_unanswered(play):
             return web.Response()
 
     client = await play(Slow(), timeout_s=0.05, attempts=2)
-    with pytest.raises(Unanswered, match="did not answer"):
+    with pytest.raises(UnansweredError, match="did not answer"):
         await client.regions()
 
 
@@ -327,7 +327,7 @@ async def test_throttled_waits_as_asked(play):
     """429 is repeated after the time PD asks for, and given up as Throttled."""
     script = Script().say("GET", API + "/schedulers", 429, "limit", {"Retry-After": "3"})
     client = await play(script)
-    with pytest.raises(Throttled):
+    with pytest.raises(ThrottledError):
         await client.schedulers()
     assert client.clock.slept == [3.0, 3.0]
 
@@ -336,7 +336,7 @@ async def test_operator_is_never_sent_twice(play):
     """POST /operators is not idempotent: a lost answer is Unanswered after one try."""
     script = Script().say("POST", API + "/operators", 0, "")
     client = await play(script)
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         await client.add_operator({"name": "transfer-leader", "region_id": 1, "to_store_id": 2})
     assert len(script.asked) == 1
 
@@ -345,7 +345,7 @@ async def test_operator_is_never_sent_twice(play):
 async def test_proxy_page_is_no_answer(play, page):
     """Half an answer or an error page with status 200 says nothing about PD."""
     client = await play(settled(Script().say("GET", API + "/stores", 200, page)))
-    with pytest.raises(Unanswered, match="not understood"):
+    with pytest.raises(UnansweredError, match="not understood"):
         await client.observe()
 
 
@@ -358,10 +358,10 @@ async def test_recorded_refusals(play):
     script.say("GET", LIST, 200, '{"store-id-ranges":{}}')
     script.answers["GET", LIST].insert(0, (200, '{"store-id-ranges":{}}', {}))
     client = await play(script)
-    with pytest.raises(NotFound, match="999"):
+    with pytest.raises(NotFoundError, match="999"):
         await client.add_evict_leader(999)
     await client.add_operator({"name": "transfer-leader", "region_id": 1004, "to_store_id": 3})
-    with pytest.raises(Conflict, match="already have one"):
+    with pytest.raises(ConflictError, match="already have one"):
         await client.add_operator({"name": "transfer-leader", "region_id": 1004, "to_store_id": 3})
     running = await client.operator(1004)
     assert (running.status, running.region_id) == ("RUNNING", 1004)
@@ -370,13 +370,13 @@ async def test_recorded_refusals(play):
     assert (await client.operator(1004)).status == "CANCEL"
     await client.cancel_operator(1004)
     assert await client.operator(99999) is None
-    with pytest.raises(Refused, match="no voter"):
+    with pytest.raises(RefusedError, match="no voter"):
         await client.add_operator({})
-    with pytest.raises(NotFound, match="99999"):
+    with pytest.raises(NotFoundError, match="99999"):
         await client.add_operator({})
-    with pytest.raises(Refused, match="unknown operator"):
+    with pytest.raises(RefusedError, match="unknown operator"):
         await client.add_operator({})
-    with pytest.raises(NotFound, match="nobody"):
+    with pytest.raises(NotFoundError, match="nobody"):
         await client.transfer_pd_leader("nobody")
 
 
@@ -384,7 +384,7 @@ async def test_doubly_quoted_no_is_understood(play):
     """The second time PD quotes its answer twice; it still is NotFound."""
     script = Script().say("GET", LIST, 200, '{"store-id-ranges":{"1":[]}}')
     script.say("POST", API + "/schedulers", 500, '"\\"[PD:core:ErrStoreNotFound]store 999 not found\\"\\n"\n')
-    with pytest.raises(NotFound, match="store 999 not found"):
+    with pytest.raises(NotFoundError, match="store 999 not found"):
         await (await play(script)).add_evict_leader(999)
 
 
@@ -399,7 +399,7 @@ async def test_removal_is_looked_after(play):
     """A remove that PD acknowledged and did not carry out is not taken for done."""
     script = Script().say("GET", LIST, 200, '{"store-id-ranges":{"1":[]}}')
     script.say("DELETE", API + "/schedulers/evict-leader-scheduler-1", 200, "null")
-    with pytest.raises(Unanswered, match="still evicts"):
+    with pytest.raises(UnansweredError, match="still evicts"):
         await (await play(script)).remove_evict_leader(1)
 
 
@@ -414,7 +414,7 @@ async def test_tls_with_a_private_authority(play, tmp_path):
     client = await play(settled(), ssl_context=serving, trust=trust)
     assert (await client.observe()).leader == "pd1"
     stranger = await play(settled(), ssl_context=serving)
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         await stranger.schedulers()
 
 

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from mooring.clients.ports import Conflict, NotFound, Refused
+from mooring.clients.ports import ConflictError, NotFoundError, RefusedError
 
 
 def leaders(view):
@@ -44,10 +44,10 @@ async def test_eviction_from_wish_to_end(rig):
 
 async def test_unknown_store_cannot_be_evicted(rig):
     """Whether or not a scheduler exists already, an unknown store is NotFound; removing it is fine."""
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await rig.pd.add_evict_leader(999)
     await rig.pd.add_evict_leader(3)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await rig.pd.add_evict_leader(999)
     await rig.pd.remove_evict_leader(999)
     assert (await rig.pd.observe()).evicting == (3,)
@@ -80,7 +80,7 @@ async def test_operator_runs_to_its_end(rig):
     to = next(p.store_id for p in region.peers if p.store_id != region.leader_store)
     wish = {"name": "transfer-leader", "region_id": region.id, "to_store_id": to}
     await rig.pd.add_operator(wish)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await rig.pd.add_operator(wish)
     found = await rig.pd.operator(region.id)
     assert (found.status, found.desc, found.region_id) == ("RUNNING", "admin-transfer-leader", region.id)
@@ -112,11 +112,11 @@ async def test_operator_can_be_canceled(rig):
 async def test_impossible_operators_are_refused(rig):
     """No voter there, no such region, no such operator: a no that names the reason, and nothing runs."""
     region = (await rig.pd.regions())[0]
-    with pytest.raises(Refused, match="no voter in store 999"):
+    with pytest.raises(RefusedError, match="no voter in store 999"):
         await rig.pd.add_operator({"name": "transfer-leader", "region_id": region.id, "to_store_id": 999})
-    with pytest.raises(NotFound, match="99999"):
+    with pytest.raises(NotFoundError, match="99999"):
         await rig.pd.add_operator({"name": "transfer-leader", "region_id": 99999, "to_store_id": 1})
-    with pytest.raises(Refused, match="unknown operator"):
+    with pytest.raises(RefusedError, match="unknown operator"):
         await rig.pd.add_operator({"name": "nope"})
 
 
@@ -158,7 +158,7 @@ async def test_scheduler_is_paused_and_resumed(rig):
     assert await rig.pd.schedulers(paused=True) == ("balance-leader-scheduler",)
     await rig.pd.pause_scheduler("balance-leader-scheduler", 0)
     assert await rig.pd.schedulers(paused=True) == ()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await rig.pd.pause_scheduler("no-such-scheduler", 10)
 
 

@@ -9,9 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from graphql import build_schema, graphql_sync
 
-from mooring.clients.ports import NotFound, PortError, Refused, Unanswered
+from mooring.clients.ports import NotFoundError, PortError, RefusedError, UnansweredError
 from mooring.clients.sabakan.client import QUERY, Sabakan, graphql_url
-from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 SCHEMA = build_schema(
@@ -133,7 +133,7 @@ async def test_recorded_refusals(registry, name):
     """F1: 422 and 400 with GraphQL errors: refused, with sabakan's own sentence."""
     recorded = RECORDED[name]
     registry.answer = (recorded["status"], json.dumps(recorded["body"]).encode())
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         await registry.client.machines()
     assert recorded["body"]["errors"][0]["message"] in str(caught.value)
     assert caught.value.code == recorded["status"]
@@ -145,16 +145,16 @@ async def test_recorded_refusals(registry, name):
         (
             200,
             {"errors": [{"message": "etcd away", "extensions": {"type": "INTERNAL_SERVER_ERROR"}}], "data": None},
-            Unanswered,
+            UnansweredError,
         ),
-        (200, {"data": RECORDED["all"]["data"], "errors": [{"message": "half of it"}]}, Unanswered),
-        (200, {"data": {"searchMachines": []}}, NotFound),
-        (200, {"data": None}, Unanswered),
-        (200, {"data": {"searchMachines": [{"spec": {}}]}}, Unanswered),
-        (500, {"error": "boom", "status": 500}, Unanswered),
-        (503, "down", Unanswered),
-        (404, {"error": "requested resource is not found", "status": 404}, NotFound),
-        (403, "no", Refused),
+        (200, {"data": RECORDED["all"]["data"], "errors": [{"message": "half of it"}]}, UnansweredError),
+        (200, {"data": {"searchMachines": []}}, NotFoundError),
+        (200, {"data": None}, UnansweredError),
+        (200, {"data": {"searchMachines": [{"spec": {}}]}}, UnansweredError),
+        (500, {"error": "boom", "status": 500}, UnansweredError),
+        (503, "down", UnansweredError),
+        (404, {"error": "requested resource is not found", "status": 404}, NotFoundError),
+        (403, "no", RefusedError),
         (302, "", PortError),
     ],
 )
@@ -168,11 +168,11 @@ async def test_everything_else_is_an_error_and_never_a_shorter_list(registry, st
 async def test_half_a_page(registry):
     """F1: a body that breaks off is no answer, whether the connection says so or the JSON does."""
     registry.broken = "cut"
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         await registry.client.machines()
     registry.broken = ""
     registry.answer = (200, registry.answer[1][:400])
-    with pytest.raises(Unanswered, match="not a complete JSON document"):
+    with pytest.raises(UnansweredError, match="not a complete JSON document"):
         await registry.client.machines()
 
 
@@ -180,14 +180,14 @@ async def test_silence_times_out(registry):
     """F1: bounded waiting."""
     registry.broken = "silent"
     registry.client._timeout_s = 0.05
-    with pytest.raises(Unanswered, match=r"within 0\.05 s"):
+    with pytest.raises(UnansweredError, match=r"within 0\.05 s"):
         await registry.client.machines()
 
 
 async def test_nobody_listens():
     """F1: a refused connection is an answer of the port, too."""
     client = Sabakan("http://127.0.0.1:9")
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         await client.machines()
     await client.close()
 
@@ -228,10 +228,10 @@ def test_a_url_must_be_absolute(url):
 )
 async def test_bad_variables_are_refused_before_they_are_sent(registry, document, said):
     """F1: a mistyped condition would fetch the wrong machines without a word."""
-    with pytest.raises(InvalidVariables) as caught:
+    with pytest.raises(InvalidVariablesError) as caught:
         check_variables(document)
     assert said in str(caught.value)
     if isinstance(document, dict):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await registry.client.machines(document)
         assert registry.asked == []

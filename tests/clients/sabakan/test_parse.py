@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.clients.sabakan.parse import InvalidMachines, parse_date, parse_machines, read_machines
+from mooring.clients.sabakan.parse import InvalidMachinesError, parse_date, parse_machines, read_machines
 from mooring.core.model.machine import MachineState
 
 DATE = "2031-06-01T00:00:00Z"
@@ -79,16 +79,16 @@ def test_labels_may_be_null_and_unknown_fields_are_let_through():
 )
 def test_a_bad_machine_refuses_the_whole_list(machine, said):
     """F1: path, machine and what would be right."""
-    with pytest.raises(InvalidMachines) as caught:
+    with pytest.raises(InvalidMachinesError) as caught:
         parse(machine)
     assert said in str(caught.value)
 
 
 def test_shared_identities_are_refused():
     """F11: which of the two is meant would depend on the order of the list."""
-    with pytest.raises(InvalidMachines, match=r"address 10\.69\.0\.4 belongs to several machines"):
+    with pytest.raises(InvalidMachinesError, match=r"address 10\.69\.0\.4 belongs to several machines"):
         parse(raw("a"), raw("b"))
-    with pytest.raises(InvalidMachines, match="serial a belongs to several machines"):
+    with pytest.raises(InvalidMachinesError, match="serial a belongs to several machines"):
         parse(raw("a"), raw("a", ipv4=["10.69.0.5"]))
 
 
@@ -97,14 +97,14 @@ def test_shared_identities_are_refused():
 )
 def test_half_an_answer_is_no_answer(text):
     """F1: nothing is read out of a broken body."""
-    with pytest.raises(InvalidMachines):
+    with pytest.raises(InvalidMachinesError):
         parse_machines(text, 0.0)
 
 
 def test_errors_beside_data_win():
     """F1: a partial answer with errors is refused."""
     text = json.dumps({"data": {"searchMachines": [raw()]}, "errors": [{"message": "etcd is away"}]}).encode()
-    with pytest.raises(InvalidMachines, match="etcd is away"):
+    with pytest.raises(InvalidMachinesError, match="etcd is away"):
         parse_machines(text, 0.0)
 
 
@@ -124,7 +124,7 @@ def test_labels_of_another_shape_are_named_with_their_place(labels, said):
     """F1: labels are read apart from the rest; what is wrong in them is still told by machine and place."""
     good = {"serial": "a", "rack": 0, "indexInRack": 1, "role": "cs", "registerDate": DATE, "retireDate": DATE}
     machines = [{"spec": {**good, "labels": labels}, "status": {"state": "HEALTHY", "duration": 1.0}}]
-    with pytest.raises(InvalidMachines) as refused:
+    with pytest.raises(InvalidMachinesError) as refused:
         parse_machines(json.dumps(machines).encode(), 0.0)
     assert "$[0].spec.labels" in str(refused.value)
     assert said in str(refused.value)
@@ -152,5 +152,5 @@ def test_labels_that_are_no_text_are_said_to_be_so():
     """Found by the fuzzer: a byte that is no UTF-8 in a label is an answer that cannot be read, not a defect."""
     recorded = (Path(__file__).parent / "recorded.json").read_bytes()
     answer = msgspec.json.encode(msgspec.json.decode(recorded)["all"]).replace(b"datacenter", b"data\xffcenter")
-    with pytest.raises(InvalidMachines):
+    with pytest.raises(InvalidMachinesError):
         parse_machines(answer, 0.0)

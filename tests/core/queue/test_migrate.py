@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.core.queue.config import parse
-from mooring.core.queue.migrate import BadOldConfig, migrate_config
+from mooring.core.queue.migrate import OldConfigError, migrate_config
 
 SHIPPED = {
     "schedule": {
@@ -78,6 +78,6 @@ def test_what_was_set_apart_stays_apart():
 )
 def test_what_is_no_configuration_of_pd(raw):
     """Bad input is refused in words that name the key."""
-    with pytest.raises(BadOldConfig) as refused:
+    with pytest.raises(OldConfigError) as refused:
         migrate_config(raw)
     assert len(str(refused.value)) > 10

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.cli.doctor import _print
 from mooring.cli.output import Format
-from mooring.clients.ports import NotFound, Refused, Unanswered
+from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.cluster import NO_LABELS, Key, Node
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RETIRING, Mark, write_mark, write_marks
 from mooring.core.model.tidb import PdView, Store, TidbCluster
@@ -69,7 +69,7 @@ class Api:
         return self._give("create")
 
     def _give(self, key):
-        found = self.answers.get(key, NotFound(key))
+        found = self.answers.get(key, NotFoundError(key))
         if isinstance(found, Exception):
             raise found
         return found
@@ -87,7 +87,7 @@ async def test_versions(version, level, code):
 
 async def test_an_unreachable_cluster_is_an_error_of_its_own():
     """Nobody answers: nothing else is guessed at."""
-    found = await cluster.reachable(Api(version=Unanswered("connection refused")))
+    found = await cluster.reachable(Api(version=UnansweredError("connection refused")))
     assert found.code == "MO101" and "refused" in found.seen
 
 
@@ -114,12 +114,12 @@ async def test_who_leads(spec, code):
 async def test_the_webhook_is_asked_and_not_believed():
     """Configured is not enough: a bad workload must be refused by us; admitted means that nobody asked us."""
     there = {"MutatingWebhookConfiguration": {}, "ValidatingWebhookConfiguration": {}}
-    ours = Refused('admission webhook "workloads.mooring.dev" denied the request')
+    ours = RefusedError('admission webhook "workloads.mooring.dev" denied the request')
     assert [f.code for f in await running.webhooks(Api(**there, create=ours), "own", on=True)] == ["", ""]
     assert [f.code for f in await running.webhooks(Api(**there, create={}), "own", on=True)] == ["", "MO402"]
     assert [f.code for f in await running.webhooks(Api(), "own", on=True)] == ["MO401"]
     assert [f.code for f in await running.webhooks(Api(**there), "own", on=False)] == ["MO403"]
-    other = await running.webhooks(Api(**there, create=Refused("deployments is forbidden")), "own", on=True)
+    other = await running.webhooks(Api(**there, create=RefusedError("deployments is forbidden")), "own", on=True)
     assert other[1].level is Level.SKIPPED
 
 
@@ -142,7 +142,7 @@ async def test_evictions_need_a_cause():
         return view
 
     async def silent(tc):
-        raise Unanswered("no route")
+        raise UnansweredError("no route")
 
     tc = tidb(**{HANDOFF: write_marks({"demo-tikv-0": mark(store_id=1)})})
     found = await running.placement_drivers([tc], look)

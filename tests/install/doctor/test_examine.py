@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mooring.cli import app
-from mooring.clients.ports import NotFound, Page, Unanswered
+from mooring.clients.ports import NotFoundError, Page, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.doctor import CODES, DoctorTarget, Level, cluster, examine
@@ -29,14 +29,14 @@ class Api:
             return {"gitVersion": "v1.36.1"}
         if path.endswith("accessreviews"):
             return {"status": {"allowed": self.may}}
-        raise NotFound(path) if method == "GET" else Unanswered(path)
+        raise NotFoundError(path) if method == "GET" else UnansweredError(path)
 
     async def get(self, kind, namespace, name):
         if kind is Kind.LEASE and self.holder:
             return {"spec": {"holderIdentity": self.holder, "leaseDurationSeconds": 10}}
         if kind is Kind.NAMESPACE and self.may:
             return {}
-        raise NotFound(f"{kind} {name}")
+        raise NotFoundError(f"{kind} {name}")
 
     async def list(self, kind, *, limit=500, continue_token="", resource_version=None):
         return Page(items=[], resource_version="1")
@@ -94,7 +94,7 @@ class Silent(Api):
     """Nobody answers."""
 
     async def raw(self, method, path, body=None):
-        raise Unanswered(path)
+        raise UnansweredError(path)
 
 
 async def test_it_goes_on_when_the_api_server_does_not_answer():

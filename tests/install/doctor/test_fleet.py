@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mooring.capabilities.fleet.live import settings
-from mooring.clients.ports import NotFound, Unanswered
+from mooring.clients.ports import NotFoundError, UnansweredError
 from mooring.install.doctor import Level
 from mooring.install.doctor.fleet import generators
 
@@ -40,9 +40,9 @@ def held(**more):
         (held(**{settings.CKE_INTEGRATION: "on"}), False, Level.ERROR, "MO901", "cke-integration off"),
         ({settings.TEMPLATE: "nodes: []"}, True, Level.ERROR, "MO902", "exactly one"),
         (held(**{settings.ENABLED: "perhaps"}), True, Level.ERROR, "MO902", "enabled"),
-        (NotFound("none"), True, Level.ERROR, "MO902", "set-template"),
-        (NotFound("none"), False, Level.OK, "", ""),
-        (Unanswered("connection refused"), True, Level.SKIPPED, "", "connection refused"),
+        (NotFoundError("none"), True, Level.ERROR, "MO902", "set-template"),
+        (NotFoundError("none"), False, Level.OK, "", ""),
+        (UnansweredError("connection refused"), True, Level.SKIPPED, "", "connection refused"),
     ],
 )
 async def test_two_generators_and_bad_settings_are_found(answer, on, level, code, said):

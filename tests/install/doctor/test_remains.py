@@ -5,7 +5,7 @@ import pytest
 
 from mooring.cli import cleanup as command
 from mooring.cli.exits import CommandError, Exit
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 from mooring.core.model.cluster import Key, Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark, write_mark
@@ -26,14 +26,14 @@ class WithoutRights:
 
     async def patch(self, kind, *args, **more):
         if kind in {Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER}:
-            raise Refused(f"{kind} is forbidden")
+            raise RefusedError(f"{kind} is forbidden")
         return await self._api.patch(kind, *args, **more)
 
     async def evict(self, *_, **__):
-        raise Refused("pods/eviction is forbidden")
+        raise RefusedError("pods/eviction is forbidden")
 
     async def delete(self, kind, *args, **more):
-        raise Refused(f"{kind} is forbidden")
+        raise RefusedError(f"{kind} is forbidden")
 
     def __getattr__(self, name):
         return getattr(self._api, name)
@@ -91,7 +91,7 @@ def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
                 return ()
 
             async def remove_evict_leader(self, store_id):
-                raise Refused("no PD answers")
+                raise RefusedError("no PD answers")
 
         (trace,) = [t for t in await traces(rig.api, Silent(), "mooring-system") if t.feature == "handoff"]
         assert "no PD answers" in await trace.undo()

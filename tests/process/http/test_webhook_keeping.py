@@ -6,7 +6,7 @@ import base64
 import pytest
 from cryptography import x509
 
-from mooring.clients.ports import NotFound, Refused, Unanswered
+from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME, Address, configurations, install, uninstall
@@ -135,7 +135,7 @@ def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
         async def delete(self, *args, **more):
             if self.left:
                 self.left -= 1
-                raise Unanswered("connection refused")
+                raise UnansweredError("connection refused")
             return await self.api.delete(*args, **more)
 
         def __getattr__(self, name):
@@ -368,7 +368,7 @@ def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
 
         async def replace(self, kind, body):
             if kind in KINDS:
-                raise Refused(f"{kind} is forbidden")
+                raise RefusedError(f"{kind} is forbidden")
             return await self.api.replace(kind, body)
 
         def __getattr__(self, name):
@@ -385,7 +385,7 @@ def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
         leaves = {pair.leaf()}
         for _ in range(3):
             pair.calendar.date += 0.7 * LEAF_DAYS * 86_400
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 await pair.keepers[0].turn()
             pair.all_trusted()
             leaves.add(pair.leaf())
@@ -439,7 +439,7 @@ def test_given_files_are_only_read(tmp_path):
         write(two)
         await rig.until(lambda: replica.webhook.tls.material.certificate == two.certificate, limit_s=30)
         await rig.until(lambda: bundle(rig) == two.authorities, limit_s=30)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await rig.api.get(Kind.SECRET, OWN, SECRET)
 
     write(one)

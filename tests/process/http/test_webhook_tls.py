@@ -12,7 +12,7 @@ import pytest
 from mooring.process.admission.certificates import (
     LEAF_DAYS,
     SETTLED_S,
-    BadCertificates,
+    CertificateError,
     Material,
     advance,
     expires_at,
@@ -99,7 +99,7 @@ def test_half_written_files_change_nothing():
     front = ReloadingTls()
     front.swap(one)
     for bad in (msgspec.structs.replace(one, key=two.key), msgspec.structs.replace(one, certificate=b"-----BEGIN")):
-        with pytest.raises(BadCertificates):
+        with pytest.raises(CertificateError):
             front.swap(bad)
     assert front.material is one
 
@@ -109,7 +109,7 @@ def test_bundles_are_split():
     material = advance(None, NAMES, 1_800_000_000.0)
     assert split_bundle(material.bundle * 2) == material.authorities * 2
     assert split_bundle(b"\n") == ()
-    with pytest.raises(BadCertificates):
+    with pytest.raises(CertificateError):
         split_bundle(b"not a certificate")
 
 

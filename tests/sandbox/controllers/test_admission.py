@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mooring.clients.ports import EvictionBlocked
+from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
@@ -119,7 +119,7 @@ def test_the_port_and_the_controllers_share_one_world():
 
     async def scene():
         await cluster.api.evict("shop", first)
-        with pytest.raises(EvictionBlocked):
+        with pytest.raises(EvictionBlockedError):
             await cluster.api.evict("shop", second)
         await asyncio.sleep(10)
         await cluster.api.evict("shop", second)

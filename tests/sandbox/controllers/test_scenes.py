@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import EvictionBlocked
+from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.cloud import INTERRUPT_AT, Dialect
 from mooring.sandbox.cluster import Cluster
@@ -33,7 +33,7 @@ def drain(cluster, node):
         if owner != "DaemonSet" and not podstate.terminating(pod):
             try:
                 evict(cluster.store, pod["metadata"]["namespace"], pod["metadata"]["name"])
-            except EvictionBlocked:
+            except EvictionBlockedError:
                 refused += 1
     return refused
 

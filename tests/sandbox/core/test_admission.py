@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import web
 
-from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.server import HEARD
@@ -87,7 +87,9 @@ def test_a_denial_speaks_the_webhooks_words(api, play):
     status = {"code": 422, "message": "30% is no label value: use 30pct"}
     api.admission.serve(URL, lambda review: answer(review, allowed=False, status=status))
     api.store.create(Kind.VALIDATING_WEBHOOK, configuration("mix"))
-    with pytest.raises(Refused, match=r'admission webhook "mix\.mooring\.dev" denied the request: 30% is no') as caught:
+    with pytest.raises(
+        RefusedError, match=r'admission webhook "mix\.mooring\.dev" denied the request: 30% is no'
+    ) as caught:
         play(lambda: api.create(Kind.POD, POD))
     assert caught.value.code == 422
     assert api.store.find(Kind.POD, "default", "p") is None
@@ -108,7 +110,7 @@ def test_failure_policy_decides_when_nobody_answers(api, play):
     hook = {**hook, "webhooks": [{**hook["webhooks"][0], "failurePolicy": "Fail"}]}
     api.store.update(Kind.MUTATING_WEBHOOK, hook)
     other = {**POD, "metadata": {**POD["metadata"], "name": "q"}}
-    with pytest.raises(Unanswered, match="failed calling webhook"):
+    with pytest.raises(UnansweredError, match="failed calling webhook"):
         play(lambda: api.create(Kind.POD, other))
 
 
@@ -144,7 +146,7 @@ def test_a_dry_run_says_so_and_asks_only_who_can(api, play):
     play(lambda: api.create(Kind.POD, POD, dry_run=True))
     assert seen == [True]
     api.store.update(Kind.MUTATING_WEBHOOK, {**hook, "webhooks": [{**hook["webhooks"][0], "sideEffects": "Some"}]})
-    with pytest.raises(Refused, match="dry run"):
+    with pytest.raises(RefusedError, match="dry run"):
         play(lambda: api.create(Kind.POD, POD, dry_run=True))
 
 
@@ -183,7 +185,7 @@ def test_controllers_send_pods_through_admission(api, play):
         await asyncio.sleep(1)
 
     play(main)
-    assert isinstance(answers[1], Refused)
+    assert isinstance(answers[1], RefusedError)
 
 
 async def test_over_tls_with_the_ca_bundle(api, tmp_path):
@@ -208,7 +210,7 @@ async def test_over_tls_with_the_ca_bundle(api, tmp_path):
         client = {**client, "caBundle": base64.b64encode(foreign.ca_pem).decode()}
         webhooks = [{**hook["webhooks"][0], "clientConfig": client}]
         api.store.update(Kind.MUTATING_WEBHOOK, {**hook, "webhooks": webhooks})
-        with pytest.raises(Unanswered, match="failed calling webhook"):
+        with pytest.raises(UnansweredError, match="failed calling webhook"):
             await api.create(Kind.POD, {**POD, "metadata": {**POD["metadata"], "name": "q"}})
     finally:
         driver.cancel()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mooring.sandbox.clock import Stuck, Timeline, TimelineClock, WallDriver, parse_rfc3339, rfc3339, run_virtual
+from mooring.sandbox.clock import StuckError, Timeline, TimelineClock, WallDriver, parse_rfc3339, rfc3339, run_virtual
 
 
 def test_ties_fire_in_the_order_they_were_set():
@@ -78,7 +78,7 @@ def test_waiting_for_ever_is_an_error():
     async def main():
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck):
+    with pytest.raises(StuckError):
         run_virtual(main, Timeline())
 
 

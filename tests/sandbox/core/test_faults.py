@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import Conflict, NotFound, Throttled, Unanswered
+from mooring.clients.ports import ConflictError, NotFoundError, ThrottledError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.api import SandboxKubeApi
 from mooring.sandbox.clock import Timeline, run_virtual
@@ -17,13 +17,13 @@ def test_a_lost_answer_happened_and_a_lost_request_did_not(api, play):
 
     async def main():
         api.faults.arm(Fault.LOST_REQUEST, verb="create")
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             await api.create(Kind.CONFIG_MAP, MAP)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await api.get(Kind.CONFIG_MAP, "default", "x")
         assert api.writes == []
         api.faults.arm(Fault.LOST_ANSWER, verb="create")
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             await api.create(Kind.CONFIG_MAP, MAP)
         assert (await api.get(Kind.CONFIG_MAP, "default", "x"))["data"] == {"a": "1"}
         assert [(w.verb, w.name, w.by) for w in api.writes] == [("create", "x", "mooring")]
@@ -37,12 +37,12 @@ def test_a_conflict_changes_nothing(api, play):
     async def main():
         await api.create(Kind.CONFIG_MAP, MAP)
         api.faults.arm(Fault.CONFLICT, verb="patch", kind=Kind.CONFIG_MAP)
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictError):
             await api.patch(Kind.CONFIG_MAP, "default", "x", {"data": {"a": "2"}})
         assert (await api.get(Kind.CONFIG_MAP, "default", "x"))["data"] == {"a": "1"}
         await api.patch(Kind.CONFIG_MAP, "default", "x", {"data": {"a": "2"}})
         api.faults.arm(Fault.THROTTLED)
-        with pytest.raises(Throttled):
+        with pytest.raises(ThrottledError):
             await api.delete(Kind.CONFIG_MAP, "default", "x")
 
     play(main)
@@ -57,7 +57,7 @@ def test_a_dead_server_answers_nobody_until_it_is_back(api, play):
         async for event in stream:
             if event.initial_end:
                 api.faults.dead_for(30)
-        with pytest.raises(Unanswered):
+        with pytest.raises(UnansweredError):
             await api.get(Kind.CONFIG_MAP, "default", "x")
         api.store.timeline.run_for(30)
         assert await api.get(Kind.CONFIG_MAP, "default", "x")
@@ -96,7 +96,7 @@ def test_a_compacted_watch_gets_410(api, play, as_status):
             codes = [event.code async for event in api.watch(Kind.POD, resource_version=position)]
         except Exception as error:
             codes = [type(error).__name__]
-        assert codes == (["Expired"] if as_status else [410])
+        assert codes == (["ExpiredError"] if as_status else [410])
         page = await api.list(Kind.POD)
         assert page.items == ()
 
@@ -225,7 +225,7 @@ def test_the_seed_alone_decides():
     first = outcome(3)
     assert first == outcome(3)
     assert first != outcome(4)
-    assert {"ok", "Unanswered", "Conflict", "Throttled"} <= set(first)
+    assert {"ok", "UnansweredError", "ConflictError", "ThrottledError"} <= set(first)
 
 
 def test_a_plan_of_faults_is_drawn_from_the_seed(api):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.clients.ports import PatchType, Refused
-from mooring.sandbox.patch import PatchFailed, apply_patch, json_patch, merge_patch, strategic_patch
+from mooring.clients.ports import PatchType, RefusedError
+from mooring.sandbox.patch import PatchError, apply_patch, json_patch, merge_patch, strategic_patch
 
 names = st.sampled_from(["a", "b", "c/d", "e~f"])
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["x", "y"])
@@ -67,7 +67,7 @@ def test_what_a_patch_does_not_touch_stays_the_same_object():
 )
 def test_a_json_patch_that_does_not_fit_is_a_conflict(operation):
     """`true` is not 1, and what is not there cannot be removed: nothing is changed (E6)."""
-    with pytest.raises(PatchFailed):
+    with pytest.raises(PatchError):
         json_patch({"a": True, "list": [1]}, [operation])
 
 
@@ -94,5 +94,5 @@ def test_strategic_directives():
 def test_a_patch_of_the_wrong_shape_is_refused():
     """A list is no merge patch, an object no JSON patch, and server-side apply is not served."""
     for patch, how in (([], PatchType.MERGE), ({}, PatchType.JSON), ({}, PatchType.APPLY)):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             apply_patch({}, patch, how)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mooring.clients.ports import Conflict, PortError
+from mooring.clients.ports import ConflictError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.store import ObjectStore
@@ -151,5 +151,5 @@ def test_update_checks_before_it_writes():
     store = ObjectStore(Timeline())
     first = store.create(Kind.CONFIG_MAP, {"metadata": {"name": "x"}})
     store.update(Kind.CONFIG_MAP, {**first, "data": {"a": "1"}})
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         store.update(Kind.CONFIG_MAP, {**first, "data": {"a": "2"}})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import NotFound, Unanswered
+from mooring.clients.ports import NotFoundError, UnansweredError
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import SandboxPd
 
@@ -87,7 +87,7 @@ def test_restart_shows_a_false_zero(make_pd, look, timeline):
     timeline.run_for(0.1)  # some leaders are still on their way
     before = look(pd.observe())
     pd.restart(down_s=3)
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         look(pd.observe())
     timeline.run_for(3.1)
     view = look(pd.observe())
@@ -109,9 +109,9 @@ def test_restarting_pd_takes_no_orders_about_schedulers(make_pd, look, timeline)
     look(pd.add_evict_leader(1))
     pd.restart(down_s=1)
     timeline.run_for(1.1)
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         look(pd.remove_evict_leader(1))
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         look(pd.add_evict_leader(2))
     timeline.run_for(30)
     look(pd.remove_evict_leader(1))
@@ -219,7 +219,7 @@ def test_lost_pd_leader_keeps_what_it_knows(make_pd, look, timeline):
     before = look(pd.observe())
     pd.lose_leader()
     timeline.run_for(11)
-    with pytest.raises(Unanswered, match="redirect"):
+    with pytest.raises(UnansweredError, match="redirect"):
         look(pd.observe())
     timeline.run_for(1.0)
     after = look(pd.observe())
@@ -234,18 +234,18 @@ def test_lost_answer_did_happen(make_pd, look, timeline):
     """An answer that is lost leaves its effect; a request that is lost leaves none. Only looking tells."""
     pd = make_pd()
     pd.lose_requests()
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         look(pd.add_evict_leader(1))
     assert look(pd.observe()).evicting == ()
     pd.lose_answers()
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         look(pd.add_evict_leader(1))
     assert look(pd.observe()).evicting == (1,)
 
 
 def test_unknown_store_is_not_found(make_pd, look):
     """Evicting a store that PD does not know says so."""
-    with pytest.raises(NotFound, match="999"):
+    with pytest.raises(NotFoundError, match="999"):
         look(make_pd().add_evict_leader(999))
 
 

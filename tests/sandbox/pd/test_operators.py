@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.clients.ports import Refused
+from mooring.clients.ports import RefusedError
 
 
 def region_led_by(pd, store, without=4):
@@ -147,6 +147,6 @@ def test_impossible_wishes(make_pd, look):
         {"name": "split-region", "region_id": region.id, "policy": "nope"},
         {"name": "transfer-leader", "region_id": "1"},
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             look(pd.add_operator(body))
     assert look(pd.operators()) == ()

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import web
 
-from mooring.clients.ports import NotFound, PortError, Refused
+from mooring.clients.ports import NotFoundError, PortError, RefusedError
 from mooring.clients.sabakan.client import Sabakan
 from mooring.core.model.machine import MachineState as S
 from mooring.sandbox.clock import Timeline
@@ -71,9 +71,9 @@ async def test_machine_with_all_it_says(found):
 async def test_no_list_is_no_empty_list(found):
     """Nothing found, a misspelt wish, a registry that is away: an error each time, never a shorter list."""
     registry, port = found
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await port.machines({"having": {"racks": [7]}})
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await port.machines({"having": {"states": ["BOGUS"]}})
     registry.go_dark()
     with pytest.raises(PortError):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.clients.ports import Refused, Unanswered
+from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.clients.sabakan.parse import parse_machines
 from mooring.core.model.machine import MachineState as S
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.sabakan import Forbidden, SandboxSabakan
+from mooring.sandbox.sabakan import ForbiddenError, SandboxSabakan
 from mooring.sandbox.sabakan.graphql import execute, machine_json
 from mooring.sandbox.sabakan.ipam import Ipam
 
@@ -45,11 +45,11 @@ def test_life_of_a_machine():
     """A machine goes from uninitialized to retired by the permitted steps only, and is removed last."""
     registry = SandboxSabakan(Timeline(), ipam=Ipam())
     registry.register("a", role="cs")
-    with pytest.raises(Forbidden, match=r"transition from \[ uninitialized \] to \[ updating \] is forbidden"):
+    with pytest.raises(ForbiddenError, match=r"transition from \[ uninitialized \] to \[ updating \] is forbidden"):
         registry.set_state("a", S.UPDATING)
     for state in (S.HEALTHY, S.UNHEALTHY, S.UNREACHABLE, S.UPDATING, S.UNINITIALIZED, S.HEALTHY, S.RETIRING):
         registry.set_state("a", state)
-    with pytest.raises(Forbidden, match="non-retired"):
+    with pytest.raises(ForbiddenError, match="non-retired"):
         registry.remove("a")
     registry.set_state("a", S.RETIRED)
     registry.remove("a")
@@ -76,7 +76,7 @@ def test_addresses_by_rack_and_place():
     assert (boot.index_in_rack, boot.ipv4[0], boot.bmc_ipv4) == (3, "10.69.0.195", "10.72.17.35")
     assert (first.index_in_rack, first.ipv4) == (4, ("10.69.0.196", "10.69.1.4", "10.69.1.68"))
     registry.register("w2", rack=1)
-    with pytest.raises(Forbidden, match="no node index"):
+    with pytest.raises(ForbiddenError, match="no node index"):
         registry.register("w3", rack=1)
 
 
@@ -99,12 +99,12 @@ def test_the_port_and_the_wire_say_the_same():
 def test_misspelt_search_is_refused_and_silence_is_silence():
     """A wish that is not understood finds nothing rather than everything; a registry that is away does not answer."""
     registry = fleet()
-    with pytest.raises(Refused, match="BOGUS"):
+    with pytest.raises(RefusedError, match="BOGUS"):
         asyncio.run(registry.machines({"having": {"states": ["BOGUS"]}}))
-    with pytest.raises(Refused, match="unknown field"):
+    with pytest.raises(RefusedError, match="unknown field"):
         asyncio.run(registry.machines({"having": {"state": ["HEALTHY"]}}))
     registry.go_dark()
-    with pytest.raises(Unanswered):
+    with pytest.raises(UnansweredError):
         asyncio.run(registry.machines())
 
 

@@ -16,14 +16,14 @@ from mooring.core.world.read import WorldRead
 NAMED = 3
 
 
-class Stuck(msgspec.Struct, frozen=True, gc=False):
+class StuckVolume(msgspec.Struct, frozen=True, gc=False):
     """Why its volumes keep a pod from coming back, and the command that would end it ("" when there is none)."""
 
     detail: str
     remedy: str = ""
 
 
-def stuck_volume(pod: Pod, world: WorldRead) -> Stuck | None:
+def stuck_volume(pod: Pod, world: WorldRead) -> StuckVolume | None:
     """None when its volumes are bound to no node, or some node that they fit takes pods."""
     bound = [v.required_terms for v in world.volumes_of(pod) if v.required_terms is not None]
     if not bound:
@@ -33,11 +33,13 @@ def stuck_volume(pod: Pod, world: WorldRead) -> Stuck | None:
     if len(closed) < len(fits):
         return None
     if not fits:
-        return Stuck(f"the volume of {pod.name} is bound to a node that is not there any more")
+        return StuckVolume(f"the volume of {pod.name} is bound to a node that is not there any more")
     first, why = closed[0]
     where = f"{first}, which is {why}" if len(closed) == 1 else _several(closed)
     cordoned = next((name for name, why in closed if why == "cordoned"), "")
-    return Stuck(f"the volume of {pod.name} is bound to {where}", f"kubectl uncordon {cordoned}" if cordoned else "")
+    return StuckVolume(
+        f"the volume of {pod.name} is bound to {where}", f"kubectl uncordon {cordoned}" if cordoned else ""
+    )
 
 
 def _fits(node: Node, bound: Iterable[tuple[SelectorTerm, ...]]) -> bool:

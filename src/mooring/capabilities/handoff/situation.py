@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mooring.capabilities.drain.volumes import Stuck, stuck_volume
+from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.mark import marks_of
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD, Request, request_of
@@ -40,7 +40,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: Its restart has been released and not ended: what happens to the pod is that one's business now.
     restarting: bool
     #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
-    stuck: Stuck | None
+    stuck: StuckVolume | None
     #: Since when a successor is seen to be Ready, by our own clock: the API server's may be another. None: it is not.
     ready_at: float | None
     #: Somebody will create it again: it is in the spec, or its StatefulSet still counts it.

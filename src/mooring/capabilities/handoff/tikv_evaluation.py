@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mooring.capabilities.drain.volumes import Stuck, stuck_volume
+from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
 from mooring.capabilities.handoff import members
 from mooring.capabilities.handoff.eviction_exits import TOLD, drop_requests
 from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
@@ -91,7 +91,7 @@ class TikvEvaluation:
             if not any(self._queue.holder(claim) is not None for claim in claims):
                 yield drop_requests(pod, self._policy)
 
-    def _consider(self, pod: Pod, request: Request, stuck: Stuck | None) -> None:
+    def _consider(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> None:
         if request.unknown:
             text = f"{request.key}={request.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}"
             self.instructions.append(
@@ -105,7 +105,7 @@ class TikvEvaluation:
         elif answer is not None:
             self.proposals.append(answer)
 
-    def _not_yet(self, pod: Pod, request: Request, stuck: Stuck | None) -> Verdict | None:
+    def _not_yet(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Verdict | None:
         """Why nothing can be done about this request, whatever PD says."""
         mark = self._marks.get(pod.name)
         if _theirs(self._tc, pod, self._view, self._marks):
@@ -124,7 +124,7 @@ class TikvEvaluation:
             return Verdict(State.WAITING, Reason.PD_UNREACHABLE, self._lost or "PD has not been looked at yet")
         return None
 
-    def _next(self, pod: Pod, request: Request, stuck: Stuck | None) -> Operator | Verdict | None:
+    def _next(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Operator | Verdict | None:
         """The operator this request needs next, or the sentence that says why not yet."""
         view, cluster = self._view, self._tc.key
         assert view is not None
@@ -151,7 +151,7 @@ class TikvEvaluation:
         return eviction_for(cluster, pod, request, store.id)
 
     def _after_eviction(
-        self, live: Operator, pod: Pod, request: Request, stuck: Stuck | None, store: Store
+        self, live: Operator, pod: Pod, request: Request, stuck: StuckVolume | None, store: Store
     ) -> Operator | Verdict | None:
         """The restart, once the store is proven empty, as PD shows it now; else it would only be turned back."""
         view = self._view

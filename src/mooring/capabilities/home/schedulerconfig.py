@@ -16,7 +16,7 @@ _APIS: Final = ((25, "v1"), (23, "v1beta3"), (22, "v1beta2"), (19, "v1beta1"))
 OLDEST: Final = "1.19"
 
 
-class TooOld(ValueError):  # noqa: N818
+class TooOldError(ValueError):
     """No configuration of ours works there."""
 
 
@@ -24,7 +24,7 @@ def minor_of(version: str) -> int:
     """`v1.36.3`, `1.30`, `1.28+` → 36, 30, 28."""
     found = re.match(r"v?1\.(\d+)", version.strip())
     if found is None:
-        raise TooOld(f"Kubernetes version {version!r} is not understood; write it as 1.36")
+        raise TooOldError(f"Kubernetes version {version!r} is not understood; write it as 1.36")
     return int(found[1])
 
 
@@ -33,7 +33,9 @@ def config_api(version: str) -> str:
     for first, api in _APIS:
         if minor_of(version) >= first:
             return f"kubescheduler.config.k8s.io/{api}"
-    raise TooOld(f"Kubernetes {version} has no KubeSchedulerConfiguration with extenders in it; {OLDEST} is the first")
+    raise TooOldError(
+        f"Kubernetes {version} has no KubeSchedulerConfiguration with extenders in it; {OLDEST} is the first"
+    )
 
 
 def scheduler_config(

@@ -30,11 +30,11 @@ _MOST_IN_VICTIMS: Final = 500_000
 _LARGEST_POD: Final = 2 << 20
 
 
-class BadRequest(ValueError):  # noqa: N818
+class BadRequestError(ValueError):
     """Not what a scheduler sends; the message says what would be right."""
 
 
-class TooManyError(BadRequest):
+class TooManyError(BadRequestError):
     """More than any cluster has."""
 
 
@@ -163,7 +163,7 @@ _WANTED_VICTIMS: Final = 'an ExtenderPreemptionArgs object is wanted: {"Pod": â€
 
 
 def read_request(body: bytes) -> Request:
-    """BadRequest: not an ExtenderArgs. TooManyError: more candidates than any cluster has."""
+    """BadRequestError: not an ExtenderArgs. TooManyError: more candidates than any cluster has."""
     args = _decode(_args, body, _WANTED)
     spellings = (args.names, args.names_small, args.names_camel)
     names = next((n for n in spellings if not _is_null(n)), _NULL)
@@ -182,12 +182,12 @@ def _read_nodes(given: msgspec.Raw) -> NodeList | None:
     if len(items) > MOST_NODES:
         raise TooManyError(f"Nodes has more than {MOST_NODES} items; no cluster has so many nodes")
     if any(bytes(memoryview(raw)[:1]) != b"{" for raw in items):
-        raise BadRequest("an item of Nodes is not an object; each is a Node")
+        raise BadRequestError("an item of Nodes is not an object; each is a Node")
     return nodes
 
 
 def read_preempt(body: bytes) -> PreemptRequest:
-    """BadRequest: not an ExtenderPreemptionArgs. TooManyError: more victims than any scheduler considers."""
+    """BadRequestError: not an ExtenderPreemptionArgs. TooManyError: more victims than any scheduler considers."""
     if body.count(b",") > _MOST_IN_VICTIMS:
         raise TooManyError(f"the request has more than {_MOST_IN_VICTIMS} values; set nodeCacheCapable: true")
     args = _decode(_preempt_args, body, _WANTED_VICTIMS)
@@ -269,17 +269,17 @@ def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{where}{error}; {wanted}") from None
+        raise BadRequestError(f"{where}{error}; {wanted}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{where}not JSON: {error}; {wanted}") from None
+        raise BadRequestError(f"{where}not JSON: {error}; {wanted}") from None
     except RecursionError:
-        raise BadRequest(f"{where}nested too deep; {wanted}") from None
+        raise BadRequestError(f"{where}nested too deep; {wanted}") from None
 
 
 def _asked(capital: msgspec.Raw, small: msgspec.Raw, wanted: str) -> AskedPod | None:
     raw = small if _is_null(capital) else capital
     if len(memoryview(raw)) > _LARGEST_POD:
-        raise BadRequest(f"Pod is larger than {_LARGEST_POD >> 20} MiB; the API server stores none of that size")
+        raise BadRequestError(f"Pod is larger than {_LARGEST_POD >> 20} MiB; the API server stores none of that size")
     pod: _Pod | None = _decode(_pod, raw, wanted, "Pod")
     meta = pod.metadata if pod is not None else None
     if meta is None or not meta.name:

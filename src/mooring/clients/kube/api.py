@@ -19,7 +19,7 @@ from mooring.clients.kube.config import Connection
 from mooring.clients.kube.status import describe
 from mooring.clients.kube.stream import read_line, read_page
 from mooring.clients.kube.transport import Request, Transport
-from mooring.clients.ports import Json, JsonPatch, Page, PatchType, Unanswered, WatchEvent
+from mooring.clients.ports import Json, JsonPatch, Page, PatchType, UnansweredError, WatchEvent
 from mooring.core.model.kinds import RESOURCES, Kind
 
 FIELD_MANAGER: Final = "mooring"
@@ -229,5 +229,5 @@ def _json(request: Request, body: bytes) -> Json:
     try:
         answer: Json = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unanswered(f"{request.what}: the answer is no JSON object: {body[:60]!r}") from error
+        raise UnansweredError(f"{request.what}: the answer is no JSON object: {body[:60]!r}") from error
     return answer

@@ -29,17 +29,17 @@ import msgspec
 import structlog
 
 from mooring.clients.kube.backoff import Backoff
-from mooring.clients.kube.stream import BrokenStream
+from mooring.clients.kube.stream import BrokenStreamError
 from mooring.clients.ports import (
     Chance,
     Clock,
-    Expired,
+    ExpiredError,
     KubeApi,
-    NotFound,
+    NotFoundError,
     PortError,
-    Refused,
-    Throttled,
-    Unanswered,
+    RefusedError,
+    ThrottledError,
+    UnansweredError,
     WatchEvent,
 )
 from mooring.core.model.cluster import Key
@@ -164,17 +164,17 @@ class Informer:
                     raise
                 if not self._refuses_watch_list(error):
                     # A proxy in between may spoil one way and not the other: the next attempt takes the other.
-                    self._pages_next = not isinstance(error, (Throttled, NotFound))
+                    self._pages_next = not isinstance(error, (ThrottledError, NotFoundError))
                     self._missing(error)
                     raise
             else:
                 if not self._resource_version:
                     self._pages_next = True
-                    raise BrokenStream(f"watch {self.kind}: the stream ended before its initial events did")
+                    raise BrokenStreamError(f"watch {self.kind}: the stream ended before its initial events did")
 
     def _refuses_watch_list(self, error: PortError) -> bool:
         """400, 422: a server that does not know the parameter, or has it off (before 1.34). Pages, for good."""
-        if isinstance(error, Refused) and error.code in {400, 405, 422, 501}:
+        if isinstance(error, RefusedError) and error.code in {400, 405, 422, 501}:
             self._knows_watch_list = False
             _log.info("informer.no-watch-list", kind=self.kind.value, detail=str(error))
         return not self._knows_watch_list
@@ -184,7 +184,7 @@ class Informer:
             try:
                 objects, version = await self._list_by_pages()
             except PortError as error:
-                self._pages_next = isinstance(error, (Throttled, NotFound))
+                self._pages_next = isinstance(error, (ThrottledError, NotFoundError))
                 self._missing(error)
                 raise
             self._listed(objects, version)
@@ -196,7 +196,7 @@ class Informer:
 
     def _missing(self, error: PortError) -> None:
         """The server does not know the kind: it is empty, at once at first, later only after a few looks."""
-        if not isinstance(error, NotFound) or self._built_in:
+        if not isinstance(error, NotFoundError) or self._built_in:
             return
         self._retries.not_found += 1
         if not self._retries.absent and (not self.synced or self._retries.not_found >= NOT_FOUND_BELIEVED):
@@ -220,7 +220,7 @@ class Informer:
                     token = page.continue_token
                     if not token:
                         return tuple(objects), page.resource_version
-            except Expired:
+            except ExpiredError:
                 if not limit:
                     raise
         raise AssertionError
@@ -237,7 +237,7 @@ class Informer:
                 _raise_if_error(event)
                 self._pass_on(event)
         if self._clock.monotonic() - began < SHORT_STREAM_S and self.stats.heard_at == heard:
-            raise Unanswered(f"watch {self.kind}: the stream ended at once")
+            raise UnansweredError(f"watch {self.kind}: the stream ended at once")
 
     def _pass_on(self, event: WatchEvent) -> None:
         if event.object is not None:
@@ -261,26 +261,26 @@ class Informer:
 
     def _wait_after(self, error: PortError) -> float:
         """Count the failure, decide whether the thread is lost, and say how long to wait."""
-        if isinstance(error, Expired):
+        if isinstance(error, ExpiredError):
             # Not a failure, but all kinds and replicas lose the thread together when a server restarts: spread them.
             self._resource_version = ""
             _log.info("informer.expired", kind=self.kind.value, detail=str(error))
             return self._retries.relists.next_s()
         self.stats.last_error = str(error)
-        if isinstance(error, Throttled):
+        if isinstance(error, ThrottledError):
             # Says nothing about us or the resourceVersion: it has its own counter.
             self.stats.throttled += 1
             return self._retries.throttle.next_s(error.retry_after_s)
         self.stats.failures += 1
-        if isinstance(error, NotFound) and not self._built_in:
+        if isinstance(error, NotFoundError) and not self._built_in:
             self._resource_version = ""
             return self._chance.uniform(0.8, 1.2) * (NOT_FOUND_RETRY_S if self._retries.absent else 1.0)
-        if isinstance(error, BrokenStream):
+        if isinstance(error, BrokenStreamError):
             self._retries.broken += 1
             if self._retries.broken >= STREAMS_IN_VAIN:
                 self._resource_version, self._retries.broken = "", 0
         _log.warning("informer.failed", kind=self.kind.value, error=str(error), failures=self.stats.failures)
-        return self._retries.backoff.next_s(error.retry_after_s if isinstance(error, Unanswered) else 0.0)
+        return self._retries.backoff.next_s(error.retry_after_s if isinstance(error, UnansweredError) else 0.0)
 
     def _timeout_s(self) -> int:
         """Random, so that the streams of all kinds and replicas do not end together."""
@@ -291,10 +291,10 @@ def _raise_if_error(event: WatchEvent) -> None:
     if event.type != "ERROR":
         return
     if event.code == 410:
-        raise Expired(event.message)
+        raise ExpiredError(event.message)
     if event.code == 429:
-        raise Throttled(event.message)
-    raise BrokenStream(f"the stream ended with {event.code}: {event.message}")
+        raise ThrottledError(event.message)
+    raise BrokenStreamError(f"the stream ended with {event.code}: {event.message}")
 
 
 def _collect(found: dict[Key, Object], kind: str, obj: Object) -> None:

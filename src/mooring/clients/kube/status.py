@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 from mooring.clients.ports import (
-    AlreadyExists,
-    Conflict,
-    EvictionBlocked,
-    Expired,
-    NotFound,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    ExpiredError,
+    NotFoundError,
     PortError,
-    Refused,
-    Throttled,
-    Unanswered,
+    RefusedError,
+    ThrottledError,
+    UnansweredError,
 )
 
 
@@ -86,31 +86,31 @@ def error_of(what: str, code: int, body: bytes, *, retry_after: str | None = Non
     message = f"{what}: {code} {status.message or status.reason or 'no further words'}"
     match code:
         case 404:
-            return NotFound(message)
+            return NotFoundError(message)
         case 409:
-            return (AlreadyExists if status.reason == "AlreadyExists" else Conflict)(message)
+            return (AlreadyExistsError if status.reason == "AlreadyExists" else ConflictError)(message)
         case 410:
-            return Expired(message)
+            return ExpiredError(message)
         case 412:
-            return Conflict(message)
+            return ConflictError(message)
         case 422 if _is_precondition(status):
-            return Conflict(message)
+            return ConflictError(message)
         case 429 if any(c.reason == "DisruptionBudget" for c in status.causes):
-            return EvictionBlocked(message)
+            return EvictionBlockedError(message)
         case 429:
-            return Throttled(message, retry_after_s(retry_after, status))
+            return ThrottledError(message, retry_after_s(retry_after, status))
         case 500 if _TWO_BUDGETS in status.message:
             # The eviction API answers 500 for a pod under two budgets. Nothing was changed, and nothing will be until
             # a person removes one of them.
-            return EvictionBlocked(message)
+            return EvictionBlockedError(message)
         case _ if code >= 500:
-            return Unanswered(message, retry_after_s(retry_after, status, default=0.0))
+            return UnansweredError(message, retry_after_s(retry_after, status, default=0.0))
         case 401:
-            return Refused(f"{message} (who we are is not accepted: check the token, certificate or plugin)", code)
+            return RefusedError(f"{message} (who we are is not accepted: check the token, certificate or plugin)", code)
         case _ if 300 <= code < 400:
-            return Refused(f"{message} (a redirect: is this the API server's address?)", code)
+            return RefusedError(f"{message} (a redirect: is this the API server's address?)", code)
         case _:
-            return Refused(message, code)
+            return RefusedError(message, code)
 
 
 def _is_precondition(status: Status) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, TypeVar
 import msgspec
 
 from mooring.clients.kube.status import parse_status
-from mooring.clients.ports import Page, Unanswered, WatchEvent
+from mooring.clients.ports import Page, UnansweredError, WatchEvent
 from mooring.clients.wire import kube as wire
 from mooring.core.model.kinds import Kind
 
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BrokenStream(Unanswered):
+class BrokenStreamError(UnansweredError):
     """Something answered, but not as an API server does. Asking the same again may not help."""
 
 
@@ -53,11 +53,11 @@ def read_page(kind: Kind, body: bytes) -> Page:
     try:
         items, version, token = _patiently(wire.decode_list, kind, body)
     except _UNREADABLE as error:
-        raise BrokenStream(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
+        raise BrokenStreamError(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
     if not version:
-        raise BrokenStream(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
+        raise BrokenStreamError(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
     if not all(item.uid for item in items):
-        raise BrokenStream(f"list {kind}: an object without a uid in it: no API server has such")
+        raise BrokenStreamError(f"list {kind}: an object without a uid in it: no API server has such")
     return Page(tuple(items), version, token)
 
 
@@ -65,7 +65,7 @@ def read_line(kind: Kind, line: bytes) -> WatchEvent:
     try:
         return _patiently(_read_line, kind, line)
     except _UNREADABLE as error:
-        raise BrokenStream(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
+        raise BrokenStreamError(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
 
 
 def _patiently(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +87,7 @@ def _read_line(kind: Kind, line: bytes) -> WatchEvent:
         case "ADDED" | "MODIFIED" | "DELETED":
             obj = wire.decode(kind, frame.object)
             if not obj.uid:
-                raise BrokenStream(f"watch {kind}: an object without a uid: {line[:60]!r}")
+                raise BrokenStreamError(f"watch {kind}: an object without a uid: {line[:60]!r}")
             return WatchEvent(frame.type, obj, obj.resource_version)
         case "BOOKMARK":
             meta = _bookmarks.decode(frame.object).metadata
@@ -97,4 +97,4 @@ def _read_line(kind: Kind, line: bytes) -> WatchEvent:
             status = parse_status(frame.object)
             return WatchEvent("ERROR", code=status.code, message=status.message or status.reason)
         case other:
-            raise BrokenStream(f"watch {kind}: an event of unknown type {other[:40]!r}")
+            raise BrokenStreamError(f"watch {kind}: an event of unknown type {other[:40]!r}")

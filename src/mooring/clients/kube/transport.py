@@ -20,8 +20,8 @@ from mooring import __version__
 from mooring.clients.kube.auth import Credential, Credentials, tls_context
 from mooring.clients.kube.config import Connection
 from mooring.clients.kube.status import error_of
-from mooring.clients.kube.stream import BrokenStream
-from mooring.clients.ports import Unanswered
+from mooring.clients.kube.stream import BrokenStreamError
+from mooring.clients.ports import UnansweredError
 
 #: Above the largest event; a line that does not fit would end the stream.
 READ_BUFFER: Final = 2**21
@@ -88,9 +88,9 @@ class Transport:
                     wish = response.headers.get("Retry-After")
                     raise error_of(request.what, response.status, said, retry_after=wish)
         except TimeoutError as error:
-            raise Unanswered(f"{request.what}: no answer from {self.connection.server} in time") from error
+            raise UnansweredError(f"{request.what}: no answer from {self.connection.server} in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unanswered(f"{request.what}: {self.connection.server}: {_lost(error)}") from error
+            raise UnansweredError(f"{request.what}: {self.connection.server}: {_lost(error)}") from error
 
     def _open(
         self, request: Request, limits: aiohttp.ClientTimeout, credential: Credential
@@ -134,9 +134,9 @@ class Lines:
                 async with asyncio.timeout(within_s):
                     line = await self._content.readline()
         except LineTooLong as error:
-            raise BrokenStream(f"{self._what}: an event larger than {2 * READ_BUFFER} bytes") from error
+            raise BrokenStreamError(f"{self._what}: an event larger than {2 * READ_BUFFER} bytes") from error
         if line and not line.endswith(b"\n"):
-            raise Unanswered(f"{self._what}: the stream was cut inside an event")
+            raise UnansweredError(f"{self._what}: the stream was cut inside an event")
         return line
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.clients.ports import Json, Unanswered
+from mooring.clients.ports import Json, UnansweredError
 from mooring.core.model.tidb import PdMember, PdOperator, PdPause, Store
 
 
@@ -99,7 +99,7 @@ def decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         # A proxy's error page or half an answer: it says nothing about what PD knows.
-        raise Unanswered(f"PD's answer to {what} is not understood: {e}") from e
+        raise UnansweredError(f"PD's answer to {what} is not understood: {e}") from e
 
 
 def bytes_of(size: str | int) -> int:

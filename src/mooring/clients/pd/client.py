@@ -21,7 +21,16 @@ from mooring.clients.pd import answers, regions
 from mooring.clients.pd.answers import EVICT_LEADER
 from mooring.clients.pd.placement import PlacementReader
 from mooring.clients.pd.transport import Answer, Transport
-from mooring.clients.ports import Chance, Clock, Conflict, Json, NotFound, PortError, Refused, Unanswered
+from mooring.clients.ports import (
+    Chance,
+    Clock,
+    ConflictError,
+    Json,
+    NotFoundError,
+    PortError,
+    RefusedError,
+    UnansweredError,
+)
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdPause, PdView, Region, Store
 
 API: Final = "/pd/api/v1"
@@ -96,7 +105,7 @@ class PdClient:
         """A follower of 8.5 answers for itself here, not for the leader, so the leader is asked at its own address."""
         urls = next((m.client_urls for m in members if m.name == leader), ())
         if not urls:
-            raise Unanswered("PD has no leader now")
+            raise UnansweredError("PD has no leader now")
         # With one member any endpoint is the leader, also through a tunnel that its own address does not pass.
         answer = await self._transport.ask("GET", API + "/status", at=urls if len(members) > 1 else ())
         if not answer.ok:
@@ -188,7 +197,7 @@ class PdClient:
     async def add_evict_leader(self, store_id: int) -> bool:
         evicting = await self._evicting()
         if evicting is None:
-            raise Unanswered("PD does not list its schedulers yet: nothing was added")
+            raise UnansweredError("PD does not list its schedulers yet: nothing was added")
         if store_id in evicting:
             return False
         answer = await self._ask("POST", "/schedulers", {"name": EVICT_LEADER, "store_id": store_id})
@@ -203,9 +212,9 @@ class PdClient:
         evicting = await self._evicting()
         if evicting is None:
             # A scheduler that PD has stored and not loaded yet answers 404 too, and would come back.
-            raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
+            raise UnansweredError("PD does not list its schedulers yet: the end of the eviction is not proven")
         if store_id in evicting:
-            raise Unanswered(f"PD still evicts leaders of store {store_id}")
+            raise UnansweredError(f"PD still evicts leaders of store {store_id}")
 
     # ── Operators, schedulers, the leader ─────────────────────────────────────────────────────────────────────────
 
@@ -214,10 +223,10 @@ class PdClient:
         if answer.ok:
             return
         if "ErrAddOperator" in answer.words:
-            raise Conflict(answer.said)
+            raise ConflictError(answer.said)
         if answer.status >= 500 and not _is_absent(answer) and answer.words.startswith("[PD:etcd"):
             raise _error(answer, "add an operator")
-        raise NotFound(answer.said) if _is_absent(answer) else Refused(answer.said, answer.status)
+        raise NotFoundError(answer.said) if _is_absent(answer) else RefusedError(answer.said, answer.status)
 
     async def cancel_operator(self, region_id: int) -> None:
         answer = await self._ask("DELETE", f"/operators/{region_id}")
@@ -245,14 +254,14 @@ class PdClient:
                 raise (
                     _error(answer, f"pause {name}")
                     if others
-                    else Unanswered("PD has no schedulers yet: nothing paused")
+                    else UnansweredError("PD has no schedulers yet: nothing paused")
                 )
             await self._clock.sleep(AGAIN_S)
 
     async def transfer_pd_leader(self, name: str) -> None:
         answer = await self._ask("POST", f"/leader/transfer/{quote(name, safe='')}")
         if "no valid pd" in answer.words:
-            raise NotFound(f"PD has no other member {name} to lead")
+            raise NotFoundError(f"PD has no other member {name} to lead")
         if not answer.ok:
             raise _error(answer, f"hand PD's leadership to {name}")
 
@@ -293,7 +302,7 @@ def _error(answer: Answer, what: str) -> PortError:
     """PD's no, by its words first: an unknown store is a 404, a 400 or a 500, as version and call will have it."""
     message = f"PD: {what}: {answer.status} {answer.said}"
     if _is_absent(answer):
-        return NotFound(message)
+        return NotFoundError(message)
     if answer.status < 500:
-        return Refused(message, answer.status)
-    return Unanswered(message)
+        return RefusedError(message, answer.status)
+    return UnansweredError(message)

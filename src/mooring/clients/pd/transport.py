@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 
 from mooring.clients.pd import answers
-from mooring.clients.ports import Chance, Clock, Throttled, Unanswered
+from mooring.clients.ports import Chance, Clock, ThrottledError, UnansweredError
 from mooring.clients.texts import printable, without_credentials
 
 #: Words in a 500 that mean: this member cannot say now, another one or a later moment can.
@@ -101,11 +101,11 @@ class Transport:
     ) -> Answer:
         """`at`: ask these members themselves instead of any endpoint."""
         if at and not (at := [url for url in at if self._believes(url)]):
-            raise Unanswered(
+            raise UnansweredError(
                 "PD names a member at an address outside its cluster; an administrator allows it with pd-hosts"
             )
         attempts = self._attempts if idempotent else 1
-        failure: Unanswered | Throttled = Unanswered("PD was not asked")
+        failure: UnansweredError | ThrottledError = UnansweredError("PD was not asked")
         for attempt in range(attempts):
             if attempt:
                 await self._clock.sleep(self._pause_s(attempt, failure))
@@ -113,7 +113,7 @@ class Transport:
             base = at[attempt % len(at)].rstrip("/") if at else self.endpoints[used]
             try:
                 return await self._ask_once(method, base + path, body)
-            except (Unanswered, Throttled) as e:
+            except (UnansweredError, ThrottledError) as e:
                 failure = e
                 if not at and self._current == used:  # several requests may have failed together: move on once
                     self._current = (used + 1) % len(self.endpoints)
@@ -131,22 +131,22 @@ class Transport:
                 )
                 retry_after = response.headers.get("Retry-After", "")
         except aiohttp.InvalidURL:
-            raise Unanswered(f"PD at {where}: not an address that can be asked") from None
+            raise UnansweredError(f"PD at {where}: not an address that can be asked") from None
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.IncompleteReadError) as e:
-            raise Unanswered(f"PD at {where} did not answer: {printable(str(e)) or type(e).__name__}") from None
+            raise UnansweredError(f"PD at {where} did not answer: {printable(str(e)) or type(e).__name__}") from None
         if answer.status == 429:
-            raise Throttled(
+            raise ThrottledError(
                 f"PD at {where} limits its requests", float(retry_after[:4]) if retry_after.isdecimal() else 1.0
             )
         if 300 <= answer.status < 400:
-            raise Unanswered(f"PD at {where} answers with a redirect ({answer.status}), which is not followed")
+            raise UnansweredError(f"PD at {where} answers with a redirect ({answer.status}), which is not followed")
         if answer.status in (502, 503, 504) or (answer.status >= 400 and _not_now(answer.words)):
-            raise Unanswered(f"PD at {where} cannot say now: {answer.status} {answer.said}")
+            raise UnansweredError(f"PD at {where} cannot say now: {answer.status} {answer.said}")
         return answer
 
-    def _pause_s(self, attempt: int, failure: Unanswered | Throttled) -> float:
+    def _pause_s(self, attempt: int, failure: UnansweredError | ThrottledError) -> float:
         pause: float = FIRST_PAUSE_S * 2 ** (attempt - 1)
-        if isinstance(failure, Throttled):
+        if isinstance(failure, ThrottledError):
             pause = max(pause, min(failure.retry_after_s, self._timeout_s))
         return pause if self._chance is None else pause * self._chance.uniform(0.75, 1.25)
 
@@ -180,13 +180,13 @@ def _not_now(words: str) -> bool:
 async def _body(response: aiohttp.ClientResponse, largest: int, where: str) -> bytes:
     """Unanswered: packed, larger than allowed, or denser than anything PD says."""
     if response.headers.get("Content-Encoding", "identity").lower() not in {"", "identity"}:
-        raise Unanswered(f"PD at {where} answers with a compressed body, which is not unpacked")
+        raise UnansweredError(f"PD at {where} answers with a compressed body, which is not unpacked")
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > largest:
-            raise Unanswered(f"PD at {where} answers with more than {largest // MIB} MiB")
+            raise UnansweredError(f"PD at {where} answers with more than {largest // MIB} MiB")
     objects, values = body.count(b"{"), body.count(b",")
     if objects > FREE + len(body) // BYTES_PER_OBJECT or values > FREE + len(body) // BYTES_PER_VALUE:
-        raise Unanswered(f"PD at {where} answers with more values than any PD has")
+        raise UnansweredError(f"PD at {where} answers with more values than any PD has")
     return bytes(body)

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import msgspec
 
-from mooring.clients.ports import NotFound, PortError, Refused, Throttled, Unanswered
-from mooring.clients.sabakan.parse import InvalidMachines, error_text, read_machines
-from mooring.clients.sabakan.variables import InvalidVariables, check_variables
+from mooring.clients.ports import NotFoundError, PortError, RefusedError, ThrottledError, UnansweredError
+from mooring.clients.sabakan.parse import InvalidMachinesError, error_text, read_machines
+from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
 from mooring.clients.texts import printable, without_credentials
 from mooring.core.model.machine import Machine
 
@@ -79,16 +79,18 @@ class Sabakan:
         if variables is not None:
             try:
                 request["variables"] = check_variables(variables)
-            except InvalidVariables as error:
-                raise Refused(f"query variables: {error}", 422) from None
+            except InvalidVariablesError as error:
+                raise RefusedError(f"query variables: {error}", 422) from None
         status, body = await self._post(msgspec.json.encode(request))
         self._check(status, body)
         try:
             machines = await self._read(body)
-        except InvalidMachines as error:
-            raise Unanswered(f"{self.url}: {error}") from None
+        except InvalidMachinesError as error:
+            raise UnansweredError(f"{self.url}: {error}") from None
         if not machines:
-            raise NotFound(f"{self.url}: no machine matches the query's variables; an empty list is never acted upon")
+            raise NotFoundError(
+                f"{self.url}: no machine matches the query's variables; an empty list is never acted upon"
+            )
         return machines
 
     async def _read(self, body: bytes) -> tuple[Machine, ...]:
@@ -124,19 +126,19 @@ class Sabakan:
                 self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as answer:
                 if answer.headers.get("Content-Encoding", "identity").lower() not in {"", "identity"}:
-                    raise Unanswered(f"{self.url}: a compressed answer is not unpacked")
+                    raise UnansweredError(f"{self.url}: a compressed answer is not unpacked")
                 said = bytearray()
                 async for chunk in answer.content.iter_any():
                     said += chunk
                     if len(said) > LARGEST:
-                        raise Unanswered(f"{self.url}: the answer is larger than {LARGEST >> 20} MiB")
+                        raise UnansweredError(f"{self.url}: the answer is larger than {LARGEST >> 20} MiB")
                 return answer.status, bytes(said)
         except TimeoutError:
-            raise Unanswered(f"{self.url}: no complete answer within {self._timeout_s:g} s") from None
+            raise UnansweredError(f"{self.url}: no complete answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             # An invalid URL is quoted whole by its error.
             quoted = "" if isinstance(error, aiohttp.InvalidURL) else printable(str(error))
-            raise Unanswered(f"{self.url}: {quoted or type(error).__name__}") from None
+            raise UnansweredError(f"{self.url}: {quoted or type(error).__name__}") from None
 
     def _check(self, status: int, body: bytes) -> None:
         """GraphQL's errors first: they say more than the status."""
@@ -150,10 +152,10 @@ class Sabakan:
             return
         said = f"{self.url}: HTTP {status}: {printable(body[:1000].decode(errors='replace'))}"
         if status == 404:
-            raise NotFound(f"{said}; is this sabakan's URL?")
+            raise NotFoundError(f"{said}; is this sabakan's URL?")
         if status == 429:
-            raise Throttled(said)
-        raise Refused(said, status) if 400 <= status < 500 else Unanswered(said)
+            raise ThrottledError(said)
+        raise RefusedError(said, status) if 400 <= status < 500 else UnansweredError(said)
 
     def _graphql_error(self, status: int, errors: list[Any]) -> PortError:
         said = f"{self.url}: sabakan answers: {printable(error_text(errors), 300)}"
@@ -161,5 +163,5 @@ class Sabakan:
             e["extensions"].get("code") for e in errors if isinstance(e, dict) and isinstance(e.get("extensions"), dict)
         }
         if status in {400, 422} or codes & _VALIDATION:
-            return Refused(said, status if status >= 400 else 422)
-        return Unanswered(said)
+            return RefusedError(said, status if status >= 400 else 422)
+        return UnansweredError(said)

@@ -26,7 +26,7 @@ _SLICE: Final = 256
 _JITTER_S: Final = 2.0
 
 
-class InvalidMachines(Exception):  # noqa: N818
+class InvalidMachinesError(Exception):
     """The message names the place and what would be right."""
 
 
@@ -77,7 +77,7 @@ _labels: Final = msgspec.json.Decoder(list[_Label] | None)
 
 
 def parse_machines(raw: bytes, received_at: float) -> list[Machine]:
-    """The whole answer, or a bare list of machines. Raises InvalidMachines.
+    """The whole answer, or a bare list of machines. Raises InvalidMachinesError.
 
     `status.duration` is counted by sabakan's clock up to its answer, so it is taken from the moment of receipt.
     A machine without IPv4 has the address "": the planner leaves it out, by name.
@@ -107,12 +107,16 @@ def read_machines(
             prefix = "$.data.searchMachines"
             answer = _answer.decode(raw)
             if answer.errors:
-                raise InvalidMachines(f"$.errors: the registry answered with an error: {error_text(answer.errors)}")
+                raise InvalidMachinesError(
+                    f"$.errors: the registry answered with an error: {error_text(answer.errors)}"
+                )
             if answer.data is None:
-                raise InvalidMachines('$.data: is missing; {"data": {"searchMachines": […]}} or a bare list is wanted')
+                raise InvalidMachinesError(
+                    '$.data: is missing; {"data": {"searchMachines": […]}} or a bare list is wanted'
+                )
             found = answer.data.search_machines
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidMachines(_explain(str(error))) from None
+        raise InvalidMachinesError(_explain(str(error))) from None
     yield
     reader = _Reader(received_at, before)
     machines: list[Machine] = []
@@ -121,12 +125,12 @@ def read_machines(
             machines += reader.machines(found[start : start + _SLICE])
             yield
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidMachines(_bad_labels(found, prefix)) from None
+        raise InvalidMachinesError(_bad_labels(found, prefix)) from None
     problems = list(reader.problems(found, machines, prefix)) if reader.doubtful else []
     problems += _twice(machines)
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise InvalidMachines("; ".join(problems[:_SHOWN]) + more)
+        raise InvalidMachinesError("; ".join(problems[:_SHOWN]) + more)
     return machines
 
 

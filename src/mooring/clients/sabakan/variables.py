@@ -15,15 +15,15 @@ _FIELDS: Final = ("labels", "racks", "roles", "states", "minDaysBeforeRetire")
 _STATES: Final = tuple(s.value for s in MachineState)
 
 
-class InvalidVariables(Exception):  # noqa: N818
+class InvalidVariablesError(Exception):
     """The message names the place and what would be right."""
 
 
 def check_variables(document: Any) -> dict[str, Any]:
-    """The same document, once it is known to be one sabakan understands. Raises InvalidVariables."""
+    """The same document, once it is known to be one sabakan understands. Raises InvalidVariablesError."""
     problems = list(_problems(document))
     if problems:
-        raise InvalidVariables("; ".join(problems))
+        raise InvalidVariablesError("; ".join(problems))
     return dict(document)
 
 

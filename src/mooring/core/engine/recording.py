@@ -118,7 +118,7 @@ class Written(msgspec.Struct, frozen=True):
 Record = Turn | Written
 
 
-class BadRecord(ValueError):  # noqa: N818
+class BadRecordError(ValueError):
     """What cannot be read, in words."""
 
 
@@ -283,7 +283,7 @@ class _Reader:
             case Tag.TURN:
                 return self._turn(rest)
             case other:
-                raise BadRecord(f"{other!r} is no kind of record")
+                raise BadRecordError(f"{other!r} is no kind of record")
         return None
 
     def _turn(self, rest: list[msgspec.Raw]) -> Turn:
@@ -323,13 +323,13 @@ class _Reader:
 
 
 def read(records: Iterable[bytes]) -> Iterator[Record]:
-    """Turns and writes, in their order. `BadRecord`: one is not what this version can read."""
+    """Turns and writes, in their order. `BadRecordError`: one is not what this version can read."""
     reader = _Reader()
     for number, record in enumerate(records, 1):
         try:
             found = reader.take(record)
         except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
-            raise BadRecord(f"record {number}: {error}") from None
+            raise BadRecordError(f"record {number}: {error}") from None
         if found is not None:
             yield found
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.recording import BadRecord, Record, Turn, Written, plain_of
+from mooring.core.engine.recording import BadRecordError, Record, Turn, Written, plain_of
 from mooring.core.world.read import WorldRead
 
 
@@ -57,7 +57,7 @@ class Replay:
             if of.__name__ == written.index and isinstance(index, Writable):
                 index.redo(msgspec.msgpack.decode(written.write, type=index.write_class), self.engine.world)
                 return
-        raise BadRecord(f"there is no index {written.index} to write to")
+        raise BadRecordError(f"there is no index {written.index} to write to")
 
     def _compare(self, turn: Turn, computed: list[tuple[str, dict[str, Any]]]) -> Difference | None:
         for place in range(max(len(computed), len(turn.instructions))):

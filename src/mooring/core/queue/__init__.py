@@ -24,8 +24,8 @@ changes. Region operators are priced by `region_operator(…)`; a claim is held 
 running: `region-busy` for claims `region/…`, `subject-busy` for others.
 """
 
-from mooring.core.queue.config import BadConfig, Settings, live_settings
-from mooring.core.queue.costs import BadSteps, RegionMove, price, region_claims, region_operator
+from mooring.core.queue.config import QueueConfigError, Settings, live_settings
+from mooring.core.queue.costs import BadStepsError, RegionMove, price, region_claims, region_operator
 from mooring.core.queue.events import Accepted, Advanced, Ended, Event, How, Ignored, Promoted, Rejected
 from mooring.core.queue.lane import Fact
 from mooring.core.queue.queue import Queue
@@ -36,8 +36,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "Accepted",
     "Advanced",
-    "BadConfig",
-    "BadSteps",
+    "BadStepsError",
     "Ended",
     "Event",
     "Fact",
@@ -45,6 +44,7 @@ __all__ = [
     "Ignored",
     "Promoted",
     "Queue",
+    "QueueConfigError",
     "RegionMove",
     "Rejected",
     "Settings",

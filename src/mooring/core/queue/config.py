@@ -103,7 +103,7 @@ def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]
     )
 
 
-class BadConfig(ValueError):  # noqa: N818
+class QueueConfigError(ValueError):
     """A setting that cannot be; the message names it and says what would be right."""
 
 
@@ -111,7 +111,7 @@ def parse(raw: Any, base: Settings | None = None) -> Settings:
     """Read the five settings from plain JSON values. Keys that are named replace those of `base`, each whole."""
     base = base or Settings()
     if not isinstance(raw, Mapping):
-        raise BadConfig("the configuration must be an object with the settings as keys")
+        raise QueueConfigError("the configuration must be an object with the settings as keys")
     changes: dict[str, Any] = {}
     for key, value in raw.items():
         match key:
@@ -126,7 +126,7 @@ def parse(raw: Any, base: Settings | None = None) -> Settings:
             case "SchedulerMaxWaitingOperator":
                 changes["scheduler_max_waiting_operator"] = _limits(key, value)
             case _:
-                raise BadConfig(
+                raise QueueConfigError(
                     f"unknown setting {key!r}: it must be one of MaxScheduleCost, StoreMaxScheduleCost, "
                     "OperatorStepCost, MaxWaitingOperator, SchedulerMaxWaitingOperator"
                 )
@@ -137,7 +137,9 @@ def _whole(where: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
-        raise BadConfig(f"{where} is {value!r}: it must be a whole number from 0 to {_MOST}, or null for no limit")
+        raise QueueConfigError(
+            f"{where} is {value!r}: it must be a whole number from 0 to {_MOST}, or null for no limit"
+        )
     return value
 
 
@@ -147,28 +149,28 @@ def _limit(where: str, value: Any) -> int | None:
 
 def _limits(where: str, value: Any) -> dict[str, int | None]:
     if not isinstance(value, Mapping):
-        raise BadConfig(f"{where} must be an object of name: number")
+        raise QueueConfigError(f"{where} must be an object of name: number")
     result: dict[str, int | None] = {}
     for name, number in value.items():
         if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-            raise BadConfig(f"{where} has the name {name!r}: it must be a store id or a scheduler's name")
+            raise QueueConfigError(f"{where} has the name {name!r}: it must be a store id or a scheduler's name")
         result[str(name)] = _limit(f"{where}[{name}]", number)
     return result
 
 
 def _step_costs(value: Any) -> dict[StepKind, dict[str, int]]:
     if not isinstance(value, Mapping):
-        raise BadConfig("OperatorStepCost must be an object of step kind: {role: number}")
+        raise QueueConfigError("OperatorStepCost must be an object of step kind: {role: number}")
     result: dict[StepKind, dict[str, int]] = {}
     for name, roles in value.items():
         kind = next((kind for kind in ROLES if kind.value == name), None)
         if kind is None:
             known = ", ".join(kind.value for kind in ROLES)
-            raise BadConfig(f"OperatorStepCost names the step {name!r}: it must be one of {known}")
+            raise QueueConfigError(f"OperatorStepCost names the step {name!r}: it must be one of {known}")
         if not isinstance(roles, Mapping):
-            raise BadConfig(f"OperatorStepCost[{name}] must be an object of role: number")
+            raise QueueConfigError(f"OperatorStepCost[{name}] must be an object of role: number")
         for role in roles:
             if role not in ROLES[kind]:
-                raise BadConfig(f"{name} has no role {role!r}: it has {', '.join(sorted(ROLES[kind]))}")
+                raise QueueConfigError(f"{name} has no role {role!r}: it has {', '.join(sorted(ROLES[kind]))}")
         result[kind] = {role: _whole(f"OperatorStepCost[{name}][{role}]", cost) for role, cost in roles.items()}
     return result

@@ -21,7 +21,7 @@ _SLOW_STEPS: Final = frozenset({StepKind.ADD_PEER, StepKind.ADD_LEARNER, StepKin
 _RECEIVES: Final = frozenset({StepKind.ADD_PEER, StepKind.ADD_LEARNER, StepKind.PROMOTE_LEARNER})
 
 
-class BadSteps(ValueError):  # noqa: N818
+class BadStepsError(ValueError):
     """A step list that cannot be priced; the message says which step and what is missing."""
 
 
@@ -35,12 +35,12 @@ class RegionMove(msgspec.Struct, frozen=True, gc=False):
 
 
 def price(move: RegionMove, settings: Settings) -> dict[int, int]:
-    """Cost per store id. Raises BadSteps for what is not a region step or names no store."""
+    """Cost per store id. Raises BadStepsError for what is not a region step or names no store."""
     total: dict[int, int] = {}
     leader = move.leader
     for number, step in enumerate(move.steps):
         if step.kind not in ROLES:
-            raise BadSteps(f"step {number}: {step.kind} is no region step")
+            raise BadStepsError(f"step {number}: {step.kind} is no region step")
         for role, cost in settings.step_cost(step.kind).items():
             for store in _stores(move, step, role, leader, number):
                 total[store] = total.get(store, 0) + cost
@@ -67,11 +67,11 @@ def region_operator(
     priority: int = 0,
     cause: str = "",
 ) -> Operator:
-    """A priced operator on one or more regions of a cluster; it claims them all. Raises BadSteps."""
+    """A priced operator on one or more regions of a cluster; it claims them all. Raises BadStepsError."""
     if not move.regions:
-        raise BadSteps("it names no region")
+        raise BadStepsError("it names no region")
     if not move.steps:
-        raise BadSteps("it has no steps")
+        raise BadStepsError("it has no steps")
     claims = region_claims(move.regions, cluster)
     return Operator(
         id=id,
@@ -99,7 +99,7 @@ def _stores(move: RegionMove, step: Step, role: str, leader: int | None, number:
     store: int | None
     if role == "peer":
         if not move.peers:
-            raise BadSteps(f"step {number}: {step.kind} needs the region's peers")
+            raise BadStepsError(f"step {number}: {step.kind} needs the region's peers")
         return tuple(dict.fromkeys(move.peers))
     if role == "leader":
         store = leader
@@ -110,5 +110,5 @@ def _stores(move: RegionMove, step: Step, role: str, leader: int | None, number:
     else:
         store = None
     if store is None:
-        raise BadSteps(f"step {number}: {step.kind} names no {role} store")
+        raise BadStepsError(f"step {number}: {step.kind} names no {role} store")
     return (store,)

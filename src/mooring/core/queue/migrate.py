@@ -32,7 +32,7 @@ _MOVE_IN: Final = (
 )
 
 
-class BadOldConfig(ValueError):  # noqa: N818
+class OldConfigError(ValueError):
     """Not a configuration of PD; the message says where and what would be right."""
 
 
@@ -51,13 +51,13 @@ class Migration(msgspec.Struct, frozen=True):
 def migrate_config(raw: Any) -> Migration:
     """Read PD's configuration (whole, or its `schedule` section) and say what to set instead."""
     if not isinstance(raw, Mapping):
-        raise BadOldConfig("it must be a JSON object, as `pd-ctl config show` prints it")
+        raise OldConfigError("it must be a JSON object, as `pd-ctl config show` prints it")
     nested = raw.get("schedule", raw)
     if not isinstance(nested, Mapping):
-        raise BadOldConfig("`schedule` must be an object")
+        raise OldConfigError("`schedule` must be an object")
     known = [*_OLD_LIMITS, "store-limit", "store-balance-rate", "scheduler-max-waiting-operator"]
     if not any(key in nested for key in known):
-        raise BadOldConfig(f"it has none of the old limits ({', '.join(known)})")
+        raise OldConfigError(f"it has none of the old limits ({', '.join(known)})")
     rate, rate_why = _base_rate(nested)
     scheduler_caps, caps_why = _scheduler_caps(nested)
     overrides, overrides_why = _stores(nested, rate)
@@ -79,7 +79,7 @@ def _number(config: Mapping[str, Any], key: str, default: float | None) -> float
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise BadOldConfig(f"{key} is {value!r}: it must be a number, 0 or more")
+        raise OldConfigError(f"{key} is {value!r}: it must be a number, 0 or more")
     return value
 
 
@@ -98,11 +98,11 @@ def _base_rate(config: Mapping[str, Any]) -> tuple[float, str]:
 def _store_rates(config: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     stores = config.get("store-limit") or {}
     if not isinstance(stores, Mapping):
-        raise BadOldConfig("store-limit must be an object of store id: {add-peer, remove-peer}")
+        raise OldConfigError("store-limit must be an object of store id: {add-peer, remove-peer}")
     rates: dict[str, dict[str, float]] = {}
     for store, pair in stores.items():
         if not isinstance(pair, Mapping):
-            raise BadOldConfig(f"store-limit[{store}] must be an object with add-peer and remove-peer")
+            raise OldConfigError(f"store-limit[{store}] must be an object with add-peer and remove-peer")
         add = _number(pair, "add-peer", _DEFAULT_RATE)
         remove = _number(pair, "remove-peer", _DEFAULT_RATE)
         rates[str(store)] = {"add-peer": add or 0.0, "remove-peer": remove or 0.0}

@@ -14,8 +14,8 @@ import msgspec
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import config, targets
-from mooring.core.queue.config import BadConfig, Settings
-from mooring.core.queue.costs import BadSteps, RegionMove, region_operator
+from mooring.core.queue.config import QueueConfigError, Settings
+from mooring.core.queue.costs import BadStepsError, RegionMove, region_operator
 from mooring.core.queue.events import Accepted, Advanced, Ended, Event, Ignored, Promoted, Rejected
 from mooring.core.queue.queue import Queue
 from mooring.core.queue.why import Why, why_all
@@ -31,7 +31,7 @@ _TIMES_END: Final = 1e12
 _KINDS: Final = {kind.value: kind for kind in config.ROLES}
 
 
-class BadLine(ValueError):  # noqa: N818
+class BadLineError(ValueError):
     """A line or an operator in it that cannot be read; the message says what would be right."""
 
 
@@ -48,7 +48,7 @@ class Replay:
             return []
         try:
             at, record = _read(raw)
-        except BadLine as error:
+        except BadLineError as error:
             self._remark(str(error))
             last = self.queue.now
             return [{"at": last if isfinite(last) else 0.0, "event": "ignored", "reason": Reason.INVALID.value}]
@@ -58,7 +58,7 @@ class Replay:
         out = [_print(at, event) for event in self.queue.tick(at)]
         try:
             out.extend(self._act(at, record))
-        except (BadLine, BadConfig) as error:
+        except (BadLineError, QueueConfigError) as error:
             self._remark(str(error))
             out.append(_ignored(at, record, Reason.INVALID))
         return out
@@ -72,7 +72,7 @@ class Replay:
             case "submit-batch":
                 operators = record.get("operators")
                 if not isinstance(operators, list):
-                    raise BadLine("submit-batch needs `operators`, a list")
+                    raise BadLineError("submit-batch needs `operators`, a list")
                 return self._submit(at, operators)
             case "finish":
                 events = queue.finish(_id(record))
@@ -88,7 +88,7 @@ class Replay:
                 return iter([self._state(at)])
             case other:
                 known = "submit, submit-batch, finish, fail, cancel, configure, tick, state"
-                raise BadLine(f"`do` is {other!r}: it must be one of {known}")
+                raise BadLineError(f"`do` is {other!r}: it must be one of {known}")
         return (_print(at, event) for event in events)
 
     def _submit(self, at: float, raws: list[Any]) -> Iterator[Json]:
@@ -98,7 +98,7 @@ class Replay:
         for number, raw in enumerate(raws):
             try:
                 read.append(_operator(raw, self.queue.settings))
-            except (BadLine, BadSteps) as error:
+            except (BadLineError, BadStepsError) as error:
                 self._remark(f"operator {_name(raw)!r}: {error}")
                 rejected = {"at": at, "event": "rejected", "id": _name(raw), "reason": Reason.INVALID.value}
                 unread.append((number, rejected))
@@ -125,12 +125,12 @@ def _read(raw: bytes | str) -> tuple[float, Json]:
     try:
         record = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadLine(f"not a JSON object: {error}") from error
+        raise BadLineError(f"not a JSON object: {error}") from error
     if not isinstance(record, dict):
-        raise BadLine("a line must be a JSON object")
+        raise BadLineError("a line must be a JSON object")
     at = record.get("at")
     if not _is_number(at):
-        raise BadLine("`at` must be a number of seconds")
+        raise BadLineError("`at` must be a number of seconds")
     return cast("float", at), record
 
 
@@ -138,15 +138,15 @@ def _operator(raw: Any, settings: Settings) -> Operator:
     raw = _object(raw, "an operator")
     name, scheduler = raw.get("id"), raw.get("scheduler")
     if not isinstance(name, str) or not name:
-        raise BadLine("`id` must be a string that is not empty")
+        raise BadLineError("`id` must be a string that is not empty")
     if not isinstance(scheduler, str) or not scheduler:
-        raise BadLine("`scheduler` must be a string that is not empty")
+        raise BadLineError("`scheduler` must be a string that is not empty")
     timeout = raw.get("timeout")
     if timeout is not None and not (_is_number(timeout) and timeout >= 0):
-        raise BadLine(f"`timeout` is {timeout!r}: it must be a number of seconds, 0 or more")
+        raise BadLineError(f"`timeout` is {timeout!r}: it must be a number of seconds, 0 or more")
     steps = raw.get("steps")
     if not isinstance(steps, list):
-        raise BadLine("`steps` must be a list")
+        raise BadLineError("`steps` must be a list")
     leader = raw.get("leader")
     move = RegionMove(
         regions=_ids(raw.get("regions"), "regions"),
@@ -162,33 +162,33 @@ def _step(raw: Any) -> Step:
     name = raw.get("kind")
     kind: StepKind | None = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise BadLine(f"unknown step {name!r}: it must be one of {', '.join(_KINDS)}")
+        raise BadLineError(f"unknown step {name!r}: it must be one of {', '.join(_KINDS)}")
     numbers = {key: _number(raw[key], key) for key in ("store", "from", "to") if raw.get(key) is not None}
     return Step(kind, numbers.get("store"), numbers.get("from"), numbers.get("to"))
 
 
 def _object(raw: Any, what: str) -> Json:
     if not isinstance(raw, dict):
-        raise BadLine(f"{what} must be an object")
+        raise BadLineError(f"{what} must be an object")
     return raw
 
 
 def _id(record: Mapping[str, Any]) -> str:
     name = record.get("id")
     if not isinstance(name, str):
-        raise BadLine(f"{record['do']} needs `id`, a string")
+        raise BadLineError(f"{record['do']} needs `id`, a string")
     return name
 
 
 def _ids(raw: Any, what: str) -> tuple[int, ...]:
     if not isinstance(raw, list):
-        raise BadLine(f"`{what}` must be a list of numbers")
+        raise BadLineError(f"`{what}` must be a list of numbers")
     return tuple(_number(item, what) for item in raw)
 
 
 def _number(raw: Any, what: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < _IDS_END:
-        raise BadLine(f"`{what}` must be a whole number, 0 or more")
+        raise BadLineError(f"`{what}` must be a whole number, 0 or more")
     return raw
 
 

@@ -14,7 +14,7 @@ import msgspec
 from mooring.clients.kube import HttpKubeApi
 from mooring.clients.kube.config import Connection
 from mooring.clients.kube.transport import Request, Transport
-from mooring.clients.ports import AlreadyExists, Json, NotFound, PortError
+from mooring.clients.ports import AlreadyExistsError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.store import ObjectStore
@@ -145,7 +145,7 @@ class Mirror(ObjectStore):
         async def sent() -> None:
             try:
                 await call()
-            except (AlreadyExists, NotFound):
+            except (AlreadyExistsError, NotFoundError):
                 return
             except PortError:
                 await asyncio.sleep(AGAIN_S)

@@ -25,7 +25,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.home.schedulerconfig import PROFILE, scheduler_config
 from mooring.capabilities.mix.labels import ENABLED
 from mooring.clients.kube import load
-from mooring.clients.ports import PortError, Refused
+from mooring.clients.ports import PortError, RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.demo.onlab.rig import LabRig
 from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
@@ -197,7 +197,7 @@ class LabStage(Stage):
             with contextlib.suppress(PortError):
                 try:
                     await self.rig.api.create(Kind.DEPLOYMENT, wrong, dry_run=True)
-                except Refused as refused:
+                except RefusedError as refused:
                     if ENABLED in str(refused):
                         return
             await asyncio.sleep(0.25)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.clients.kube.listing import list_all
-from mooring.clients.ports import KubeApi, NotFound, PortError
+from mooring.clients.ports import KubeApi, NotFoundError, PortError
 from mooring.core.model.cluster import Node, Pod, ReplicaSet, Workload
 from mooring.core.model.instructions import Outcome, Patch, Write
 from mooring.core.model.kinds import Kind
@@ -93,7 +93,7 @@ def _deleting(api: KubeApi, kind: Kind, namespace: str, name: str) -> Callable[[
     async def do() -> str:
         try:
             await api.delete(kind, namespace, name)
-        except NotFound:
+        except NotFoundError:
             return ""
         except PortError as error:
             return str(error)
@@ -113,7 +113,7 @@ async def _uninstalled(api: KubeApi) -> str:
 async def _there(api: KubeApi, kind: Kind, namespace: str, name: str) -> bool:
     try:
         await api.get(kind, namespace, name)
-    except NotFound:
+    except NotFoundError:
         return False
     return True
 
@@ -121,5 +121,5 @@ async def _there(api: KubeApi, kind: Kind, namespace: str, name: str) -> bool:
 async def _all(api: KubeApi, kind: Kind) -> list[Any]:
     try:
         return await list_all(api, kind)
-    except NotFound:
+    except NotFoundError:
         return []  # the kind itself is not there

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.ports import NotFound, PortError
+from mooring.clients.ports import NotFoundError, PortError
 from mooring.core.model.descriptor import Right
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.install.doctor.finding import Finding, ill, skipped, well
@@ -98,7 +98,7 @@ async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
     resource = RESOURCES[Kind.TIDB_CLUSTER]
     try:
         await api.raw("GET", f"/apis/{resource.group}/{resource.version}")
-    except NotFound:
+    except NotFoundError:
         needed = sorted(features & {"handoff", "balance"})
         if not needed:
             return well("cluster", "no TidbCluster kind, and nothing switched on needs it")
@@ -113,7 +113,7 @@ async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
 async def namespace(api: HttpKubeApi, name: str) -> Finding:
     try:
         await api.get(Kind.NAMESPACE, "", name)
-    except NotFound:
+    except NotFoundError:
         return ill("rights", "MO201", f"namespace {name}", "it does not exist", f"kubectl create namespace {name}")
     except PortError as error:
         return skipped("rights", f"namespace {name}", str(error))

@@ -10,7 +10,7 @@ import msgspec
 
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
-from mooring.clients.ports import Chance, Clock, NotFound, PortError
+from mooring.clients.ports import Chance, Clock, NotFoundError, PortError
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
@@ -214,7 +214,7 @@ async def _account(patient: DoctorTarget) -> str:
     path = f"/api/v1/namespaces/{patient.config.namespace}/serviceaccounts/{patient.account}"
     try:
         await patient.api.raw("GET", path)
-    except (NotFound, PortError):
+    except (NotFoundError, PortError):
         return ""
     return patient.account
 

@@ -3,7 +3,7 @@
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.ports import NotFound, PortError
+from mooring.clients.ports import NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 
@@ -13,7 +13,7 @@ async def generators(api: HttpKubeApi, namespace: str, *, on: bool) -> Finding:
     what = f"fleet's settings (ConfigMap {namespace}/{settings.NAME})"
     try:
         data = (await api.get(Kind.CONFIG_MAP, namespace, settings.NAME)).get("data") or {}
-    except NotFound:
+    except NotFoundError:
         if not on:
             return well("fleet", "fleet is off, and nothing is set for it")
         fix = "mooring fleet set-template template.yml"

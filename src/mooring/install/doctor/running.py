@@ -8,7 +8,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.registry import names
 from mooring.clients.kube.api import HttpKubeApi
-from mooring.clients.ports import NotFound, PortError, Refused
+from mooring.clients.ports import NotFoundError, PortError, RefusedError
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
@@ -69,7 +69,7 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
     fix = f"kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/mooring"
     try:
         spec = (await api.get(Kind.LEASE, namespace, lease)).get("spec", {})
-    except NotFound:
+    except NotFoundError:
         return ill("mooring", "MO302", what, "it does not exist: no replica has ever led", fix)
     except PortError as error:
         return skipped("mooring", what, str(error))
@@ -92,7 +92,7 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
         try:
             await api.get(kind, "", HOOKS)
             there.append(kind)
-        except NotFound:
+        except NotFoundError:
             continue
         except PortError as error:
             return [skipped("webhooks", "webhook configurations", str(error))]
@@ -117,7 +117,7 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
     what = "the API server reaches the webhook"
     try:
         await api.create(Kind.DEPLOYMENT, dict(PROBE), dry_run=True)
-    except Refused as error:
+    except RefusedError as error:
         if "workloads.mooring.dev" in str(error) or BAD_MODE in str(error):
             return [*found, well("webhooks", f"{what} (it refused a bad mode, dry)")]
         return [*found, skipped("webhooks", what, str(error))]

@@ -35,7 +35,7 @@ LEAF_DAYS: Final = 90
 SETTLED_S: Final = 120.0
 
 
-class BadCertificates(ValueError):  # noqa: N818
+class CertificateError(ValueError):
     """Certificates that cannot be used as they are; the message says which and why."""
 
 
@@ -105,7 +105,7 @@ def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
     try:
         found = x509.load_pem_x509_certificates(bundle) if bundle.strip() else []
     except ValueError as error:
-        raise BadCertificates(f"ca.crt holds no certificates in PEM: {error}") from None
+        raise CertificateError(f"ca.crt holds no certificates in PEM: {error}") from None
     return tuple(pem(certificate) for certificate in found)
 
 
@@ -197,4 +197,4 @@ def _check_pair(material: Material) -> None:
     for certificate_pem, key_pem in pairs:
         key = serialization.load_pem_private_key(key_pem, None)
         if key.public_key() != x509.load_pem_x509_certificate(certificate_pem).public_key():
-            raise BadCertificates("a key does not belong to its certificate")
+            raise CertificateError("a key does not belong to its certificate")

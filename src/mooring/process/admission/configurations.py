@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.clients.ports import AlreadyExists, Conflict, Json, KubeApi, NotFound
+from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, KubeApi, NotFoundError
 from mooring.core.model.kinds import RESOURCES, Kind
 
 NAME: Final = "mooring-mix"
@@ -117,7 +117,7 @@ async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
     for kind, configuration in wanted.items():
         try:
             current = await api.get(kind, "", NAME)
-        except NotFound:
+        except NotFoundError:
             return False
         if current != _as_it_should_be(configuration, current):
             return False
@@ -134,15 +134,15 @@ async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
     for _ in range(TRIES):
         try:
             current = await api.get(kind, "", NAME)
-        except NotFound:
-            with contextlib.suppress(AlreadyExists):
+        except NotFoundError:
+            with contextlib.suppress(AlreadyExistsError):
                 await api.create(kind, configuration)
                 return f"create {kind}"
             continue
         following = _as_it_should_be(configuration, current)
         if current == following:
             return ""
-        with contextlib.suppress(Conflict, NotFound):
+        with contextlib.suppress(ConflictError, NotFoundError):
             await api.replace(kind, following)
             return f"replace {kind}"
     return ""
@@ -161,7 +161,7 @@ async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
             if address is not None and not _leads_to(current, address):
                 continue
             await api.delete(kind, "", NAME, uid=metadata.get("uid", ""))
-        except (NotFound, Conflict):
+        except (NotFoundError, ConflictError):
             continue
         removed.append(f"delete {kind}")
     return removed

@@ -9,7 +9,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from mooring.process.admission.certificates import BadCertificates, Material, peer_name
+from mooring.process.admission.certificates import CertificateError, Material, peer_name
 
 
 class ReloadingTls:
@@ -41,7 +41,7 @@ class ReloadingTls:
         return self._client
 
     def swap(self, material: Material) -> None:
-        """Use these from the next handshake on. BadCertificates: nothing has changed."""
+        """Use these from the next handshake on. CertificateError: nothing has changed."""
         server, client = _server(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.minimum_version = ssl.TLSVersion.TLSv1_2
         with tempfile.TemporaryDirectory(prefix="mooring-tls-") as directory:
@@ -57,7 +57,7 @@ class ReloadingTls:
                 if self._callers:
                     server.load_verify_locations(cadata=self._callers.decode())
             except (ssl.SSLError, ValueError) as error:
-                raise BadCertificates(f"certificate and key cannot be used together: {error}") from None
+                raise CertificateError(f"certificate and key cannot be used together: {error}") from None
         self._current, self._client, self.material = server, client, material
         self.peer_name = peer_name(material.certificate)
 

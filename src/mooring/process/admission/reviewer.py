@@ -5,7 +5,7 @@ world is behind (an owner that the watch has not shown yet) the request waits fo
 
 Fails open: whatever cannot be known in time, and whatever goes wrong in here, admits the pod as it came. The
 rebalancer corrects it later. Workloads are judged by every replica, from the request alone; that fails open too: an
-error of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReview`).
+error of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReviewError`).
 """
 
 import asyncio
@@ -82,8 +82,8 @@ class Reviewer:
     # ── Pods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def pods(self, body: bytes, *, passed_on: bool = False) -> bytes:
-        """Answer for a pod. Fails open. BadReview: not something that could be answered; NotLeadingError: it was passed
-        on to us, and we do not lead."""
+        """Answer for a pod. Fails open. BadReviewError: not something that could be answered; NotLeadingError: it was
+        passed on to us, and we do not lead."""
         request = pod_request(body)
         if passed_on and not self._leads():
             raise NotLeadingError
@@ -162,7 +162,7 @@ class Reviewer:
     # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def workloads(self, body: bytes) -> bytes:
-        """Judge a Deployment or StatefulSet. Fails open. BadReview: not something that could be answered."""
+        """Judge a Deployment or StatefulSet. Fails open. BadReviewError: not something that could be answered."""
         request = workload_request(body)
         try:
             if request.object is None or request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:

@@ -19,7 +19,7 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from mooring.capabilities.mix.admission.reviews import BadReview
+from mooring.capabilities.mix.admission.reviews import BadReviewError
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, NotLeadingError, Reviewer
 from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
@@ -83,7 +83,7 @@ class WebhookPages:
         try:
             async with self._intake.body(request, LARGEST) as body:
                 answer = await review(body)
-        except BadReview as error:
+        except BadReviewError as error:
             return web.Response(status=400, text=f"{error}\n")
         except BodyRefusedError as refused:
             response = web.Response(status=refused.status, text=f"{refused}\n")

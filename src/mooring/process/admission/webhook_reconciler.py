@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from mooring.clients.ports import AlreadyExists, Clock, Conflict, Json, KubeApi, NotFound, PortError
+from mooring.clients.ports import AlreadyExistsError, Clock, ConflictError, Json, KubeApi, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
-from mooring.process.admission.certificates import BadCertificates, Material, advance, split_bundle
+from mooring.process.admission.certificates import CertificateError, Material, advance, split_bundle
 from mooring.process.admission.configurations import LABELS, Address, configurations, install, stand, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import first_of
@@ -125,7 +125,7 @@ class WebhookReconciler:
             return
         try:
             self._front.swap(material)
-        except BadCertificates as error:
+        except CertificateError as error:
             self._bad = material
             log.warning("webhook.certificates", error=str(error), serving="the ones before")
         else:
@@ -148,7 +148,7 @@ class WebhookReconciler:
     async def _secret(self) -> Json | None:
         try:
             return await self._api.get(Kind.SECRET, self._address.namespace, SECRET)
-        except NotFound:
+        except NotFoundError:
             return None
 
     async def _keep(self, secret: Json | None, material: Material | None) -> None:
@@ -161,7 +161,7 @@ class WebhookReconciler:
                 if secret is not None and material == serving:
                     secret, material = await self._counted_anew(secret, serving)
                 await self._install(serving)
-        except (Conflict, AlreadyExists, NotFound):
+        except (ConflictError, AlreadyExistsError, NotFoundError):
             return  # somebody was faster; the next look sees it
         except PortError as error:
             # They cannot be told: no step that they must know of is taken, but a leaf is renewed before it runs out.
@@ -185,7 +185,7 @@ class WebhookReconciler:
             return
         try:
             await self._write(secret, following)
-        except (Conflict, AlreadyExists, NotFound):
+        except (ConflictError, AlreadyExistsError, NotFoundError):
             return  # somebody was faster; the next look sees it
         self._use(following)
         await self._install(following)
@@ -233,7 +233,7 @@ class WebhookReconciler:
             certificate, key = ((self._directory / name).read_bytes() for name in ("tls.crt", "tls.key"))
             authority = self._directory / "ca.crt"
             authorities = split_bundle(authority.read_bytes()) if authority.exists() else ()
-        except (OSError, BadCertificates) as error:
+        except (OSError, CertificateError) as error:
             log.warning("webhook.certificates", error=str(error), directory=str(self._directory))
             return None
         return Material(authorities, certificate, key)

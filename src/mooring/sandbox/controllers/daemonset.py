@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.clients.ports import Conflict, Json, NotFound, PortError
+from mooring.clients.ports import ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
@@ -120,7 +120,7 @@ class DaemonSets:
         meta = pod["metadata"]
         try:
             self._store.delete(Kind.POD, meta["namespace"], meta["name"], uid=meta["uid"])
-        except (NotFound, Conflict):
+        except (NotFoundError, ConflictError):
             return
 
     def _roll(self, obj: Json, by_node: dict[str, list[Json]], wanted: set[str], revision: str) -> None:

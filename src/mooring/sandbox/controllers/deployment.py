@@ -9,7 +9,7 @@ revisions. A template that was there before reuses its ReplicaSet (rollback).
 
 from typing import Final
 
-from mooring.clients.ports import AlreadyExists, Json
+from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate, rollout
@@ -151,7 +151,7 @@ class Deployments:
         fresh: Json = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
         try:
             return self._store.create(Kind.REPLICA_SET, fresh)
-        except AlreadyExists:
+        except AlreadyExistsError:
             self._update_status(obj, collisionCount=collisions + 1)
             raise
 

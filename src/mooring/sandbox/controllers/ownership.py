@@ -7,7 +7,7 @@ controller is adopted. That is what makes "detach a pod by changing a label" wor
 
 from collections.abc import Callable
 
-from mooring.clients.ports import Conflict, Json, NotFound
+from mooring.clients.ports import ConflictError, Json, NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers.podstate import active, labels_of, ready, terminating, with_meta
 from mooring.sandbox.controllers.template import owner_reference
@@ -177,5 +177,5 @@ def _mutate(store: ObjectStore, pod: Json, change: Callable[[Json], Json | None]
     meta = pod["metadata"]
     try:
         return store.mutate(Kind.POD, meta["namespace"], meta["name"], change)
-    except (NotFound, Conflict):
+    except (NotFoundError, ConflictError):
         return None

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from mooring.clients.ports import Conflict, Json, NotFound, PortError
+from mooring.clients.ports import ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
@@ -113,7 +113,7 @@ class ReplicaSets:
             meta = pod["metadata"]
             try:
                 self._store.delete(Kind.POD, meta["namespace"], meta["name"], uid=meta["uid"])
-            except (NotFound, Conflict):
+            except (NotFoundError, ConflictError):
                 continue
 
     def _related(self, obj: Json, active: list[Json]) -> list[Json]:

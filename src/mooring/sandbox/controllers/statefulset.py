@@ -11,7 +11,7 @@ So one pod that cannot start freezes an ordered set, also for its own cure: exac
 
 from typing import Final
 
-from mooring.clients.ports import AlreadyExists, Conflict, Json, NotFound, PortError
+from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
@@ -150,7 +150,7 @@ class StatefulSets:
         for claim in claims_for(obj, pod["metadata"]["name"]):
             try:
                 self._store.create(Kind.PVC, claim)
-            except AlreadyExists:
+            except AlreadyExistsError:
                 continue
         self._in_flight.add(pod_key)
 
@@ -167,7 +167,7 @@ class StatefulSets:
         meta = pod["metadata"]
         try:
             self._store.delete(Kind.POD, meta["namespace"], meta["name"], uid=meta["uid"])
-        except (NotFound, Conflict):
+        except (NotFoundError, ConflictError):
             return
 
     # ── status ────────────────────────────────────────────────────────────────────────────────────────────────

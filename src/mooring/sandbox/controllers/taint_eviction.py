@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.clients.ports import Conflict, Json, NotFound
+from mooring.clients.ports import ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import Taint, Toleration
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline, Timer
@@ -106,7 +106,7 @@ class TaintEviction:
         try:
             self._store.mutate(Kind.POD, *key, marked)
             self._store.delete(Kind.POD, *key, uid=uid)
-        except (NotFound, Conflict):
+        except (NotFoundError, ConflictError):
             return
 
 

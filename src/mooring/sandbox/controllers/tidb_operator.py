@@ -12,7 +12,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mooring.clients.ports import AlreadyExists, Json
+from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
@@ -124,7 +124,7 @@ class TidbOperator:
     def _create(self, kind: Kind, obj: Json) -> None:
         try:
             self._store.create(kind, obj)
-        except AlreadyExists:
+        except AlreadyExistsError:
             return
 
     # ── status ────────────────────────────────────────────────────────────────────────────────────────────────

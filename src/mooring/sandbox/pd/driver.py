@@ -12,7 +12,7 @@ assert pd.interruptions == []                               nobody was deleted w
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mode
 
-from mooring.clients.ports import Json, NotFound, Unanswered
+from mooring.clients.ports import Json, NotFoundError, UnansweredError
 from mooring.core.model.tidb import OUR_LONGEST_PAUSE_S, PdMember, PdOperator, PdView, Region, Store
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock
@@ -231,7 +231,7 @@ class SandboxPd:
         await self.network.reach(write=True)
         evicting = requests.evicting(self.server)
         if evicting is None:
-            raise Unanswered("PD does not list its schedulers yet: nothing was added")
+            raise UnansweredError("PD does not list its schedulers yet: nothing was added")
         absent = store_id not in evicting
         if absent:
             requests.expect(requests.add_evict_leader(self.server, store_id))
@@ -241,7 +241,7 @@ class SandboxPd:
     async def remove_evict_leader(self, store_id: int) -> None:
         await self.network.reach(write=True)
         if requests.evicting(self.server) is None:
-            raise Unanswered("PD does not list its schedulers yet: the end of the eviction is not proven")
+            raise UnansweredError("PD does not list its schedulers yet: the end of the eviction is not proven")
         requests.remove_evict_leader(self.server, store_id)
         self.network.answer()
 
@@ -301,7 +301,7 @@ class SandboxPd:
     async def transfer_pd_leader(self, name: str) -> None:
         await self.network.reach(write=True)
         if not self.hand_over(name):
-            raise NotFound(f"PD has no other member {name} to lead")
+            raise NotFoundError(f"PD has no other member {name} to lead")
         self.network.answer()
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from mooring.clients.ports import Unanswered
+from mooring.clients.ports import UnansweredError
 from mooring.sandbox.clock import Timeline, TimelineClock
 
 
@@ -41,16 +41,16 @@ class PdNetwork:
         if self.latency_s:
             await self._clock.sleep(min(self.latency_s, self._timeout_s))
         if self.latency_s > self._timeout_s:
-            raise Unanswered(f"PD did not answer within {self._timeout_s:g} s")
+            raise UnansweredError(f"PD did not answer within {self._timeout_s:g} s")
         if self.away:
-            raise Unanswered(f"PD did not answer: {self.away}")
+            raise UnansweredError(f"PD did not answer: {self.away}")
         if write and self.take_lost_request():
-            raise Unanswered("PD did not answer: the request was lost")
+            raise UnansweredError("PD did not answer: the request was lost")
 
     def answer(self) -> None:
         """A write was carried out; does its caller hear of it?"""
         if self.take_lost_answer():
-            raise Unanswered("PD did not answer: the answer was lost")
+            raise UnansweredError("PD did not answer: the answer was lost")
 
     def take_lost_request(self) -> bool:
         lost = self.lost_requests > 0

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mooring.clients.ports import Conflict, Json, NotFound, Refused
+from mooring.clients.ports import ConflictError, Json, NotFoundError, RefusedError
 from mooring.core.model.tidb import PdOperator, PdPause, Region
 from mooring.sandbox.pd import schedulers
 from mooring.sandbox.pd.operators import Operator, Step
@@ -201,10 +201,10 @@ def expect(said: Said) -> None:
     if said.status == 200:
         return
     if "ErrAddOperator" in said.words:
-        raise Conflict(said.words)
+        raise ConflictError(said.words)
     if "NotFound]" in said.words or said.status == 404:
-        raise NotFound(said.words)
-    raise Refused(said.words, said.status)
+        raise NotFoundError(said.words)
+    raise RefusedError(said.words, said.status)
 
 
 def pauses(pd: PdServer) -> tuple[PdPause, ...]:

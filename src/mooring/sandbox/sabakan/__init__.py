@@ -1,5 +1,5 @@
 """A machine registry in the sandbox: sabakan's machines, rules and words."""
 
-from mooring.sandbox.sabakan.registry import Forbidden, SandboxSabakan
+from mooring.sandbox.sabakan.registry import ForbiddenError, SandboxSabakan
 
-__all__ = ["Forbidden", "SandboxSabakan"]
+__all__ = ["ForbiddenError", "SandboxSabakan"]

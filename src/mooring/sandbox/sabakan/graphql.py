@@ -10,8 +10,8 @@ from typing import Any, Final
 from mooring.clients.ports import Json
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan.literals import with_defaults
-from mooring.sandbox.sabakan.registry import Entry, Forbidden, SandboxSabakan
-from mooring.sandbox.sabakan.search import BadVariables
+from mooring.sandbox.sabakan.registry import Entry, ForbiddenError, SandboxSabakan
+from mooring.sandbox.sabakan.search import BadVariablesError
 from mooring.sandbox.sabakan.stamps import stamp
 
 _ROOT: Final = re.compile(
@@ -33,7 +33,7 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
 Selection = dict[str, Any]
 
 
-class Invalid(Exception):  # noqa: N818
+class InvalidQueryError(Exception):
     pass
 
 
@@ -52,11 +52,11 @@ def execute(registry: SandboxSabakan, query: str, variables: Json) -> tuple[int,
             found = [project(machine_json(e, registry), wanted) for e in registry.find(with_defaults(query, variables))]
             return 200, {"data": {root: found}}
         return 200, {"data": {root: project(_one(registry, root, arguments), wanted)}}
-    except (Invalid, ValueError) as e:
+    except (InvalidQueryError, ValueError) as e:
         return 422, _errors(str(e))
-    except BadVariables as e:
+    except BadVariablesError as e:
         return 422, _errors(str(e), path=e.path)
-    except Forbidden as e:
+    except ForbiddenError as e:
         kinds = {"not-found": "MACHINE_NOT_FOUND", "transition": "INVALID_STATE_TRANSITION"}
         extensions = {"serial": _argument(_SERIAL, arguments), "type": kinds.get(e.kind, "INTERNAL_SERVER_ERROR")}
         return 200, {"errors": [{"message": str(e), "path": [root], "extensions": extensions}], "data": None}
@@ -67,7 +67,7 @@ def _one(registry: SandboxSabakan, root: str, arguments: str) -> Json:
     if root == "setMachineState":
         state = _argument(_STATE, arguments)
         if state not in MachineState.__members__:
-            raise Invalid(f'Value "{state}" does not exist in "MachineState" enum.')
+            raise InvalidQueryError(f'Value "{state}" does not exist in "MachineState" enum.')
         registry.set_state(serial, MachineState(state))
     found = machine_json(registry.entry(serial), registry)
     status: Json = found["status"]
@@ -77,7 +77,7 @@ def _one(registry: SandboxSabakan, root: str, arguments: str) -> Json:
 def _argument(pattern: re.Pattern[str], arguments: str) -> str:
     match = pattern.search(arguments)
     if match is None:
-        raise Invalid("an argument of required type was not provided")
+        raise InvalidQueryError("an argument of required type was not provided")
     return match[1]
 
 
@@ -89,7 +89,7 @@ def _errors(message: str, *, code: str = "GRAPHQL_VALIDATION_FAILED", path: list
 def select(text: str, type_name: str) -> Selection:
     words = _WORD.findall(text)
     if _WORD.sub("", text).strip(" \t\r\n,"):
-        raise Invalid("only fields are understood in a selection")
+        raise InvalidQueryError("only fields are understood in a selection")
     position = 0
 
     def braces(of: str) -> Selection:
@@ -99,19 +99,19 @@ def select(text: str, type_name: str) -> Selection:
         while position < len(words) and words[position] != "}":
             name = words[position]
             if name not in _FIELDS[of]:
-                raise Invalid(f'Cannot query field "{name}" on type "{of}".')
+                raise InvalidQueryError(f'Cannot query field "{name}" on type "{of}".')
             position += 1
             inner = _FIELDS[of][name]
             opened = position < len(words) and words[position] == "{"
             if bool(inner) != opened:
-                raise Invalid(f'Field "{name}" must {"" if inner else "not "}have a selection of subfields.')
+                raise InvalidQueryError(f'Field "{name}" must {"" if inner else "not "}have a selection of subfields.')
             found[name] = braces(inner) if inner else None
         position += 1
         return found
 
     found = braces(type_name)
     if position != len(words) or not found:
-        raise Invalid("unbalanced braces")
+        raise InvalidQueryError("unbalanced braces")
     return found
 
 

@@ -15,7 +15,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan import graphql, stamps
 from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sandbox.sabakan.registry import Entry, Forbidden, SandboxSabakan
+from mooring.sandbox.sabakan.registry import Entry, ForbiddenError, SandboxSabakan
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STATUS = {"not-found": 404, "conflict": 409, "invalid": 400}
@@ -54,7 +54,7 @@ def _gate(registry: SandboxSabakan) -> Any:
             return web.Response()
         try:
             return await handler(request)
-        except Forbidden as e:
+        except ForbiddenError as e:
             status = _STATUS.get(e.kind, 500)
             words = _MISSING if status == 404 else str(e)
             return _error(status, words + (": Internal Server Error" if status == 500 else ""))
@@ -149,7 +149,7 @@ class _Sabakan:
         """All or none, as one transaction."""
         wanted = msgspec.json.decode(await request.read(), type=list[dict[str, Any]])
         if self._registry.ipam is None:
-            raise Forbidden("no-ipam", "IPAMConfig is not set")
+            raise ForbiddenError("no-ipam", "IPAMConfig is not set")
         before = dict(self._registry.entries)
         try:
             for spec in wanted:
@@ -177,7 +177,7 @@ class _Sabakan:
     async def set_state(self, request: web.Request) -> web.Response:
         text = (await request.text()).strip()
         if text.upper() not in MachineState.__members__ or text != text.lower():
-            raise Forbidden("invalid", f"invalid request: invalid state: {text}")
+            raise ForbiddenError("invalid", f"invalid request: invalid state: {text}")
         self._registry.set_state(request.match_info["serial"], MachineState(text.upper()))
         return web.Response()
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.clients.ports import Json, NotFound, Refused, Unanswered
+from mooring.clients.ports import Json, NotFoundError, RefusedError, UnansweredError
 from mooring.core.model.machine import Machine, MachineState
 from mooring.sandbox.clock import Timeline, TimelineClock
 from mooring.sandbox.sabakan import search
@@ -34,7 +34,7 @@ TRANSITIONS: Final[Mapping[MachineState, frozenset[MachineState]]] = {
 DEFAULTS: Final[Json] = {"having": None, "notHaving": {"roles": ["boot"], "states": ["RETIRED"]}}
 
 
-class Forbidden(Exception):  # noqa: N818
+class ForbiddenError(Exception):
     """The registry's rules say no. `kind` is one of not-found, conflict, invalid, transition, not-retired, no-ipam."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -86,17 +86,17 @@ class SandboxSabakan:
     ) -> Entry:
         """A new machine, uninitialized unless a scene says that it has been through that already."""
         if self.ipam is None:
-            raise Forbidden("no-ipam", "IPAMConfig is not set")
+            raise ForbiddenError("no-ipam", "IPAMConfig is not set")
         if not serial:
-            raise Forbidden("invalid", "invalid request: serial is empty")
+            raise ForbiddenError("invalid", "invalid request: serial is empty")
         if not bmc_type:
-            raise Forbidden("invalid", "invalid request: BMC type is empty")
+            raise ForbiddenError("invalid", "invalid request: BMC type is empty")
         if serial in self.entries:
-            raise Forbidden("conflict", "conflicted")
+            raise ForbiddenError("conflict", "conflicted")
         taken = {e.index_in_rack for e in self.entries.values() if e.rack == rack}
         index = next((i for i in self.ipam.indexes(role) if i not in taken), None)
         if index is None:
-            raise Forbidden("invalid", "no node index is available")
+            raise ForbiddenError("invalid", "no node index is available")
         now = self.timeline.now()
         entry = Entry(
             serial=serial,
@@ -118,7 +118,7 @@ class SandboxSabakan:
     def entry(self, serial: str) -> Entry:
         found = self.entries.get(serial)
         if found is None:
-            raise Forbidden("not-found", "not found")
+            raise ForbiddenError("not-found", "not found")
         return found
 
     def set_state(self, serial: str, state: MachineState) -> None:
@@ -127,7 +127,7 @@ class SandboxSabakan:
             return
         if state not in TRANSITIONS[entry.state]:
             words = f"transition from [ {entry.state.lower()} ] to [ {state.lower()} ] is forbidden"
-            raise Forbidden("transition", words)
+            raise ForbiddenError("transition", words)
         now = self.timeline.now()
         self.entries[serial] = msgspec.structs.replace(entry, state=state, state_since=now)
 
@@ -141,11 +141,11 @@ class SandboxSabakan:
 
     def remove(self, serial: str) -> None:
         if self.entry(serial).state != MachineState.RETIRED:
-            raise Forbidden("not-retired", "non-retired machine cannot be deleted")
+            raise ForbiddenError("not-retired", "non-retired machine cannot be deleted")
         del self.entries[serial]
 
     def find(self, variables: Json) -> list[Entry]:
-        """By serial number, as sabakan's store orders them. Raises BadVariables."""
+        """By serial number, as sabakan's store orders them. Raises BadVariablesError."""
         search.check(variables)
         now = self.timeline.now()
         return [e for _, e in sorted(self.entries.items()) if search.matches(e, variables, now)]
@@ -169,13 +169,13 @@ class SandboxSabakan:
         if self.latency_s:
             await self._clock.sleep(min(self.latency_s, self.timeout_s))
         if self.away or self.latency_s > self.timeout_s:
-            raise Unanswered(f"sabakan did not answer: {self.away or 'too slow'}")
+            raise UnansweredError(f"sabakan did not answer: {self.away or 'too slow'}")
         try:
             found = self.find({**DEFAULTS, **(variables or {})})
-        except search.BadVariables as e:
-            raise Refused(f"sabakan: {e} ({'.'.join(map(str, e.path))})", 422) from e
+        except search.BadVariablesError as e:
+            raise RefusedError(f"sabakan: {e} ({'.'.join(map(str, e.path))})", 422) from e
         if not found:
-            raise NotFound("sabakan: no machine matches the query's variables")
+            raise NotFoundError("sabakan: no machine matches the query's variables")
         return tuple(machine(e) for e in found)
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ class Found(Protocol):
     def retire_at(self) -> float: ...
 
 
-class BadVariables(Exception):  # noqa: N818
+class BadVariablesError(Exception):
     """The message and the path to what is wrong, as sabakan answers them."""
 
     def __init__(self, message: str, *path: str | int) -> None:
@@ -35,23 +35,23 @@ class BadVariables(Exception):  # noqa: N818
 
 
 def check(variables: Json) -> None:
-    """Raises BadVariables: a misspelt request must not find every machine."""
+    """Raises BadVariablesError: a misspelt request must not find every machine."""
     for name in ("having", "notHaving"):
         params = variables.get(name)
         if params is None:
             continue
         if not isinstance(params, dict):
-            raise BadVariables("must be a MachineParams", "variable", name)
+            raise BadVariablesError("must be a MachineParams", "variable", name)
         for key, value in params.items():
             if key not in _KINDS:
-                raise BadVariables("unknown field", "variable", name, key)
+                raise BadVariablesError("unknown field", "variable", name, key)
             if value is not None and (not isinstance(value, _KINDS[key]) or isinstance(value, bool)):
-                raise BadVariables(
+                raise BadVariablesError(
                     f"cannot use {type(value).__name__} as {_KINDS[key].__name__}", "variable", name, key
                 )
         for i, state in enumerate(params.get("states") or ()):
             if state not in STATES:
-                raise BadVariables(f"{state} is not a valid MachineState", "variable", name, "states", i)
+                raise BadVariablesError(f"{state} is not a valid MachineState", "variable", name, "states", i)
 
 
 def matches(machine: Found, variables: Json, now: float) -> bool:

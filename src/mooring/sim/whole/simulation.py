@@ -15,7 +15,7 @@ import msgspec
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.process.replica import Replica
-from mooring.sandbox.clock import Stuck
+from mooring.sandbox.clock import StuckError
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers.podstate import annotations_of
 from mooring.sim.rig import Rig
@@ -123,7 +123,7 @@ class Simulation:
         try:
             with quiet_collector():
                 self.rig.play(self._whole)
-        except Stuck as error:
+        except StuckError as error:
             self.fail("virtual time advances", str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             if self.failure is None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mooring.capabilities.mix.admission.affinity import (
     PREFERRED,
     REQUIRED,
-    Conflict,
+    AffinityConflict,
     PodRules,
     prefer,
     require,
@@ -119,7 +119,7 @@ def test_on_demand_never_widens_and_always_binds(spec):
     """M3: a node that matches afterwards matched before and says on-demand; nothing satisfiable becomes impossible."""
     found = require(rules_of(spec), RULES)
     could = [n for n in NODES if matches(spec, *n) and n[1].get(CAPACITY) == "on-demand"]
-    if isinstance(found, Conflict):
+    if isinstance(found, AffinityConflict):
         assert not [n for n in could if n[1].get("karpenter.sh/capacity-type") != "spot"]
         return
     after = applied(spec, found)
@@ -198,7 +198,7 @@ def test_a_pod_tied_to_spot_is_a_conflict():
         {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
     ]
     for spec in tied:
-        assert isinstance(require(rules_of(spec), RULES), Conflict), spec
+        assert isinstance(require(rules_of(spec), RULES), AffinityConflict), spec
 
 
 def test_other_label_schemes():

@@ -72,7 +72,7 @@ def test_nobody_alive_admits_unchanged():
 
 def test_a_bad_label_is_refused_by_the_api_server():
     """M1: the API server refuses a Deployment whose labels make no sense, in our words."""
-    from mooring.clients.ports import Refused
+    from mooring.clients.ports import RefusedError
 
     async def scene(rig: Rig) -> None:
         rig.start()
@@ -91,7 +91,7 @@ def test_a_bad_label_is_refused_by_the_api_server():
                 },
             },
         }
-        with pytest.raises(Refused, match="all-in-on-demand, all-in-spot"):
+        with pytest.raises(RefusedError, match="all-in-on-demand, all-in-spot"):
             await rig.api.create(Kind.DEPLOYMENT, body)
 
     rig().play(scene)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.capabilities.fleet.live.store import Decisions, InvalidDecisions, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.live.store import Decisions, InvalidDecisionsError, decode_decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.plan import Change
 from mooring.core.model.cluster import ConfigMap, Key
@@ -76,7 +76,7 @@ def read_ledger(found: ConfigMap | None) -> Ledger | str:
         history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[Entry, ...])
         revision = int(data.get(REVISION) or 0)
         held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
-    except (InvalidDecisions, ValueError, RecursionError) as error:
+    except (InvalidDecisionsError, ValueError, RecursionError) as error:
         return f"ConfigMap {found.key}: {error}"
     return Ledger(decisions, revision, pending, history, held, found)
 

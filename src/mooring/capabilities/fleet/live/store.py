@@ -29,7 +29,7 @@ _LEAVING: Final = "-"
 _PLAIN_BELOW: Final = 4096
 
 
-class InvalidDecisions(Exception):  # noqa: N818
+class InvalidDecisionsError(Exception):
     """What is stored is not what we write."""
 
 
@@ -96,14 +96,14 @@ def decode_decisions(raw: bytes) -> Decisions:
         text = zlib.decompress(b64decode(raw[len(_PACKED) :], validate=True)) if raw.startswith(_PACKED) else raw
         stored = _decoder.decode(text)
     except (ValueError, zlib.error, RecursionError) as error:
-        raise InvalidDecisions(f"the stored cluster is not readable: {error}") from None
+        raise InvalidDecisionsError(f"the stored cluster is not readable: {error}") from None
     if stored.version != _VERSION:
-        raise InvalidDecisions(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
+        raise InvalidDecisionsError(f"the stored cluster has version {stored.version}; this Mooring reads {_VERSION}")
     planes = stored.control_planes
     rows = stored.rows
     # We never write a cluster without a control plane.
     if not 0 < planes <= len(rows):
-        raise InvalidDecisions(f"the stored cluster has {planes} control planes among {len(rows)} members")
+        raise InvalidDecisionsError(f"the stored cluster has {planes} control planes among {len(rows)} members")
     members = [_read(row, control_plane=True) for row in rows[:planes]]
     # Nearly all are plain workers: made without a call each.
     members += [

@@ -37,7 +37,7 @@ class PodRules(msgspec.Struct, frozen=True, rename="camel"):
     tolerations: list[dict[str, Any]] | None = None
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class AffinityConflict(msgspec.Struct, frozen=True):
     """Why the class cannot be given, in words."""
 
     why: str
@@ -57,12 +57,12 @@ def requirement(label: CapacityLabel, wanted: NodeClass) -> Requirement:
     return Requirement(label.key, "NotIn", others)
 
 
-def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | Conflict:
+def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | AffinityConflict:
     """Bind the pod to on-demand nodes."""
     wanted = requirement(capacity.labels[0], NodeClass.ON_DEMAND)
     expression = _plain(wanted)
     if _selector_denies(rules.node_selector or NO_LABELS, wanted, capacity, NodeClass.SPOT):
-        return Conflict("its nodeSelector asks for spot nodes, its slot is on-demand")
+        return AffinityConflict("its nodeSelector asks for spot nodes, its slot is on-demand")
     required = _node_affinity(rules).get(REQUIRED)
     if required is None:
         return _set(rules, REQUIRED, {"nodeSelectorTerms": [{"matchExpressions": [expression]}]})
@@ -75,14 +75,14 @@ def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | Confl
         if term.get("matchExpressions") or term.get("matchFields")
     ]
     if not filled:
-        return Conflict("its required node affinity matches no node")
+        return AffinityConflict("its required node affinity matches no node")
     for i, term in filled:
         expressions = term.get("matchExpressions")
         if expression not in (expressions or ()):
             operations += append(f"{terms}/{i}/matchExpressions", expressions, [expression])
         possible = possible or not _denies(map(_requirement, expressions or ()), wanted, capacity, NodeClass.SPOT)
     if not possible:
-        return Conflict("its required node affinity asks for spot nodes, its slot is on-demand")
+        return AffinityConflict("its required node affinity asks for spot nodes, its slot is on-demand")
     return operations
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.mix import memory
-from mooring.capabilities.mix.admission.affinity import Conflict, prefer, require, tolerate
+from mooring.capabilities.mix.admission.affinity import AffinityConflict, prefer, require, tolerate
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.patching import Operation, entries
 from mooring.capabilities.mix.admission.reservations import Reservation
@@ -158,7 +158,7 @@ class Admission:
         on_demand = place.node_class is NodeClass.ON_DEMAND
         if on_demand and not place.relaxed:
             bound = require(rules, capacity)
-            if isinstance(bound, Conflict):
+            if isinstance(bound, AffinityConflict):
                 return _conflict(pod, found, bound)
             operations = bound
         else:
@@ -177,7 +177,7 @@ class Admission:
         )
 
 
-def _conflict(pod: PodObject, found: Managing, conflict: Conflict) -> Decision:
+def _conflict(pod: PodObject, found: Managing, conflict: AffinityConflict) -> Decision:
     """Left where its own rules want it; the mark says so, and it counts by the node it gets."""
     meta = pod.metadata
     workload = found.workload

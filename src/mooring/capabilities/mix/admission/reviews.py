@@ -16,7 +16,7 @@ from mooring.core.model.cluster import Owner
 API_VERSION: Final = "admission.k8s.io/v1"
 
 
-class BadReview(ValueError):  # noqa: N818
+class BadReviewError(ValueError):
     """What was sent is no AdmissionReview that we could answer. The message is fit for a person."""
 
 
@@ -101,13 +101,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def pod_request(body: bytes) -> PodRequest:
-    """Raises BadReview."""
+    """Raises BadReviewError."""
     request: PodRequest = _request(_pods, body)
     return request
 
 
 def workload_request(body: bytes) -> WorkloadRequest:
-    """Raises BadReview."""
+    """Raises BadReviewError."""
     request: WorkloadRequest = _request(_workloads, body)
     return request
 
@@ -116,15 +116,15 @@ def _request(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
     try:
         review = decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadReview(f"not an AdmissionReview of {API_VERSION} with a request: {error}") from None
+        raise BadReviewError(f"not an AdmissionReview of {API_VERSION} with a request: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadReview(f"not JSON: {error}") from None
+        raise BadReviewError(f"not JSON: {error}") from None
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
-        raise BadReview(
+        raise BadReviewError(
             f"{review.api_version} {review.kind} is not understood; an AdmissionReview of {API_VERSION} is wanted"
         )
     if not review.request.uid:
-        raise BadReview("the request has no uid, so no answer could be matched to it")
+        raise BadReviewError("the request has no uid, so no answer could be matched to it")
     return review.request
 
 

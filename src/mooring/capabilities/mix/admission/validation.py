@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.detach import RECREATE
-from mooring.capabilities.mix.admission.affinity import Conflict, PodRules, require, stays_off_spot
+from mooring.capabilities.mix.admission.affinity import AffinityConflict, PodRules, require, stays_off_spot
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE, Managed, Misconfigured, read
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, Mode, Target
 from mooring.capabilities.mix.wording import counted
@@ -92,7 +92,7 @@ def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> li
     floor = target.on_demand(draft.replicas)
     if floor:
         bound = require(draft.rules, capacity)
-        if isinstance(bound, Conflict):
+        if isinstance(bound, AffinityConflict):
             why = bound.why.partition(",")[0].replace("its ", "the template's ", 1)
             return [
                 f"{target} wants {floor} of {draft.replicas} replicas on on-demand, but {why}: they stay as they are"
