@@ -28,7 +28,8 @@ from mooring.lab.loopback import free_ports
 from mooring.process.clock import SystemChance, WallClock
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import PdSettings, SandboxPd
-from tests.e2e.spine_ground import ServedPd, until
+from tests.e2e.spine_ground import ServedPd
+from tests.e2e.waiting import eventually
 
 STORES, REGIONS, LIMIT = 5, 300, 20
 #: A store that is silent for so long is Down; half an hour by default.
@@ -73,7 +74,7 @@ class SandboxStores(ServedPd):
 
     async def restart_pd(self):
         self.pd.restart(down_s=1.5)
-        await until(self._back, 30)
+        await eventually(self._back)
 
     async def _back(self):
         return not self.pd.away
@@ -164,13 +165,13 @@ class Environment:
         async with contextlib.AsyncExitStack() as stack:
             api = await stack.enter_async_context(HttpKubeApi(load(self._lab.kubeconfig)))
             stack.push_async_callback(self._leave)
-            await until(lambda: self._created(api), 60)
+            await eventually(lambda: self._created(api))
             self.url = await self.stores.start(self._lab)
             stack.push_async_callback(self.stores.close)
             self.pd = PdClient([self.url], clock=WallClock(), chance=SystemChance())
             stack.push_async_callback(self.pd.close)
             self._session = await stack.enter_async_context(aiohttp.ClientSession(self.url))
-            await until(self._settled, 120)
+            await eventually(self._settled)
             watching = asyncio.ensure_future(self._watch())
             stack.push_async_callback(asyncio.gather, watching, return_exceptions=True)
             stack.callback(watching.cancel)

@@ -11,6 +11,7 @@ import pytest
 from mooring.lab.binaries import OPTIONAL, find, release
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
+from tests.e2e import waiting
 
 HERE = Path(__file__).parent
 LOGS = HERE.parent.parent / ".e2e-logs"
@@ -23,6 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            # Waits follow what moves (`waiting`); this only ends what hangs.
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +41,11 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         # Not a skip: whoever asks for these tests wants to know that they did not run.
         pytest.exit(f"the real control plane cannot be started: {error}", returncode=1)
     request.config.stash[STARTED] = running
+    waiting.show(running)
     try:
         yield running
     finally:
+        waiting.show()
         if request.session.testsfailed or request.session.shouldstop:
             _keep_logs(running.dir)
         running.down()

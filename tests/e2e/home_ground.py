@@ -4,26 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
 from mooring.lab import loopback
 from mooring.lab.cluster import Lab
+from tests.e2e.waiting import until
 
 SYSTEM = "mooring-system"
 SCHEDULER = "tidb-scheduler"
 TOLERATION = {"key": "mooring.dev/reserved", "operator": "Exists", "effect": "NoSchedule"}
-
-
-def until(holds: Callable[[], object], within_s: float = 40.0, what: str = "") -> None:
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"did not come to hold in {within_s:.0f} s: {what or holds}"
-        time.sleep(0.1)
 
 
 class Process:
@@ -44,7 +36,7 @@ class Process:
             self.process = subprocess.Popen(
                 argv, stdout=log, stderr=log, env={**os.environ, "MOORING_LOG_LEVEL": "info"}
             )
-        until(self.decides, what=f"mooring leads; its log: {self.log.read_text()[-2000:]}")
+        until(self.decides, f"mooring leads; its log: {self.log.read_text()[-2000:]}")
 
     def decides(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-2000:]
@@ -167,15 +159,15 @@ class Tidb:
 
     def settle(self) -> dict[str, str]:
         """Until all are Ready and written down; where they are."""
-        until(self.settled, what=f"members are Ready: {self.nodes()}")
-        until(lambda: self.recorded() == self.nodes(), what="members are written down")
+        until(self.settled, f"members are Ready: {self.nodes()}")
+        until(lambda: self.recorded() == self.nodes(), "members are written down")
         return self.nodes()
 
     def recreate(self, name: str) -> str:
         """Delete one pod and wait for its successor; where that is."""
         before = self.uids()[name]
         self.lab.kubectl("delete", "pod", name, "-n", self.namespace, "--wait=false")
-        until(lambda: self.uids().get(name, before) != before and self.settled(), what=f"{name} is back")
+        until(lambda: self.uids().get(name, before) != before and self.settled(), f"{name} is back")
         return self.nodes()[name]
 
     def story(self, running: Process) -> str:

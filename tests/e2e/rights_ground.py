@@ -10,7 +10,6 @@ import json
 import ssl
 import subprocess
 import sys
-import time
 
 import aiohttp
 import yaml
@@ -21,6 +20,7 @@ from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rights_of
 from mooring.lab.loopback import free_ports
 from tests.e2e.spine_ground import Door
+from tests.e2e.waiting import eventually
 
 SETTINGS = {
     "handoff": {"recheck-s": 0.7, "prove-s": 0.5, "idle-s": 2.0, "timeout-s": 300.0, "young-pd-s": 3.0},
@@ -149,11 +149,8 @@ class Installation:
     async def get(self, *what):
         return json.loads(await self.kubectl("get", *what, "-o", "json"))
 
-    async def until(self, holds, within_s=90):
-        end = time.monotonic() + within_s
-        while not await holds():
-            assert time.monotonic() < end, f"did not come to hold within {within_s} s:\n{self.tell()}"
-            await asyncio.sleep(0.1)
+    async def until(self, holds):
+        await eventually(holds, tell=self.tell)
 
     def tell(self):
         return self.log.read_text()[-4000:]

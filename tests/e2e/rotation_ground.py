@@ -24,6 +24,7 @@ from mooring.lab.loopback import free_ports
 from mooring.process.admission.certificates import PEER_NAME, SETTLED_S, split_bundle
 from mooring.process.admission.configurations import NAME
 from mooring.process.admission.webhook_reconciler import SECRET, SINCE
+from tests.e2e.waiting import eventually
 
 HOOK = "pods.mooring.dev"
 LAUNCH = (
@@ -172,11 +173,8 @@ class Pair:
     def alive(self):
         return list(self.on.values())
 
-    async def until(self, holds, within_s=90):
-        end = time.monotonic() + within_s
-        while not await holds():
-            assert time.monotonic() < end, "\n".join(one.log.read_text()[-2000:] for one in self.every)
-            await asyncio.sleep(0.1)
+    async def until(self, holds):
+        await eventually(holds, tell=lambda: "\n".join(one.log.read_text()[-2000:] for one in self.every))
 
     async def stands(self):
         """Both are ready, one leads, and the API server is told where."""

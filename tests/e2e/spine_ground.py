@@ -25,6 +25,7 @@ from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
+from tests.e2e.waiting import eventually
 
 REGIONS = 24
 HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive"}
@@ -217,7 +218,7 @@ class RealPlacement:
         self.tikv = FakeTikv(urls, addresses=addresses, regions=REGIONS, transfer_s=0.1)
         await self.tikv.start()
         self._client = PdClient(urls, clock=WallClock(), chance=SystemChance())
-        await until(self._settled, 60)
+        await eventually(self._settled)
         return ",".join(urls)
 
     async def _settled(self):
@@ -357,7 +358,7 @@ class Environment:
         await self.api.create(Kind.STATEFUL_SET, self._stateful_set("tikv", 3))
         if self.pd_pods:
             await self.api.create(Kind.STATEFUL_SET, self._stateful_set("pd", len(self.pd_pods)))
-        await until(self._all_ready, 40)
+        await eventually(self._all_ready)
         self.pd_url = await self.placement.start(self.names)
         self.tls = _tls(connection, self.directory)
         self._following = asyncio.ensure_future(self._follow())
@@ -385,7 +386,7 @@ class Environment:
                 return False
             return True
 
-        await until(served, 20)
+        await eventually(served)
 
     def _labels(self, component):
         return {
@@ -540,11 +541,3 @@ def _tls(connection, directory):
         (directory / name).write_text(pem.read(name))
     context.load_cert_chain(directory / "client.crt", directory / "client.key")
     return context
-
-
-async def until(holds, within_s, every_s=0.05, tell=lambda: ""):
-    end = time.monotonic() + within_s
-    while not await holds():
-        if time.monotonic() > end:
-            raise AssertionError(f"did not come to hold within {within_s} s: {tell()}")
-        await asyncio.sleep(every_s)

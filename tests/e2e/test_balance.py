@@ -14,9 +14,10 @@ from mooring.clients.kube import HttpKubeApi, load
 from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
 from tests.e2e.balance_ground import LIMIT, REGIONS, STORES, Environment
-from tests.e2e.spine_ground import CRD, until
+from tests.e2e.spine_ground import CRD
+from tests.e2e.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.e2e
 
 
 async def nothing(ground):
@@ -40,13 +41,13 @@ async def killed(ground):
     async def resumed():
         return not await ground.paused()
 
-    await until(resumed, 60, tell=ground.tell)
+    await eventually(resumed, tell=ground.tell)
     ground.resumed_after_s = time.monotonic() - began
 
 
 async def pd_restarted(ground):
     await ground.stores.restart_pd()
-    await until(ground.stands_aside, 120, tell=ground.tell)
+    await eventually(ground.stands_aside, tell=ground.tell)
     yield
 
 
@@ -60,13 +61,13 @@ STORIES = (nothing, killed, pd_restarted, store_lost)
 
 async def play(ground, befalls):
     ground.start()
-    await until(ground.stands_aside, 180, tell=ground.tell)
+    await eventually(ground.stands_aside, tell=ground.tell)
     ground.stores.add_store()
     # Half of what it will hold.
-    await until(lambda: ground.filled(3 * REGIONS // (STORES + 1) // 2), 240, tell=ground.tell)
+    await eventually(lambda: ground.filled(3 * REGIONS // (STORES + 1) // 2), tell=ground.tell)
     story = befalls(ground)
     await anext(story)
-    await until(ground.balanced, 300, every_s=0.2, tell=ground.tell)
+    await eventually(ground.balanced, every_s=0.2, tell=ground.tell)
     with contextlib.suppress(StopAsyncIteration):
         await anext(story)
 

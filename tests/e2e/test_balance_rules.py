@@ -32,10 +32,11 @@ from mooring.lab.pd import pd_servers, pd_url
 from mooring.lab.processes import Processes
 from mooring.process.clock import WallClock
 from tests.clients.pd.conftest import free_ports
+from tests.e2e.waiting import eventually
 from tests.faketikv import FakeTikv
 from tests.faketikv.cluster import table_key
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 DEMO = Key("tidb", "demo")
 API = "/pd/api/v1"
@@ -151,25 +152,18 @@ async def real_pd(directory):
 
 async def say(client, path, body):
     """Until PD takes it: it has to be bootstrapped first."""
-    end = time.monotonic() + 20
-    while True:
+    said = []
+
+    async def taken():
         with contextlib.suppress(PortError):
-            answer = await client._transport.ask("POST", API + path, body)
-            if answer.ok or time.monotonic() > end:
-                assert answer.ok, answer.words
-                return
-        await asyncio.sleep(0.05)
+            said.append(await client._transport.ask("POST", API + path, body))
+        return said and said[-1].ok
+
+    await eventually(taken, tell=lambda: said[-1:])
 
 
 def held(tikv, store):
     return sum(store in region.peers for region in tikv.regions.values())
-
-
-async def until(holds, within_s, tell):
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, tell()
-        await asyncio.sleep(0.2)
 
 
 async def play(directory):
@@ -181,7 +175,7 @@ async def play(directory):
         tell = lambda: f"{counts()} {loop.engine.verdicts} {loop.asked[-3:]}"
         even = lambda: max(counts()[s] for s in range(1, 7)) - min(counts()[s] for s in (4, 5)) <= 25
         try:
-            await until(lambda: len(loop.asked) > 20 and abs(counts()[8] - counts()[9]) <= 8 and even(), 200, tell)
+            await eventually(lambda: len(loop.asked) > 20 and abs(counts()[8] - counts()[9]) <= 8 and even(), tell=tell)
             await asyncio.sleep(15)
         finally:
             running.cancel()

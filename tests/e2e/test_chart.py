@@ -12,8 +12,9 @@ import pytest
 from mooring.install.rights import rules
 from mooring.lab.cluster import Lab
 from mooring.lab.tools import find_tools
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 CHART = Path(__file__).parents[2] / "deploy/chart/mooring"
 KINDS = "deployments,pods,services,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies"
 EVERYWHERE = "clusterroles,clusterrolebindings,priorityclasses"
@@ -46,13 +47,6 @@ def namespace(lab: Lab) -> Iterator[str]:
     lab.kubectl("delete", "namespace", name, "--wait=false")
 
 
-def until(holds: Callable[[], bool], lab: Lab, namespace: str) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, lab.kubectl("get", "pods,events", "-n", namespace)
-        time.sleep(0.2)
-
-
 def may(lab: Lab, *features: str) -> bool:
     """The rights are those of these features."""
     role = json.loads(lab.kubectl("get", "clusterrole", "mooring", "-o", "json"))
@@ -71,13 +65,13 @@ def test_a_release_comes_changes_goes_back_and_goes(lab: Lab, namespace: str, he
     there = ("-n", namespace)
     helm("install", "m", str(CHART), *there, "--set=features.mix=true")
     pods = ("get", "pods", *there, "-l", OURS, "-o", "name")
-    until(lambda: len(lab.kubectl(*pods).split()) == 2, lab, namespace)
+    until(lambda: len(lab.kubectl(*pods).split()) == 2)
     assert may(lab, "mix")
     helm("upgrade", "m", str(CHART), *there, "--set=features.mix=true", "--set=features.home=true")
     assert may(lab, "home", "mix")
     helm("rollback", "m", "1", *there)
     assert may(lab, "mix")
     helm("uninstall", "m", *there)
-    until(lambda: not lab.kubectl("get", KINDS, *there, "-l", OURS, "-o", "name").strip(), lab, namespace)
+    until(lambda: not lab.kubectl("get", KINDS, *there, "-l", OURS, "-o", "name").strip())
     assert not lab.kubectl("get", EVERYWHERE, "-l", OURS, "-o", "name").strip()
     assert json.loads(helm("list", "-A", "-o", "json")) == []

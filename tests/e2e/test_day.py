@@ -15,7 +15,7 @@ import pytest
 from mooring.lab.binaries import cache_dir, release
 from mooring.lab.loopback import free_ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 MOORING = Path(sys.executable).parent / "mooring"
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from mooring.core.model.kinds import Kind
-from tests.e2e.spine_ground import Environment, until
+from tests.e2e.spine_ground import Environment
+from tests.e2e.waiting import eventually
 
 # Patient: a loaded machine and a controller that backs off cost time, and time is not what is promised here.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-PATIENCE_S = 180
+pytestmark = pytest.mark.e2e
 RESTART = "tidb.pingcap.com/restart="
 EVICT = "tidb.pingcap.com/evict-leader"
 
@@ -37,12 +37,12 @@ async def test_story_1(lab, tmp_path, real_pd):
     """E8: cordon, annotate, the pod comes back on another node without a leader interrupted, drain, the node is empty."""
     async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         before = await ground.pod("demo-tikv-0")
         node, uid = before["spec"]["nodeName"], before["metadata"]["uid"]
         await asyncio.to_thread(lab.kubectl, "cordon", node)
         await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
-        await until(lambda: ground.handed_over("demo-tikv-0", uid), PATIENCE_S, tell=ground.logs)
+        await eventually(lambda: ground.handed_over("demo-tikv-0", uid), tell=ground.logs)
         after = await ground.pod("demo-tikv-0")
         assert after["spec"]["nodeName"] != node
         assert ground.placement.interrupted() == 0
@@ -62,13 +62,13 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
     of it goes with the annotation."""
     async with Environment(lab, tmp_path) as ground:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}=please")
 
         async def empty():
             return await ground.placement.evicting() == (2,) and ground.placement.leaders(1) == 0
 
-        await until(empty, PATIENCE_S, tell=ground.logs)
+        await eventually(empty, tell=ground.logs)
         tc = await ground.api.get(Kind.TIDB_CLUSTER, ground.namespace, "demo")
         entry = tc["status"]["tikv"]["evictLeaderStatus"]["demo-tikv-1"]
         pod = await ground.pod("demo-tikv-1")
@@ -79,7 +79,7 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
         async def told():
             return {"Warning", "Normal"} <= {kind for kind, _, _ in await ground.events("demo-tikv-1")}
 
-        await until(told, PATIENCE_S)
+        await eventually(told)
         said = {reason: (kind, message) for kind, reason, message in await ground.events("demo-tikv-1")}
         assert said.keys() == {"Invalid", "Asked"}
         kind, message = said["Invalid"]
@@ -91,7 +91,7 @@ async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
         async def clean():
             return not await ground.left_overs()
 
-        await until(clean, PATIENCE_S, tell=ground.logs)
+        await eventually(clean, tell=ground.logs)
         assert await ground.uid("demo-tikv-1") == pod["metadata"]["uid"]
 
 
@@ -99,7 +99,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
     """E7, worked example 1: the second waits for the first by name, and they are never both away."""
     async with Environment(lab, tmp_path) as ground:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
         tikv = ground.placement.pd.server.tikv
         # One leader of each stays until both questions are answered: a slow machine must not overtake them.
@@ -109,7 +109,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         async def begun():
             return bool(await ground.placement.evicting())
 
-        await until(begun, PATIENCE_S, tell=ground.logs)
+        await eventually(begun, tell=ground.logs)
         report = json.loads(await mooring(ground, "handoff", "status", f"{ground.namespace}/demo", "-o", "json"))
         states = {m["pod"]: m["state"] for m in report["clusters"][0]["members"]}
         assert sorted(states.values()) == ["moving", "stable", "waiting"]
@@ -120,7 +120,7 @@ async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
         assert moving in answer["answer"]
         tikv.stuck = set()
         for name, uid in uids.items():
-            await until(lambda name=name, uid=uid: ground.handed_over(name, uid), PATIENCE_S, tell=ground.logs)
+            await eventually(lambda name=name, uid=uid: ground.handed_over(name, uid), tell=ground.logs)
         assert ground.most_away <= 1
         assert ground.placement.interrupted() == 0
 
@@ -129,13 +129,13 @@ async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
     """E4, E6: PD restarts midway and shows zero leaders for a moment: nothing is deleted on that word."""
     async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uid = await ground.uid("demo-tikv-2")
         restarting = asyncio.ensure_future(ground.placement.restart())
         await asyncio.sleep(6.0 if real_pd else 0.0)
         await asyncio.to_thread(ground.annotate, "demo-tikv-2", RESTART)
         await restarting
-        await until(lambda: ground.handed_over("demo-tikv-2", uid), PATIENCE_S, tell=ground.logs)
+        await eventually(lambda: ground.handed_over("demo-tikv-2", uid), tell=ground.logs)
         assert ground.placement.interrupted() == 0
 
 
@@ -145,7 +145,7 @@ async def test_pd_leader_hands_leadership_on_before_it_goes(lab, tmp_path):
         pd = ground.placement.pd
         assert pd.leader == "demo-pd-0"
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uid = await ground.uid("demo-pd-0")
         led_by = []
         seen = ground.toll.passes
@@ -157,6 +157,6 @@ async def test_pd_leader_hands_leadership_on_before_it_goes(lab, tmp_path):
 
         ground.toll.passes = passes
         await asyncio.to_thread(ground.annotate, "demo-pd-0", "tidb.pingcap.com/pd-transfer-leader=delete-pod")
-        await until(lambda: ground.handed_over("demo-pd-0", uid), PATIENCE_S, tell=ground.logs)
+        await eventually(lambda: ground.handed_over("demo-pd-0", uid), tell=ground.logs)
         assert led_by == ["demo-pd-1"]
         assert pd.leader == "demo-pd-1"

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from tests.e2e.operator_ground import EVICT, ReleasedEnvironment
-from tests.e2e.spine_ground import until
+from tests.e2e.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-PATIENCE_S = 180
+pytestmark = pytest.mark.e2e
 RESTART = "tidb.pingcap.com/restart="
 
 
@@ -23,13 +22,13 @@ async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):
     the restart is made, and neither scheduler is touched."""
     async with ReleasedEnvironment(lab, tmp_path) as ground:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         await ground.pd.add_evict_leader(2)
 
         async def empty():
             return await ground.leaders(2) == 0
 
-        await until(empty, PATIENCE_S)
+        await eventually(empty)
         uid = await ground.uid("demo-tikv-0")
         await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
 
@@ -38,7 +37,7 @@ async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):
             left = [one for one in await ground.left_overs() if not one.startswith("evict-leader")]
             return new not in {"", uid} and await ground._all_ready() and not left
 
-        await until(over, PATIENCE_S, tell=ground.logs)
+        await eventually(over, tell=ground.logs)
         assert await ground.placement.evicting() == (2,)
         await ground.pd.add_evict_leader(1)
         await asyncio.sleep(8)
@@ -50,21 +49,21 @@ async def test_a_restart_while_tidb_operator_upgrades(lab, tmp_path):
     """E3, E7: it waits for the upgrade and ends with it; never two away, nothing left."""
     async with ReleasedEnvironment(lab, tmp_path) as ground, ground.operator:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uids = {name: await ground.uid(name) for name in ground.names}
         await ground.operator.upgrade()
 
         async def begun():
             return bool(await ground.placement.evicting())
 
-        await until(begun, PATIENCE_S)
+        await eventually(begun)
         await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
 
         async def over():
             new = [await ground.uid(name) not in {"", uid} for name, uid in uids.items()]
             return all(new) and await ground.operator.is_upgraded() and not await ground.left_overs()
 
-        await until(over, 240, tell=ground.logs)
+        await eventually(over, tell=ground.logs)
         assert ground.most_away <= 1
         assert ground.placement.interrupted() == 0
 
@@ -73,23 +72,23 @@ async def test_two_restarts_and_evict_leader_beside_tidb_operator(lab, tmp_path)
     """E3, E7: `evict-leader` is tidb-operator's from beginning to end, two restarts go one after the other."""
     async with ReleasedEnvironment(lab, tmp_path) as ground, ground.operator:
         await ground.start()
-        await until(ground.leads, PATIENCE_S, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         await asyncio.to_thread(ground.annotate, "demo-tikv-2", f"{EVICT}=none")
 
         async def theirs():
             return await ground.placement.evicting() == (3,) and await ground.leaders(3) == 0
 
-        await until(theirs, PATIENCE_S)
+        await eventually(theirs)
         await asyncio.to_thread(ground.annotate, "demo-tikv-2", f"{EVICT}-")
 
         async def ended():
             return await ground.placement.evicting() == ()
 
-        await until(ended, PATIENCE_S)
+        await eventually(ended)
         assert not [w for w in ground.toll.writes if "schedulers" in w], "never touched by us"
         uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
         await asyncio.to_thread(lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", ground.namespace, "--overwrite")
         for name, uid in uids.items():
-            await until(lambda name=name, uid=uid: ground.handed_over(name, uid), PATIENCE_S, tell=ground.logs)
+            await eventually(lambda name=name, uid=uid: ground.handed_over(name, uid), tell=ground.logs)
         assert ground.most_away <= 1
         assert ground.placement.interrupted() == 0

@@ -11,11 +11,11 @@ import pytest
 
 from mooring.clients.ports import PortError
 from mooring.sandbox.pd import PdSettings
-from tests.e2e.spine_ground import Environment, RealPlacement, SandboxPlacement, Toll, until
+from tests.e2e.spine_ground import Environment, RealPlacement, SandboxPlacement, Toll
+from tests.e2e.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.e2e
 RESTART = "tidb.pingcap.com/restart="
-PATIENCE_S = 180
 
 #: Phase → the write of an undisturbed restart that it borders on, and which side of it.
 PHASES = {
@@ -94,7 +94,7 @@ class RealTrouble(RealPlacement):
 
     async def prepare(self):
         """All members are there, and who leads is known."""
-        await until(self._whole, 90)
+        await eventually(self._whole)
         self._victim = (await self._client.observe()).leader
 
     async def _whole(self):
@@ -112,7 +112,7 @@ class RealTrouble(RealPlacement):
 
     async def mend(self):
         if self._members > 1:
-            await until(self._led_by_another, 90)
+            await eventually(self._led_by_another)
         await asyncio.to_thread(self._lab.start, self._victim)
         await asyncio.sleep(3 if self._members == 1 else 0)
         self.tikv.may_connect.set()
@@ -151,15 +151,15 @@ async def strike_in(ground, phase, name, strike, mend):
         return f"{phase}: {ground.toll.writes[first:]}\n{ground.logs()}"
 
     if PHASES[phase] is None:
-        await until(away, PATIENCE_S, every_s=0.01, tell=tell)
+        await eventually(away, every_s=0.01, tell=tell)
         pull()
 
     async def is_struck():
         return struck.is_set()
 
-    await until(is_struck, PATIENCE_S, tell=tell)
+    await eventually(is_struck, tell=tell)
     await mend()
-    await until(lambda: ground.handed_over(name, uid), PATIENCE_S, tell=tell)
+    await eventually(lambda: ground.handed_over(name, uid), tell=tell)
     deletions = [w for w in ground.toll.writes[first:] if w.endswith(f"/pods/{name}")]
     assert len(deletions) == 1, f"{phase}: {deletions}"
 
@@ -174,7 +174,7 @@ async def test_pd_dies_in_each_phase(lab, tmp_path, members, real_pd):
     phases = PHASES if real_pd else FEW
     async with ground_for(lab, tmp_path, real_pd=real_pd, members=members) as ground:
         await ground.start()
-        await until(ground.leads, 60, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         for number, phase in enumerate(phases):
             await ground.placement.prepare()
             name = f"demo-tikv-{number % 3}"
@@ -194,7 +194,7 @@ async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
         )
     async with ground_for(lab, tmp_path, real_pd=True) as ground:
         await ground.start()
-        await until(ground.leads, 60, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         for number, phase in enumerate(PHASES):
             await ground.placement.prepare()
             process = ground.processes[-1]

@@ -11,7 +11,8 @@ import yaml
 
 import mooring.lab
 from mooring.lab.cluster import Lab
-from tests.e2e.home_ground import SCHEDULER, SYSTEM, Place, Process, Tidb, ready, until
+from tests.e2e.home_ground import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
+from tests.e2e.waiting import until
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
 
@@ -60,14 +61,14 @@ def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> 
     homes = tidb.settle()
     assert sorted(homes.values()) == sorted(place.small)
     place.add_roomy()
-    until(lambda: tidb.endpoints() == set(place.small), what="endpoints")
+    until(lambda: tidb.endpoints() == set(place.small), "endpoints")
     uids = tidb.uids()
     lab.kubectl("rollout", "restart", "statefulset/demo-tidb", "-n", place.namespace)
-    lab.kubectl("rollout", "status", "statefulset/demo-tidb", "-n", place.namespace, "--timeout=60s")
+    lab.kubectl("rollout", "status", "statefulset/demo-tidb", "-n", place.namespace, "--timeout=180s")
     until(tidb.settled)
     assert tidb.nodes() == homes
     assert not set(tidb.uids().values()) & set(uids.values())
-    until(lambda: tidb.endpoints() == set(place.small), what="the same endpoints as before")
+    until(lambda: tidb.endpoints() == set(place.small), "the same endpoints as before")
     status = tidb.get("tc/demo")["status"]
     assert status["clusterID"] == "7"
     assert status["pd"] == {"members": {"demo-pd-0": {"health": True}}}
@@ -137,10 +138,10 @@ def test_extender_down_and_restarted_midway(lab: Lab, running: Process, place: P
     until(lambda: tidb.uids().get("demo-tidb-2", before["demo-tidb-2"]) != before["demo-tidb-2"] and tidb.settled())
     running.kill()
     place.filler("meanwhile", schedulerName=SCHEDULER, cpu="100m")
-    until(lambda: ready(tidb.get("pod/meanwhile")), what="a pod is scheduled while the extender is down")
+    until(lambda: ready(tidb.get("pod/meanwhile")), "a pod is scheduled while the extender is down")
     running.start()
     lab.kubectl("patch", "statefulset/demo-tidb", "-n", place.namespace, "-p", patch.replace("2", "0"))
-    until(lambda: not set(tidb.uids().values()) & set(before.values()) and tidb.settled(), 60)
+    until(lambda: not set(tidb.uids().values()) & set(before.values()) and tidb.settled())
     assert tidb.nodes() == homes
 
 
@@ -191,16 +192,16 @@ def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place
     tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
     homes = tidb.settle()
     place.filler("greedy", schedulerName="default-scheduler")
-    until(lambda: unschedulable(tidb.get("pod/greedy")), what="the other scheduler finds no room")
+    until(lambda: unschedulable(tidb.get("pod/greedy")), "the other scheduler finds no room")
     before = tidb.uids()
     lab.kubectl("delete", "pod", "demo-tidb-1", "-n", place.namespace, "--wait=false")
     if held:
         until(lambda: tidb.uids().get("demo-tidb-1", before["demo-tidb-1"]) != before["demo-tidb-1"] and tidb.settled())
         assert tidb.nodes() == homes
-        until(lambda: not seats(lab), what="the seat is given back")
+        until(lambda: not seats(lab), "the seat is given back")
         assert unschedulable(tidb.get("pod/greedy")), f"{homes}, {tidb.nodes()}, {tidb.get('pod/greedy')['spec']}"
     else:
-        until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], what="greedy takes it")
+        until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], "greedy takes it")
 
 
 def unschedulable(pod: dict) -> bool:
@@ -247,11 +248,11 @@ def test_any_stateful_set_may_opt_in(lab: Lab, running: Process, place: Place) -
         pods = json.loads(kubectl("get", "pods", *at, "-o", "json"))["items"]
         return {p["metadata"]["name"]: {"node": p["spec"].get("nodeName", "")} for p in pods if ready(p)}
 
-    until(lambda: len(remembered()) == 2 and remembered() == nodes(), what="both are remembered")
+    until(lambda: len(remembered()) == 2 and remembered() == nodes(), "both are remembered")
     homes = nodes()
     place.add_roomy()
     kubectl("rollout", "restart", "statefulset/web", *at)
-    kubectl("rollout", "status", "statefulset/web", *at, "--timeout=60s")
-    until(lambda: nodes() == homes, what="both are home")
+    kubectl("rollout", "status", "statefulset/web", *at, "--timeout=180s")
+    until(lambda: nodes() == homes, "both are home")
     kubectl("scale", "statefulset/web", *at, "--replicas=1")
-    until(lambda: remembered() == {"web-0": homes["web-0"]}, what="web-1 is forgotten")
+    until(lambda: remembered() == {"web-0": homes["web-0"]}, "web-1 is forgotten")

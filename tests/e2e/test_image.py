@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 import urllib.error
 import urllib.request
@@ -26,8 +25,9 @@ import yaml
 from mooring.install.manifests import USER
 from mooring.lab.cluster import Lab
 from mooring.lab.loopback import free_ports
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "VIRTUAL_ENV"}}
 NAMESPACE = "mooring-image"
@@ -138,13 +138,12 @@ class Container:
     def said(self) -> str:
         return self._log.read_text()
 
-    def until_ready(self) -> None:
-        end = time.monotonic() + 90
-        while True:
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                return urllib.request.urlopen(f"{self.url}/readyz", timeout=5).close()
-            assert self._process.poll() is None and time.monotonic() < end, self.said()
-            time.sleep(0.2)
+    def ready(self) -> bool:
+        assert self._process.poll() is None, self.said()
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(f"{self.url}/readyz", timeout=5).close()
+            return True
+        return False
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -171,11 +170,8 @@ def test_the_image_runs_as_a_user_who_may_write_nowhere(lab: Lab, app: Path):
         kubeconfig.chmod(0o644)
         container = Container(app, tmp, kubeconfig)
         try:
-            container.until_ready()
-            end = time.monotonic() + 90
-            while "mooring-mix" not in lab.kubectl("get", "mutatingwebhookconfigurations", "-o", "name"):
-                assert time.monotonic() < end, container.said()
-                time.sleep(0.2)
+            hooks = ("get", "mutatingwebhookconfigurations", "-o", "name")
+            until(lambda: container.ready() and "mooring-mix" in lab.kubectl(*hooks), tell=container.said)
         finally:
             code = container.stop()
         assert code == 0, container.said()

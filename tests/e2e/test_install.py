@@ -28,9 +28,10 @@ from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.lab.tools import find_tools
 from mooring.process import metrics
+from tests.e2e.waiting import until
 from tests.process.page.chromium import Chromium, NoBrowser
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 
 ON = ("handoff", "home", "mix")
 #: Rights that no feature may ever have.
@@ -363,11 +364,9 @@ def test_pods_are_admitted_under_the_restricted_standard(lab: Lab, namespace: st
     lab.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
     lab.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", input=text)
     lab.kubectl("apply", "--server-side", "-f", "-", input=text)
-    end = time.monotonic() + 60
     label = "app.kubernetes.io/name=mooring,app.kubernetes.io/component!=doctor"
-    while len(lab.kubectl("get", "pods", "-n", namespace, "-l", label, "-o", "name").split()) < 2:
-        assert time.monotonic() < end, lab.kubectl("get", "events", "-n", namespace)
-        time.sleep(0.2)
+    pods = ("get", "pods", "-n", namespace, "-l", label, "-o", "name")
+    until(lambda: len(lab.kubectl(*pods).split()) == 2, "both replicas")
     with pytest.raises(LabError, match="PodSecurity"):
         lab.kubectl("run", "plain", "--image=example.org/c:1", "-n", namespace)
 

@@ -12,6 +12,7 @@ from mooring.clients.kube import HttpKubeApi, Informer, InformerSet, Scope, load
 from mooring.clients.ports import RefusedError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import RESOURCES, Kind, Resource
+from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -91,7 +92,7 @@ async def followed(lab, namespace, request):
         several = InformerSet([informer], RealClock())
         assert not several.synced
         task = asyncio.create_task(several.run())
-        await until(lambda: several.synced)
+        await eventually(lambda: several.synced)
         assert sorted(told.known) == ["a", "b", "c"]
         assert told.gone == []
         yield api, told, gate, informer
@@ -102,12 +103,6 @@ async def followed(lab, namespace, request):
 async def make(api, namespace, name):
     meta = {"namespace": namespace, "name": name, "labels": {"test": "informer"}}
     return await api.create(Kind.CONFIG_MAP, {"metadata": meta, "data": {}})
-
-
-async def until(true, within_s=30.0):
-    async with asyncio.timeout(within_s):
-        while not true():
-            await asyncio.sleep(0.02)
 
 
 async def in_a_thread(function, *args):
@@ -130,7 +125,7 @@ async def test_every_change_is_seen(followed, namespace):
         patched = await api.patch(Kind.CONFIG_MAP, namespace, "a", {"data": {"n": str(n)}})
     await make(api, namespace, "d")
     await api.delete(Kind.CONFIG_MAP, namespace, "b")
-    await until(lambda: told.gone == ["b"])
+    await eventually(lambda: told.gone == ["b"])
     assert sorted(told.known) == ["a", "c", "d"]
     assert told.known["a"] == patched["metadata"]["resourceVersion"]
     assert informer.stats.events == 102
@@ -141,13 +136,13 @@ async def test_what_was_deleted_while_the_api_server_was_dead_is_reported(lab, f
     """kill -9, a deletion behind its back, a restart: the deletion is told, and the next write is seen."""
     api, told, _, informer = followed
     await in_a_thread(lab.kill, "kube-apiserver")
-    await until(lambda: informer.stats.failures > 0)
+    await eventually(lambda: informer.stats.failures > 0)
     assert informer.synced
     delete_in_etcd(lab, namespace, "b")
     await in_a_thread(lab.start, "kube-apiserver")
-    await until(lambda: told.gone == ["b"])
+    await eventually(lambda: told.gone == ["b"])
     await make(api, namespace, "d")
-    await until(lambda: sorted(told.known) == ["a", "c", "d"])
+    await eventually(lambda: sorted(told.known) == ["a", "c", "d"])
     assert informer.stats.last_error == ""
 
 
@@ -165,11 +160,11 @@ async def test_a_compacted_history_is_a_relist_with_its_deletes(lab, followed, n
     assert told.gone == []
     syncs = informer.stats.syncs
     gate.open.set()
-    await until(lambda: told.gone == ["a", "c"])
+    await eventually(lambda: told.gone == ["a", "c"])
     assert sorted(told.known) == ["b", "d"]
     assert informer.stats.syncs == syncs + 1
     await api.delete(Kind.CONFIG_MAP, namespace, "d")
-    await until(lambda: told.gone == ["a", "c", "d"])
+    await eventually(lambda: told.gone == ["a", "c", "d"])
 
 
 class QuickClock(RealClock):
@@ -194,17 +189,17 @@ async def test_a_kind_that_is_not_installed_is_empty_until_it_is_there(lab, name
     async with HttpKubeApi(load(lab.kubeconfig)) as api:
         informer = Informer(api, Kind.TIDB_CLUSTER, told, QuickClock(), Dice(1))
         task = asyncio.create_task(informer.run())
-        await until(lambda: informer.synced)
+        await eventually(lambda: informer.synced)
         assert told.known == {}
         await api.create(Kind.CRD, crd)
         try:
-            await until(lambda: informer.stats.last_error == "")
+            await eventually(lambda: informer.stats.last_error == "")
             await api.create(Kind.TIDB_CLUSTER, {"metadata": {"namespace": namespace, "name": "demo"}})
-            await until(lambda: list(told.known) == ["demo"])
+            await eventually(lambda: list(told.known) == ["demo"])
         finally:
             await api.delete(Kind.CRD, "", "tidbclusters.informer.test")
-        await until(lambda: told.gone == ["demo"])
-        await until(lambda: informer.stats.last_error.endswith("404 page not found"))
+        await eventually(lambda: told.gone == ["demo"])
+        await eventually(lambda: informer.stats.last_error.endswith("404 page not found"))
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

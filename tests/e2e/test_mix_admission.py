@@ -13,8 +13,9 @@ import pytest
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
@@ -70,13 +71,6 @@ class Mooring:
         if self.process.poll() is None:
             self.stop()
         self.log.close()
-
-
-def until(holds, what, limit_s=90, every_s=0.3):
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
-        time.sleep(every_s)
 
 
 def hooks(lab):
@@ -174,14 +168,14 @@ def test_a_burst_of_500_a_rollout_and_scaling(lab, nodes, mooring):
     ns = lab.namespace("burst")
     labels = {ENABLED: "true", MODE: "majority-in-on-demand"}
     lab.kubectl("apply", "-f", "-", input=manifest("Deployment", ns, "web", 500, labels))
-    until(lambda: settled(lab, ns, 500), "500 pods on nodes", 150, every_s=2)
+    until(lambda: settled(lab, ns, 500), "500 pods on nodes", every_s=2)
     classes, slots, misplaced = summary(pods(lab, ns), nodes)
     assert classes == {"on-demand": 251, "spot": 249}
     assert slots == list(range(500))
     assert misplaced == []
 
     # Whoever is not Ready goes first, whatever its deletion cost.
-    until(lambda: all(_is_ready(p) for p in pods(lab, ns)), "all of them Ready", 150, every_s=2)
+    until(lambda: all(_is_ready(p) for p in pods(lab, ns)), "all of them Ready", every_s=2)
     lab.kubectl("scale", "-n", ns, "deployment/web", "--replicas=41")
     until(lambda: settled(lab, ns, 41), "41 pods", every_s=1)
     classes, slots, misplaced = summary(pods(lab, ns), nodes)
@@ -275,7 +269,7 @@ def test_a_quota_that_refuses_leaks_no_slot(lab, nodes, mooring):
     until(lambda: settled(lab, ns, 2), "two pods fit")
     time.sleep(7)
     lab.kubectl("patch", "quota", "q", "-n", ns, "--type=merge", "-p", json.dumps({"spec": {"hard": {"pods": "20"}}}))
-    until(lambda: settled(lab, ns, 6), "six pods", 120)
+    until(lambda: settled(lab, ns, 6), "six pods")
     classes, _, misplaced = summary(pods(lab, ns), nodes)
     assert (classes, misplaced) == ({"on-demand": 3, "spot": 3}, [])
 

@@ -14,8 +14,9 @@ import pytest
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
@@ -100,10 +101,10 @@ class Environment:
 
     def start(self):
         self.mooring = Mooring(self.lab, self.own, self.config, self.port)
-        until(self.mooring.deciding, "deciding", 90, more=self._scene)
-        until(self._asked, "the API server asks us", 90, more=self._scene)
+        until(self.mooring.deciding, "deciding", tell=self.scene)
+        until(self._asked, "the API server asks us", tell=self.scene)
 
-    def _scene(self):
+    def scene(self):
         """For whoever reads a failure: what we said, whom the API server would ask, and what it says about it."""
         told = Path(self.mooring.log.name).read_text()[-6000:]
         return f"\n── mooring ──\n{told}\n── webhooks ──\n{hooks(self.lab)}\n── the probe ──\n{self.answer}"
@@ -119,7 +120,7 @@ class Environment:
 
     def deploy(self, name, replicas, labels, **how):
         self.lab.kubectl("apply", "-f", "-", input=self.manifest(name, replicas, labels, **how))
-        until(lambda: len(self.ready(name)) == replicas, f"{replicas} of {name} Ready")
+        until(lambda: len(self.ready(name)) == replicas, f"{replicas} of {name} Ready", tell=self.scene)
 
     def manifest(self, name, replicas, labels, start_s=0, grace_s=1):
         # Only on this ground's nodes: other tests have theirs in the same lab.
@@ -192,13 +193,6 @@ class Environment:
 
 def _is_ready(pod):
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", ()))
-
-
-def until(holds, what, limit_s=50, every_s=0.2, more=lambda: ""):
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, f"not within {limit_s} s: {what}{more()}"
-        time.sleep(every_s)
 
 
 def hooks(lab):
@@ -275,13 +269,15 @@ def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(gro
     node = pod["spec"]["nodeName"]
     assert node in ground.spot
     ground.notice(ground.spot, 120)
-    fewest, end = 1, time.monotonic() + 45
-    while time.monotonic() < end:
+    fewest = 1
+
+    def replaced():
+        nonlocal fewest
         fewest = min(fewest, ground.endpoints("one"))
         alive = ground.pods("one")
-        if len(alive) == 1 and alive[0]["metadata"]["uid"] != pod["metadata"]["uid"] and _is_ready(alive[0]):
-            break
-        time.sleep(0.1)
+        return len(alive) == 1 and alive[0]["metadata"]["uid"] != pod["metadata"]["uid"] and _is_ready(alive[0])
+
+    until(replaced, "another in its place", every_s=0.1, tell=ground.scene)
     assert fewest >= 1
     assert ground.on_demand("one") == 1
     ground.lab.kubectl("annotate", "node", *ground.spot, f"{INTERRUPT_AT}-")

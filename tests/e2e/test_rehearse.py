@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from mooring.lab.cluster import Lab
 from mooring.rehearse import schema
 from mooring.rehearse.load import load
 from mooring.sandbox.controllers.podstate import node_of
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 
 MARK = "rehearsed"
 CAPACITY = "node.kubernetes.io/capacity"
@@ -72,19 +72,12 @@ def shop(lab: Lab) -> Iterator[str]:
     # A second revision: the old ReplicaSet stays, empty, and only what is left behind differs.
     lab.kubectl("set", "image", "deployment/web", "c=app:2", "-n", namespace)
     lab.kubectl("rollout", "status", "deployment/web", "-n", namespace, f"--timeout={PATIENCE_S}s")
-    _gone(lab, namespace)
+    pods = ("get", "pods", "-n", namespace, "-l", "app=web", "-o", "name")
+    until(lambda: len(lab.kubectl(*pods).split()) == 6, "no pod of the first revision lingers")
     try:
         yield namespace
     finally:
         lab.clear(namespace, nodes=f"{MARK}=true")
-
-
-def _gone(lab: Lab, namespace: str) -> None:
-    """Until no pod of the first revision lingers."""
-    end = time.monotonic() + PATIENCE_S
-    while len(lab.kubectl("get", "pods", "-n", namespace, "-l", "app=web", "-o", "name").split()) != 6:
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def mooring(*args: str) -> subprocess.CompletedProcess[str]:

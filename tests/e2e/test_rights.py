@@ -16,7 +16,7 @@ from tests.e2e.rights_ground import Installation, granted
 from tests.e2e.spine_ground import CRD, Environment
 from tests.e2e.test_fleet import Environment as Registry
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.e2e
 CAPACITY = "node.kubernetes.io/capacity"
 ENABLED = "vacant.io/optimize-scheduling"
 

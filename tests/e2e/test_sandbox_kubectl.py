@@ -61,35 +61,35 @@ async def kubectl(tmp_path: Path):
 async def test_a_workloads_life(kubectl: Kubectl) -> None:
     """apply, rollout status, scale, restart, set image, apply again, delete."""
     await kubectl("apply -f -", yaml.safe_dump(WEB))
-    assert "successfully rolled out" in await kubectl("rollout status deploy/web --timeout=30s")
+    assert "successfully rolled out" in await kubectl("rollout status deploy/web --timeout=180s")
     table = await kubectl("get pods")
     assert table.splitlines()[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert table.count("Running") == 3
     before = set((await kubectl("get pods -o name")).split())
     await kubectl("scale deploy/web --replicas=4")
     await kubectl("rollout restart deploy/web")
-    await kubectl("rollout status deploy/web --timeout=30s")
-    await kubectl("wait --for=delete --timeout=30s " + " ".join(sorted(before)))
+    await kubectl("rollout status deploy/web --timeout=180s")
+    await kubectl("wait --for=delete --timeout=180s " + " ".join(sorted(before)))
     assert len((await kubectl("get pods -o name")).split()) == 4
     await kubectl("set image deploy/web web=example.org/web:2")
-    await kubectl("rollout status deploy/web --timeout=30s")
+    await kubectl("rollout status deploy/web --timeout=180s")
     again = {**WEB, "spec": {**WEB["spec"], "replicas": 1}}
     assert "configured" in await kubectl("apply -f -", yaml.safe_dump(again))
-    await kubectl("delete deploy web --timeout=30s")
-    await kubectl("wait --for=delete pod -l app=web --timeout=30s")
+    await kubectl("delete deploy web --timeout=180s")
+    await kubectl("wait --for=delete pod -l app=web --timeout=180s")
 
 
 async def test_a_nodes_maintenance(kubectl: Kubectl) -> None:
     """label, annotate, taint, cordon, drain, uncordon."""
     await kubectl("apply -f -", yaml.safe_dump(WEB))
-    await kubectl("rollout status deploy/web --timeout=30s")
+    await kubectl("rollout status deploy/web --timeout=180s")
     await kubectl("label node node-0 zone=a")
     await kubectl("annotate node node-0 note=b")
     await kubectl("taint node node-1 k=v:NoSchedule")
     await kubectl("taint node node-1 k-")
     await kubectl("cordon node-0")
     assert "SchedulingDisabled" in await kubectl("get node node-0")
-    await kubectl("drain node-0 --ignore-daemonsets --timeout=60s")
+    await kubectl("drain node-0 --ignore-daemonsets --timeout=180s")
     pods = json.loads(await kubectl("get pods -o json"))["items"]
     assert all(p["spec"].get("nodeName") != "node-0" for p in pods)
     await kubectl("uncordon node-0")
@@ -109,6 +109,6 @@ async def test_small_things(kubectl: Kubectl) -> None:
     }
     await kubectl("create -f -", yaml.safe_dump(config))
     assert await kubectl("get cm c -n shop -o jsonpath={.data.a}") == "1"
-    await kubectl("delete ns shop --timeout=30s")
+    await kubectl("delete ns shop --timeout=180s")
     assert "tidbclusters" in await kubectl("api-resources")
     assert "sandbox" in await kubectl("version -o json")

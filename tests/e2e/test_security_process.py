@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from mooring.lab.cluster import Lab
-from tests.e2e.home_ground import SYSTEM, Process, until
+from tests.e2e.home_ground import SYSTEM, Process
 from tests.e2e.test_install import crd
+from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_a_tenants_annotation_sends_us_nowhere(lab: Lab, running: Process):
     try:
         lab.kubectl("apply", "-f", "-", input=json.dumps(cluster))
         running.start("handoff=true")
-        until(lambda: "pd-hosts" in running.command("why", f"cluster/{tenant}/demo"), what="why names the setting")
+        until(lambda: "pd-hosts" in running.command("why", f"cluster/{tenant}/demo"), "why names the setting")
         assert asked == []
     finally:
         server.shutdown()
@@ -116,7 +117,7 @@ def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
             "-",
             input=json.dumps(_object("apps/v1", "StatefulSet", "db", tenant, metadata=metadata, spec=spec)),
         )
-        until(lambda: lab.kubectl("-n", tenant, "get", "pods", "-o", "name").count("pod/db-") == 3, what="three pods")
+        until(lambda: lab.kubectl("-n", tenant, "get", "pods", "-o", "name").count("pod/db-") == 3, "three pods")
         time.sleep(5.0)
         taints = lab.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.taints[*].key}")
         assert "mooring.dev/reserved" not in taints

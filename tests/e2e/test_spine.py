@@ -5,10 +5,11 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.spine_ground import Environment, until
+from tests.e2e.spine_ground import Environment
+from tests.e2e.waiting import eventually
 
 # Patient: a real controller may back off for half a minute and more; what is promised is the end, not the time.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.e2e
 RESTART = "tidb.pingcap.com/restart="
 
 
@@ -19,7 +20,7 @@ def real_pd(request, lab):
     return request.param == "real PD"
 
 
-async def restart(ground, name, within_s=180):
+async def restart(ground, name):
     """What a user does; answers with the writes it took."""
     uid, first = await ground.uid(name), len(ground.toll.writes)
     await asyncio.to_thread(ground.annotate, name, RESTART)
@@ -29,7 +30,7 @@ async def restart(ground, name, within_s=180):
             await ground.start()  # another takes over meanwhile; this one stands by
         return await ground.handed_over(name, uid)
 
-    await until(over, within_s, tell=lambda: f"{ground.toll.writes[first:]}\n{ground.logs()}")
+    await eventually(over, tell=lambda: f"{ground.toll.writes[first:]}\n{ground.logs()}")
     return ground.toll.writes[first:]
 
 
@@ -46,8 +47,8 @@ async def test_killed_at_every_write(lab, tmp_path, numbers, side, real_pd):
         await ground.start()
         await ground.start()
         for number in numbers:
-            await until(ground.leads, 30, tell=ground.logs)
-            await until(ground.processes[-1].serves, 30)
+            await eventually(ground.leads, tell=ground.logs)
+            await eventually(ground.processes[-1].serves)
             ground.toll.kill_at(number, side)
             writes = await restart(ground, f"demo-tikv-{number % 3}")
             assert ground.toll.killed, f"write {number} was never made"
@@ -68,7 +69,7 @@ async def test_undisturbed_restart(lab, tmp_path, real_pd):
     """E1, E3, E6: mark, scheduler, mark, delete, scheduler out, mark out; no leader was on the pod when it went."""
     async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
         await ground.start()
-        await until(ground.leads, 30, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         writes = await restart(ground, "demo-tikv-0")
         assert len(writes) == WRITES, writes
         assert [w.split(" ")[0] for w in writes] == ["PATCH", "POST", "PATCH", "DELETE", "DELETE", "PATCH"]
@@ -80,15 +81,15 @@ async def test_api_server_killed_and_restarted_midway(lab, tmp_path):
     """E5: the API server dies while leaders leave and comes back; the hand-over goes on and ends."""
     async with Environment(lab, tmp_path) as ground:
         await ground.start()
-        await until(ground.leads, 20, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uid = await ground.uid("demo-tikv-0")
         await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
-        await until(lambda: _evicting(ground), 15)
+        await eventually(lambda: _evicting(ground))
         await asyncio.to_thread(lab.kill, "kube-apiserver")
         await asyncio.sleep(4)  # longer than the lease
         await asyncio.to_thread(lab.start, "kube-apiserver")
         await asyncio.to_thread(lab.revive)  # those that gave up without it, as a node's own manager would
-        await until(lambda: ground.handed_over("demo-tikv-0", uid), 40, tell=ground.logs)
+        await eventually(lambda: ground.handed_over("demo-tikv-0", uid), tell=ground.logs)
         assert ground.placement.interrupted() == 0
         assert sum(w.startswith("DELETE") and "pods" in w for w in ground.toll.writes) == 1
 
@@ -101,13 +102,13 @@ async def test_stopped_politely_and_started_again(lab, tmp_path):
     """SIGTERM midway: it ends within 10 s with 0, gives the lease back, and the next one finishes the work."""
     async with Environment(lab, tmp_path) as ground:
         process = await ground.start()
-        await until(ground.leads, 20, tell=ground.logs)
+        await eventually(ground.leads, tell=ground.logs)
         uid = await ground.uid("demo-tikv-1")
         await asyncio.to_thread(ground.annotate, "demo-tikv-1", RESTART)
-        await until(lambda: _evicting(ground), 15)
+        await eventually(lambda: _evicting(ground))
         process.popen.terminate()
         assert await asyncio.to_thread(process.popen.wait, 10) == 0, ground.logs()
         assert await _evicting(ground), "what had begun is marked and stays"
         await ground.start()
-        await until(lambda: ground.handed_over("demo-tikv-1", uid), 40, tell=ground.logs)
+        await eventually(lambda: ground.handed_over("demo-tikv-1", uid), tell=ground.logs)
         assert ground.placement.interrupted() == 0

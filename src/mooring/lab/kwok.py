@@ -40,7 +40,6 @@ def kwok(binaries: Binaries, at: Layout, ports: Ports) -> Server:
             "--manage-all-nodes=true",
             "--node-ip=127.0.0.1",
             f"--node-lease-duration-seconds={LEASE_S}",
-            "--cidr=10.64.0.0/10",
             f"--server-address={listens}",
             *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
         ),

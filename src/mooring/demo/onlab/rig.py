@@ -56,10 +56,10 @@ class LabRig:
         while not holds():
             self.house.check()
             if self.clock.monotonic() >= end:
-                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self._story()}")
+                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self.story()}")
             await self.clock.sleep(every_s)
 
-    def _story(self) -> str:
+    def story(self) -> str:
         replica = self.house.replica
         entries = list(replica.engine.history.timeline)[-40:] if replica is not None else []
         return "\n".join(f"{e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}" for e in entries)
