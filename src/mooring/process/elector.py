@@ -8,7 +8,6 @@ Figures with the defaults (10 / 7 / 2 s): at most about 12 s from a kill -9 to t
 
 import asyncio
 import contextlib
-import copy
 import datetime as dt
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from mooring.clients.ports import (
 )
 from mooring.core.model.kinds import Kind
 from mooring.process.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
+from mooring.process.timed_event import TimedEvent
 
 T = TypeVar("T")
 #: How long one that stops waits for the next to lead.
@@ -71,7 +71,7 @@ class Elector:
         self._on_stopped = on_stopped
         #: The whole object as last read or written by us: what we do not know of it is written back as it was.
         self._object: Json | None = None
-        self._nudge = asyncio.Event()
+        self._nudge = TimedEvent(clock)
         #: Whether requests may still reach us after the lease was given back.
         self.hands_over: Callable[[], bool] = lambda: False
 
@@ -104,13 +104,8 @@ class Elector:
             self._nudge.set()
 
     async def _pause(self, seconds: float) -> None:
-        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._nudge.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._nudge.clear()
-            for wait in waits:
-                wait.cancel()
+        await self._nudge.wait(seconds)
+        self._nudge.clear()
 
     async def _await_successor(self) -> None:
         """Until somebody else leads, so that requests that still reach us can be passed on to the right one."""
@@ -195,9 +190,10 @@ class Elector:
 
     async def _put(self, base: LeaseRecord | None, holder: str) -> Json:
         """Create, or replace what has `base`'s resourceVersion."""
-        obj = copy.deepcopy(self._object) if base is not None and self._object else {}
-        obj.setdefault("metadata", {}).update(namespace=self._namespace, name=self._name)
-        spec = obj.setdefault("spec", {})
+        old = self._object if base is not None and self._object else {}
+        metadata = {**old.get("metadata", {}), "namespace": self._namespace, "name": self._name}
+        spec = dict(old.get("spec") or {})
+        obj = {**old, "metadata": metadata, "spec": spec}
         now = _micro_time(self._clock.now())
         if base is None or base.holder != holder:
             spec["acquireTime"] = now
@@ -207,22 +203,25 @@ class Elector:
         spec.update(holderIdentity=holder, leaseDurationSeconds=duration_s, renewTime=now)
         if base is None:
             return await self._api.create(Kind.LEASE, obj)
-        obj["metadata"]["resourceVersion"] = base.resource_version
+        metadata["resourceVersion"] = base.resource_version
         return await self._api.replace(Kind.LEASE, obj)
 
     async def _within(self, request: Coroutine[Any, Any, T]) -> T:
         """The answer, or Unanswered after `request_s`: on the clock we were given, which may be a virtual one."""
-        asking = asyncio.create_task(request)
-        alarm = asyncio.create_task(self._clock.sleep(self._timing.request_s))
         try:
-            await asyncio.wait({asking, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise UnansweredError(f"lease {self._namespace}/{self._name}: no answer in {self._timing.request_s} s")
-            return asking.result()
-        finally:
-            asking.cancel()
-            alarm.cancel()
-            await asyncio.gather(asking, alarm, return_exceptions=True)
+            async with asyncio.timeout(None) as limit:
+                alarm = asyncio.ensure_future(self._end(limit))
+                try:
+                    return await request
+                finally:
+                    alarm.cancel()
+        except TimeoutError:
+            words = f"lease {self._namespace}/{self._name}: no answer in {self._timing.request_s} s"
+            raise UnansweredError(words) from None
+
+    async def _end(self, limit: asyncio.Timeout) -> None:
+        await self._clock.sleep(self._timing.request_s)
+        limit.reschedule(0)
 
 
 def _record(lease: Json) -> LeaseRecord:

@@ -22,6 +22,7 @@ from mooring.core.model.instructions import EmitEvent, Instruction, Outcome, Rea
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Act
 from mooring.process.pd_directory import PdOf
+from mooring.process.timed_event import TimedEvent
 
 log = structlog.get_logger()
 
@@ -89,7 +90,7 @@ class Shell:
         self._recorder = recorder
         self._on_turn = on_turn
         self._inbox: deque[Event] = deque()
-        self._news = asyncio.Event()
+        self._news = TimedEvent(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Wall time that never jumps: where the clock stood at the start, plus what has passed since (see `now`).
         self._anchor = clock.now() - clock.monotonic()
@@ -178,16 +179,7 @@ class Shell:
         if self.in_a_rush():
             await asyncio.sleep(SLICE_S)  # something comes at once: two sleepers a turn would cost more than the turn
             return
-        if due is None:
-            await self._news.wait()
-            return
-        # By the clock we were given: it may run faster than the loop's.
-        either = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._clock.sleep(due - self.now()))]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiting in either:
-                waiting.cancel()
+        await self._news.wait(None if due is None else due - self.now())
 
     # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────
 
