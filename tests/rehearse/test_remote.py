@@ -1,55 +1,85 @@
-"""The sweep on a Dask cluster: a real scheduler and two worker processes, one of which is killed midway."""
+"""The sweep and the simulation on a Dask cluster: a real scheduler and two worker processes, one of which is killed."""
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from distributed import Client, LocalCluster
 
+import mooring
 from mooring.rehearse.failures import Failure, failures
 from mooring.rehearse.forks import Failed
-from mooring.rehearse.remote import DaskMismatchError, DaskUnreachableError, check, run_on_dask, versions
+from mooring.rehearse.remote import run_on_dask
 from mooring.rehearse.sweep import Found, collect, run
+from mooring.sim.dask import DaskMismatchError, DaskUnreachableError, check
+from mooring.sim.whole import remote
+from mooring.sim.whole.seeds import Options, run_many
 from tests.rehearse.test_sweep import PLAN, RULES, small
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made:
         yield made
 
 
-def test_a_worker_that_is_killed_midway_costs_nothing(cluster: LocalCluster) -> None:
+@pytest.fixture
+def kill_one(cluster: LocalCluster) -> Callable[[], None]:
+    """Kill one of the workers, as a power cut would."""
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        victim = next(iter(client.run(os.getpid).values()))
+    return lambda: os.kill(victim, signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_midway_costs_nothing(cluster: LocalCluster, kill_one: Callable[[], None]) -> None:
     """O7: every event is played, and comes out as on one machine."""
     snapshot = small()
     todo = failures(snapshot, RULES, ("node", "rack"))
     here: list[tuple[Failure, Found | Failed]] = []
     run(snapshot, todo, PLAN, 2, lambda failure, result: here.append((failure, result)))
-    with Client(cluster.scheduler_address, set_as_default=False) as client:
-        victim = next(iter(client.run(os.getpid).values()))
     there: list[tuple[Failure, Found | Failed]] = []
 
     def told(failure: Failure, result: Found | Failed) -> None:
         if not there:
-            os.kill(victim, signal.SIGKILL)
+            kill_one()
         there.append((failure, result))
 
     assert run_on_dask(snapshot, todo, PLAN, cluster.scheduler_address, told)
     assert collect(snapshot, todo, there) == collect(snapshot, todo, here)
 
 
-def test_versions_are_compared_first() -> None:
-    """O7: another Mooring on a worker is named with the worker; no worker at all is said."""
-    assert check({"tcp://a": versions()}, "tcp://s") == 1
-    with pytest.raises(DaskMismatchError, match=r"worker tcp://b of tcp://s has Mooring 0\.0\.9"):
-        check({"tcp://a": versions(), "tcp://b": ("0.0.9", "3.11")}, "tcp://s")
+def test_seeds_of_the_simulation_too(cluster: LocalCluster, kill_one: Callable[[], None]) -> None:
+    """O7: `mooring sim --seeds A..B --dask …`, one worker killed after the first seed: every result, as here."""
+    options = Options(hours=0.05)
+    there = []
+    for result in remote.run_on_dask(range(1, 7), options, cluster.scheduler_address):
+        if not there:
+            kill_one()
+        there.append(result)
+    assert sorted(there, key=lambda one: one.seed) == list(run_many(range(1, 7), options))
+
+
+def test_a_worker_with_another_mooring_is_named_before_anything_is_played(cluster: LocalCluster) -> None:
+    """O7: the version there, the version here, and which worker; no worker at all is said too."""
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        worker = min(client.scheduler_info()["workers"])
+        client.run(_set_version, "0.0.9", workers=[worker])
+        try:
+            with pytest.raises(DaskMismatchError, match=rf"worker {worker} of tcp://.* has Mooring 0\.0\.9"):
+                run_on_dask(small(), [], PLAN, cluster.scheduler_address, lambda *_: None)
+        finally:
+            client.run(_set_version, mooring.__version__, workers=[worker])
     with pytest.raises(DaskUnreachableError, match="has no worker"):
         check({}, "tcp://s")
 
 
+def _set_version(version: str) -> None:
+    mooring.__version__ = version
+
+
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """O7: the address is named."""
-    monkeypatch.setattr("mooring.rehearse.remote.CONNECT_S", 1)
+    monkeypatch.setattr("mooring.sim.dask.CONNECT_S", 1)
     with pytest.raises(DaskUnreachableError, match=r"tcp://127\.0\.0\.1:9"):
         run_on_dask(small(), [], PLAN, "tcp://127.0.0.1:9", lambda *_: None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from mooring.cli.dask import on_dask
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import note, print_json
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from mooring.rehearse.baseline import News
     from mooring.rehearse.failures import Failure
     from mooring.rehearse.forks import Failed
-    from mooring.rehearse.schema import Snapshot
-    from mooring.rehearse.sweep import Found, Plan, Sweep
+    from mooring.rehearse.sweep import Found, Sweep
 
 _BAR = 24
 
@@ -69,17 +69,21 @@ def sweep(
     from mooring.rehearse.baseline import compare, markdown
     from mooring.rehearse.failures import failures, scopes
     from mooring.rehearse.forks import cores
+    from mooring.rehearse.remote import run_on_dask
     from mooring.rehearse.sweep import collect, run
 
     before = _baseline(fail_on, baseline)
     if dask and jobs:
         raise CommandError("--jobs is for this machine and --dask for others: give one of them")
-    with explained(setup.from_):
+    with explained(setup.from_), on_dask():
         plan, wanted = setup.plan(), scopes(events)
         taken = setup.snapshot()
         todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
         bar = _Bar(len(todo))
-        whole = _on_dask(taken, todo, plan, dask, bar) if dask else run(taken, todo, plan, jobs or cores(), bar.told)
+        if dask:
+            whole = run_on_dask(taken, todo, plan, dask, bar.told)
+        else:
+            whole = run(taken, todo, plan, jobs or cores(), bar.told)
     bar.clear()
     found = collect(taken, todo, bar.results)
     if not whole:
@@ -96,17 +100,6 @@ def sweep(
         note("\n".join(_news_words(news)))
         return Exit.NOT_AS_IT_SHOULD_BE if news.is_worse or not whole else Exit.DONE
     return Exit.DONE if found.kept == found.planned else Exit.NOT_AS_IT_SHOULD_BE
-
-
-def _on_dask(taken: "Snapshot", todo: "list[Failure]", plan: "Plan", address: str, bar: "_Bar") -> bool:
-    from mooring.rehearse.remote import DaskMismatchError, DaskUnreachableError, run_on_dask
-
-    try:
-        return run_on_dask(taken, todo, plan, address, bar.told)
-    except DaskMismatchError as error:
-        raise CommandError(str(error)) from None
-    except DaskUnreachableError as error:
-        raise CommandError(str(error), Exit.COULD_NOT_LOOK) from None
 
 
 def _news_words(news: "News") -> list[str]:

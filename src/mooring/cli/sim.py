@@ -40,6 +40,7 @@ def sim(
         float, Parameter(help="Virtual hours of load; what comes to rest afterwards is not counted.")
     ] = 0.5,
     jobs: Annotated[Whole, Parameter(help="Processes; 0: one per core.")] = 0,
+    dask: Annotated[str, Parameter(help="With --seeds: tcp://HOST:PORT of a Dask scheduler that runs them.")] = "",
     until: Annotated[
         float | None, Parameter(help="With --seed: stop at this virtual second and print the timeline.")
     ] = None,
@@ -64,6 +65,8 @@ def sim(
     Example: mooring sim --seeds 1..1000 --jobs 4
 
     Example: mooring sim --seed 17 --shrink
+
+    Example: mooring sim --seeds 1..100000 --dask tcp://127.0.0.1:8786
     """
     from mooring.sim.whole.seeds import quiet_logs
 
@@ -71,12 +74,14 @@ def sim(
     options = _options(faults, features, hours, until, only)
     if seed is not None and seeds:
         raise CommandError("give --seed or --seeds, not both")
+    if dask and (jobs or plan or seed is not None):
+        raise CommandError("--dask goes with --seeds, and not with --jobs")
     if plan or seed is not None:
         return _one(seed, plan, options, shrink=shrink, save=save, output=output)
     if only or shrink or save or until is not None:
         raise CommandError("--only, --until, --shrink and --save go with --seed N")
     numbers = _range(seeds or "1..20")
-    return _many(numbers, options, jobs or os.cpu_count() or 1, output)
+    return _many(numbers, options, jobs or os.cpu_count() or 1, dask, output)
 
 
 def _options(faults: str, features: str, hours: float, until: float | None, only: str) -> "Options":
@@ -156,18 +161,22 @@ def _read(file: str) -> "Plan":
         raise CommandError(f"--plan {file}: not a plan as --save writes it: {error}") from None
 
 
-def _many(numbers: range, options: "Options", jobs: int, output: Format) -> int:
+def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Format) -> int:
+    from mooring.cli.dask import on_dask
+    from mooring.sim.whole.remote import run_on_dask
     from mooring.sim.whole.seeds import replay_command, report, run_many
 
     def told() -> "Iterator[Result]":
-        for result in run_many(numbers, options, min(jobs, len(numbers))):
+        there = run_on_dask(numbers, options, dask) if dask else run_many(numbers, options, min(jobs, len(numbers)))
+        for result in there:
             if result.failure is not None:
                 failure = result.failure
                 note(f"seed {result.seed}: {failure.invariant} broken at {failure.at:g} s: {failure.detail}")
                 note(f"  replay: {replay_command(result.seed, options)}")
             yield result
 
-    found = report(told(), options)
+    with on_dask():
+        found = report(sorted(told(), key=lambda one: one.seed), options)
     if output is Format.JSON:
         print_json(found)
     else:

@@ -10,8 +10,7 @@ import gc
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -46,9 +45,12 @@ class _Child(msgspec.Struct):
 
 
 def play_each(
-    play: Play, tasks: Sequence[Task[T]], shape: type[T], jobs: int, found: Callable[[int, T | Failed], None]
+    play: Play, tasks: Iterable[Task[T]], shape: type[T], jobs: int, found: Callable[[int, T | Failed], None]
 ) -> bool:
-    """Tell each result by the number of its task, as they come. False: interrupted by Ctrl-C, and some are missing."""
+    """Tell each result by the number of its task, as they come. False: interrupted by Ctrl-C, and some are missing.
+
+    The next task is asked for when there is room for it: with one job, when the one before was told.
+    """
 
     async def whole() -> bool:
         await play.come_up()
@@ -57,8 +59,12 @@ def play_each(
         children, loop = _Children(found, shape), asyncio.get_running_loop()
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            for number, task in enumerate(tasks):
+            coming = enumerate(tasks)
+            while True:
                 children.wait(below=jobs)
+                number, task = next(coming, (0, None))
+                if task is None:
+                    break
                 write = children.fork(number)
                 if write is not None:
                     await _in_child(play, task, write, loop)
@@ -150,10 +156,3 @@ class _Children(Generic[T]):
 
 def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def shares(count: int, parts: int) -> Iterable[range]:
-    """So many numbers in so many runs, none longer by more than one."""
-    parts = max(1, min(parts, count))
-    starts = [count * at // parts for at in range(parts + 1)]
-    return (range(a, b) for a, b in pairwise(starts))

@@ -1,6 +1,6 @@
 """The sweep: every single failure played on one snapshot, and what was found, ranked: where is this cluster weakest?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -79,15 +79,18 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 Told = Callable[[Failure, Found | Failed], None]
 
 
-def run(snapshot: Snapshot, todo: Sequence[Failure], plan: Plan, jobs: int, told: Told) -> bool:
+def run(snapshot: Snapshot, todo: Iterable[Failure], plan: Plan, jobs: int, told: Told) -> bool:
     """On this machine. False: interrupted; what was told is all there is."""
     play = Play(snapshot, [], plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
-    rules = plan.config.mix.capacity
-    tasks = [
-        Task(acts(one.event.split(), snapshot, rules, plan.options), plan.seed, lambda it, one=one: summary(one, it))  # type: ignore[misc]
-        for one in todo
-    ]
-    return play_each(play, tasks, Found, jobs, lambda number, result: told(todo[number], result))
+    rules, begun = plan.config.mix.capacity, list[Failure]()
+
+    def tasks() -> Iterator[Task[Found]]:
+        for one in todo:
+            begun.append(one)
+            planned = acts(one.event.split(), snapshot, rules, plan.options)
+            yield Task(planned, plan.seed, lambda it, one=one: summary(one, it))  # type: ignore[misc]
+
+    return play_each(play, tasks(), Found, jobs, lambda number, result: told(begun[number], result))
 
 
 def summary(failure: Failure, outcome: Outcome) -> Found:

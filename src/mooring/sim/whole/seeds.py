@@ -49,10 +49,10 @@ def run_seed(seed: int, options: Options) -> Result:
 def run_many(seeds: Iterable[int], options: Options, jobs: int = 1) -> Iterator[Result]:
     """In the order of the seeds, whichever ends first. The timeline comes only with a failure."""
     if jobs <= 1:
-        yield from (_brief((seed, options)) for seed in seeds)
+        yield from (brief((seed, options)) for seed in seeds)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=quiet_logs) as pool:
-        yield from pool.imap(_brief, ((seed, options) for seed in seeds), chunksize=1)
+        yield from pool.imap(brief, ((seed, options) for seed in seeds), chunksize=1)
 
 
 def quiet_logs() -> None:
@@ -60,7 +60,8 @@ def quiet_logs() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
-def _brief(work: tuple[int, Options]) -> Result:
+def brief(work: tuple[int, Options]) -> Result:
+    """One seed, with its timeline only when it failed."""
     result = run_seed(*work)
     return result if result.failure is not None else msgspec.structs.replace(result, timeline=())
 
