@@ -14,10 +14,10 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import make_condition, with_spec
-from mooring.sandbox.controllers.template import owner_reference, pod_from
 from mooring.sandbox.controllers.times import stamp
+from mooring.sandbox.controllers.workloads.ownership import controller_of
+from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
 from mooring.sandbox.kubelet import Pace
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clients.ports import RefusedError
-from mooring.sandbox import protobuf
+from mooring.sandbox.http import protobuf
 
 #: `kubectl create namespace shop` and `kubectl create deployment web --image=nginx --replicas 2`, as they are sent.
 KUBECTL = shutil.which("kubectl") or next(iter(map(str, Path.home().glob(".cache/mooring/bin/*/kubectl"))), "")

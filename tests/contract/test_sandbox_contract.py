@@ -6,7 +6,7 @@ import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
 from mooring.sandbox.clock import WallDriver, run_virtual
-from mooring.sandbox.facade import Facade
+from mooring.sandbox.http.facade import Facade
 from tests.contract.kube_contract import CASES, Bench, Case
 from tests.contract.sandbox_bench import sandbox
 from tests.contract.webhook_contract import CASES as WEBHOOK_CASES

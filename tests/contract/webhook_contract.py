@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mooring.clients.ports import Json, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.tls import make_certificates
+from mooring.sandbox.http.tls import make_certificates
 from tests.contract.kube_contract import Bench, pod, refusal, until
 
 Answer = Callable[[Json], dict[str, Any]]

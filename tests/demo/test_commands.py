@@ -6,9 +6,9 @@ from mooring.clients.ports import RefusedError
 from mooring.core.model.kinds import Kind
 from mooring.demo.acts import ACTS
 from mooring.demo.commands import read, type_in
-from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.apiserver.api import SandboxKubeApi
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, run_virtual
-from mooring.sandbox.store import ObjectStore
 
 
 def test_an_annotation_on_two_pods_and_one_taken_back():

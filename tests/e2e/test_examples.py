@@ -36,7 +36,7 @@ from mooring.lab import loopback
 from mooring.process.config import Config
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.nodes import node_object
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app

@@ -10,8 +10,8 @@ import yaml
 from mooring.lab.binaries import find, release
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.facade import Facade
-from mooring.sandbox.tls import make_certificates
+from mooring.sandbox.http.facade import Facade
+from mooring.sandbox.http.tls import make_certificates
 
 pytestmark = pytest.mark.e2e
 LABELS = {"app": "web"}

@@ -18,10 +18,10 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring.core.model.reasons import Reason
 from mooring.process.act import Act
+from mooring.sandbox.apiserver.faults import Fault
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
-from mooring.sandbox.faults import Fault
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.pd import SandboxPd
 
 NS = "shop"

@@ -25,7 +25,7 @@ from mooring.rehearse.outcome import Outcome
 from mooring.rehearse.play import Play, everything_on, rehearse
 from mooring.rehearse.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.facade import Facade
+from mooring.sandbox.http.facade import Facade
 from mooring.sandbox.pd.http import pd_app
 from mooring.sandbox.sabakan.http import sabakan_app
 

@@ -280,7 +280,7 @@ class _Page:
     async def play_on(self) -> None:
         """After the day: time slows down to what eyes can follow, and kubectl may change things."""
         from mooring.demo.sandbox_stage import SandboxStage
-        from mooring.sandbox.facade import Facade
+        from mooring.sandbox.http.facade import Facade
 
         stage = self._day.stage
         assert isinstance(stage, SandboxStage), "only the sandbox needs a facade"

@@ -56,7 +56,7 @@ def up(
 async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output: Format, *, tidb: bool) -> None:
     from mooring.sandbox.clock import Timeline, WallDriver
     from mooring.sandbox.cluster import Cluster
-    from mooring.sandbox.facade import Facade
+    from mooring.sandbox.http.facade import Facade
 
     timeline = Timeline(time.time())
     cluster = Cluster(seed=1, timeline=timeline, log=False)

@@ -18,7 +18,7 @@ from mooring.capabilities.home.members import RESERVE_NODE
 from mooring.clients.ports import Json, NotFoundError
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.nodes import CAPACITY_LABEL
 from mooring.sim.environment import Environment, Fixtures
 from mooring.sim.scenarios.fleet import TEMPLATE, register_nodes

@@ -20,8 +20,8 @@ from mooring.rehearse.events import RETIRABLE, ZONE, BadEventError, fleet_settin
 from mooring.rehearse.schema import Snapshot
 from mooring.rehearse.stores import tikv_pods
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import labels_of
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.nodes import HOSTNAME
 
 SCOPES: Final = ("node", "rack", "zone", "pool", "machine", "member")

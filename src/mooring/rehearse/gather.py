@@ -18,7 +18,7 @@ from mooring.core.model.machine import Machine
 from mooring.rehearse.redact import slim
 from mooring.rehearse.schema import KINDS, PdShot, Snapshot
 from mooring.sandbox.clock import parse_rfc3339
-from mooring.sandbox.controllers.ownership import controller_of
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.kubelet import READY, START
 
 #: A pod that took longer became unready and ready again, or waited for somebody else.

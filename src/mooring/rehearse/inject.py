@@ -14,10 +14,10 @@ from mooring.clients.wire.annotations import MIRROR
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.rehearse.events import Act, Name
+from mooring.sandbox.apiserver.eviction import evict
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
-from mooring.sandbox.eviction import evict
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 
 #: A registry notices a machine that does not answer.
 UNREACHABLE_S: Final = 60.0

@@ -16,13 +16,13 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.schema import KINDS, BadSnapshotError, Snapshot
 from mooring.rehearse.stores import assumed, build_pd, component_pods, tikv_pods
+from mooring.sandbox.apiserver.defaults import set_defaults
 from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta
-from mooring.sandbox.controllers.template import REVISION_LABEL, template_hash
-from mooring.sandbox.defaults import set_defaults
+from mooring.sandbox.controllers.workloads.ownership import controller_of
+from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, template_hash
 from mooring.sandbox.kubelet import FAIL, Pace
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.registry import Entry

@@ -17,11 +17,11 @@ from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
 from mooring.rehearse.promises import PER_NODE, Promise, Wanted, root_of, title
+from mooring.sandbox.apiserver.labels import selects
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import labels_of, node_of
-from mooring.sandbox.labels import selects
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from mooring.rehearse.schema import PdShot, Placement, StoreShot
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import labels_of
-from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY, cluster_of
+from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY, cluster_of
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import Tikv

@@ -13,12 +13,12 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.nodes import CAPACITY_LABEL, healthy_conditions
-from mooring.sandbox.store import ObjectStore
 
 INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 NOTICE_S: Final = 120.0

@@ -15,32 +15,32 @@ from typing import Any
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.apiserver.api import SandboxKubeApi
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cloud import Cloud
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.daemonset import DaemonSets
-from mooring.sandbox.controllers.deployment import Deployments
 from mooring.sandbox.controllers.disruption import Disruption
 from mooring.sandbox.controllers.endpoints import Endpoints
 from mooring.sandbox.controllers.eventlog import EventLog
 from mooring.sandbox.controllers.node_lifecycle import NodeLifecycle
-from mooring.sandbox.controllers.ownership import Orphans, OwnedPods
 from mooring.sandbox.controllers.pod_gc import PodGc
-from mooring.sandbox.controllers.replicaset import ReplicaSets
-from mooring.sandbox.controllers.statefulset import StatefulSets
 from mooring.sandbox.controllers.taint_eviction import TaintEviction
-from mooring.sandbox.controllers.tidb_evictions import TidbEvictions
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
-from mooring.sandbox.controllers.tidb_operator import TidbOperator
+from mooring.sandbox.controllers.tidb.evictions import TidbEvictions
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb.operator import TidbOperator
 from mooring.sandbox.controllers.volumes import Volumes
+from mooring.sandbox.controllers.workloads.daemonset import DaemonSets
+from mooring.sandbox.controllers.workloads.deployment import Deployments
+from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods
+from mooring.sandbox.controllers.workloads.replicaset import ReplicaSets
+from mooring.sandbox.controllers.workloads.statefulset import StatefulSets
 from mooring.sandbox.kubelet import Kubelets, Pace
 from mooring.sandbox.nodes import node_object
 from mooring.sandbox.pd.driver import SandboxPd
 from mooring.sandbox.reading import Reading
 from mooring.sandbox.scheduler.scheduler import Scheduler
 from mooring.sandbox.scheduler.selection import Profile
-from mooring.sandbox.store import ObjectStore
 
 #: How often `run_until_stable` looks.
 LOOK_S = 0.25

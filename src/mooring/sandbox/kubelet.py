@@ -15,12 +15,12 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, make_condition, node_of, with_condition
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.nodes import healthy_conditions
-from mooring.sandbox.store import ObjectStore
 
 START: Final = "lab.mooring.dev/start-seconds"
 READY: Final = "lab.mooring.dev/ready-seconds"

@@ -4,10 +4,10 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.endpoints import ready_nodes
-from mooring.sandbox.controllers.ownership import controller_of
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 
 WORKLOADS: Final = (Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET, Kind.DAEMON_SET)
 

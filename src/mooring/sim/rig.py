@@ -25,7 +25,7 @@ from mooring.process.admission.configurations import Address
 from mooring.process.assemble import capabilities
 from mooring.process.config import Config
 from mooring.process.replica import Replica
-from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.apiserver.api import SandboxKubeApi
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual
 from mooring.sandbox.cluster import Cluster

@@ -12,7 +12,7 @@ import msgspec
 from mooring.clients.ports import Json
 from mooring.process.admission.configurations import OWNED_PODS, SPEAKING_WORKLOADS, Address
 from mooring.process.replica import Replica
-from mooring.sandbox.admission import Admission, Webhook
+from mooring.sandbox.apiserver.admission import Admission, Webhook
 
 _OWNED = ("pod-template-hash", "statefulset.kubernetes.io/pod-name")
 

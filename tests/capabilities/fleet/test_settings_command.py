@@ -16,7 +16,7 @@ from mooring.cli import main
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.cluster import Cluster
-from mooring.sandbox.facade import Facade
+from mooring.sandbox.http.facade import Facade
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.http import sabakan_app
 from mooring.sandbox.sabakan.ipam import Ipam

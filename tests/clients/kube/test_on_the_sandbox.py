@@ -11,10 +11,10 @@ from mooring.clients.ports import PortError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.process.elector import Elector
-from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.apiserver.api import SandboxKubeApi
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline, TimelineClock, run_virtual
-from mooring.sandbox.store import ObjectStore
 
 NAMES = st.sampled_from("abcdef")
 DEEDS = st.one_of(

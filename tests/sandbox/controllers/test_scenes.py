@@ -4,11 +4,11 @@ import pytest
 
 from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.eviction import evict
 from mooring.sandbox.cloud import INTERRUPT_AT, Dialect
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.times import epoch
-from mooring.sandbox.eviction import evict
 from mooring.sandbox.kubelet import FAIL, GRACE, READY, START
 from mooring.sandbox.scheduler.extenders import Extender
 from mooring.sandbox.scheduler.selection import Profile

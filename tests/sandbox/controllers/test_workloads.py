@@ -9,7 +9,7 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.victims import DELETION_COST, rank
+from mooring.sandbox.controllers.workloads.victims import DELETION_COST, rank
 from mooring.sandbox.kubelet import FAIL, Pace
 
 

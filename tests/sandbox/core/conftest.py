@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mooring.sandbox.api import SandboxKubeApi
+from mooring.sandbox.apiserver.api import SandboxKubeApi
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, run_virtual
-from mooring.sandbox.store import ObjectStore
 
 
 @pytest.fixture

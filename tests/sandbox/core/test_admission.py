@@ -9,9 +9,9 @@ from aiohttp import web
 
 from mooring.clients.ports import RefusedError, UnansweredError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.server import HEARD
 from mooring.sandbox.clock import WallDriver
-from mooring.sandbox.server import HEARD
-from mooring.sandbox.tls import make_certificates
+from mooring.sandbox.http.tls import make_certificates
 
 URL = "https://127.0.0.1:9443/admit/pods"
 POD = {

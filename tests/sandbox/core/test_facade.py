@@ -8,9 +8,9 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import WallDriver
-from mooring.sandbox.facade import Facade
-from mooring.sandbox.tables import duration
-from mooring.sandbox.tls import make_certificates
+from mooring.sandbox.http.facade import Facade
+from mooring.sandbox.http.tables import duration
+from mooring.sandbox.http.tls import make_certificates
 
 
 def pod(name: str, app: str) -> dict:

@@ -5,7 +5,7 @@ from typing import Any, cast
 from mooring.demo.onlab.mirror import Mirror
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cloud import Cloud
-from mooring.sandbox.controllers.tidb_operator import TidbOperator
+from mooring.sandbox.controllers.tidb.operator import TidbOperator
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.reading import Reading

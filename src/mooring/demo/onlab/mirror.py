@@ -16,9 +16,9 @@ from mooring.clients.kube.config import Connection
 from mooring.clients.kube.transport import Request, Transport
 from mooring.clients.ports import AlreadyExistsError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import RESOURCES, Kind
+from mooring.sandbox.apiserver.store import ObjectStore
+from mooring.sandbox.apiserver.table import ObjectKey, key_of
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.store import ObjectStore
-from mooring.sandbox.table import ObjectKey, key_of
 
 #: What acts and the sandbox's controllers read.
 KINDS = (

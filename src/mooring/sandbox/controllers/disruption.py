@@ -8,15 +8,15 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.rollout import resolve
 from mooring.sandbox.controllers.times import epoch
-from mooring.sandbox.labels import selects
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads.ownership import controller_of
+from mooring.sandbox.controllers.workloads.rollout import resolve
 
 #: An eviction that was granted but whose pod never began to leave is forgotten after so long.
 DISRUPTED_S: Final = 120.0

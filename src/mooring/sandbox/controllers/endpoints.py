@@ -8,11 +8,11 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of, node_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.store import ObjectStore
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 PER_SLICE: Final = 100

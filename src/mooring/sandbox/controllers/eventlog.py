@@ -4,8 +4,8 @@ import hashlib
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.store import ObjectStore
 
 
 class EventLog:

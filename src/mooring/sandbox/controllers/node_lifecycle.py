@@ -13,6 +13,7 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import condition, key_of, make_condition, with_condition
@@ -20,7 +21,6 @@ from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.nodes import ZONE
-from mooring.sandbox.store import ObjectStore
 
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"

@@ -4,11 +4,11 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, make_condition, node_of, with_condition
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.store import ObjectStore
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 

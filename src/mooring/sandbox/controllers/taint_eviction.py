@@ -5,10 +5,10 @@ from typing import Final
 from mooring.clients.ports import ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import Taint, Toleration
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, make_condition, node_of, with_condition
-from mooring.sandbox.store import ObjectStore
 
 PodKey = tuple[str, str]
 FOREVER: Final = float("inf")

@@ -9,11 +9,11 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, with_spec, with_status
 from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.nodes import HOSTNAME
-from mooring.sandbox.store import ObjectStore
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 

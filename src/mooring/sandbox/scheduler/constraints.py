@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.labels import selects
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.scheduler.classes import refuses
 from mooring.sandbox.scheduler.needs import Needs, PodTerm, Spread, claims_of, parse_required
 from mooring.sandbox.scheduler.snapshot import ZONE, NodeState, PodUse, Snapshot
-from mooring.sandbox.store import ObjectStore
 
 #: Node index → why it is out.
 Out = dict[int, str]

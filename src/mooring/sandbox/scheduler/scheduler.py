@@ -8,13 +8,14 @@ rolls dice there.
 
 from mooring.clients.ports import Json, PortError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
 from mooring.sandbox.controllers.podstate import key_of, labels_of, make_condition, node_of, with_condition
 from mooring.sandbox.controllers.times import epoch
-from mooring.sandbox.labels import selects
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.scheduler import preemption
 from mooring.sandbox.scheduler.classes import ClassTables
 from mooring.sandbox.scheduler.extenders import ExtenderError, run_preempt
@@ -22,7 +23,6 @@ from mooring.sandbox.scheduler.needs import NeedsCache, claims_of
 from mooring.sandbox.scheduler.queue import LEFTOVER_S, SchedulingQueue
 from mooring.sandbox.scheduler.selection import Profile, Selection, Unfit
 from mooring.sandbox.scheduler.snapshot import PodKey, PodUse, Snapshot
-from mooring.sandbox.store import ObjectStore
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 

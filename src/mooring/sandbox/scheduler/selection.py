@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from mooring.clients.ports import Json
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.scheduler import constraints
@@ -14,7 +15,6 @@ from mooring.sandbox.scheduler.constraints import Out
 from mooring.sandbox.scheduler.extenders import Extender, ExtenderError, run_filter, run_prioritize
 from mooring.sandbox.scheduler.needs import Needs, pinned_to
 from mooring.sandbox.scheduler.snapshot import PodUse, Snapshot
-from mooring.sandbox.store import ObjectStore
 
 MIN_NODES: Final = 100
 MIN_PERCENT: Final = 5

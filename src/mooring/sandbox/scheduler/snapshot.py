@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.core.model.cluster import Taint
-from mooring.sandbox.labels import selects
+from mooring.sandbox.apiserver.labels import selects
 from mooring.sandbox.scheduler.needs import Needs, PodTerm
 from mooring.sandbox.scheduler.quantity import milli, whole
 

@@ -16,7 +16,7 @@ from mooring.core.model.marks import RESERVED_TAINT
 from mooring.process.config import Config
 from mooring.process.replica import Replica
 from mooring.sandbox.controllers.manifests import pod_template
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.scheduler.extenders import Extender
 from mooring.sandbox.scheduler.selection import Profile
 from mooring.sim.rig import Rig

@@ -14,7 +14,7 @@ from mooring.core.model.machine import MachineState
 from mooring.process.config import Config
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.tidb_manifests import tidb_cluster
+from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.kubelet import GRACE, READY, START
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings

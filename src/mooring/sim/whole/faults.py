@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, RESERVED_TAINT, RETIRING
-from mooring.sandbox.faults import Fault, FaultRates
+from mooring.sandbox.apiserver.faults import Fault, FaultRates
 from mooring.sandbox.pd import SandboxPd
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
+from mooring.sandbox.apiserver.server import Write
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import controller_of
-from mooring.sandbox.server import Write
+from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sim.whole.build import RETIRE_TIMEOUT_S, TIDB
 
 if TYPE_CHECKING:

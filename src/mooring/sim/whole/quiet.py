@@ -18,8 +18,8 @@ from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RESERVED_TAINT, RETIRING
 from mooring.core.model.reasons import BLOCKED_REASONS, REFUSED_REASONS, State
 from mooring.process.replica import KINDS
+from mooring.sandbox.apiserver.faults import FaultRates
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.faults import FaultRates
 from mooring.sandbox.kubelet import FAIL
 from mooring.sandbox.nodes import CAPACITY_LABEL
 from mooring.sandbox.pd import requests

@@ -8,9 +8,9 @@ from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
 from mooring.core.model.reasons import Reason
+from mooring.sandbox.apiserver.faults import Fault
 from mooring.sandbox.cloud import Dialect
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.faults import Fault
 from mooring.sim.scenarios.mix import (
     NAMESPACE,
     left_behind,

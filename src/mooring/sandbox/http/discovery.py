@@ -8,8 +8,8 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.eviction import SCALABLE
-from mooring.sandbox.rules import STATUS_KINDS
+from mooring.sandbox.apiserver.eviction import SCALABLE
+from mooring.sandbox.apiserver.rules import STATUS_KINDS
 
 VERSION: Final[Json] = {
     "major": "1",

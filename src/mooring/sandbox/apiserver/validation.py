@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.labels import selects
-from mooring.sandbox.rules import resource_name
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.rules import resource_name
 
 _NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _LABEL_VALUE: Final = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")

@@ -13,15 +13,15 @@ from typing import Final
 
 from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.identity import claims_for, ordinal_of, pod_for
-from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, claim_pods
 from mooring.sandbox.controllers.podstate import key_of, labels_of
-from mooring.sandbox.controllers.podwrites import Send
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.template import REVISION_LABEL, template_hash
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads.identity import claims_for, ordinal_of, pod_for
+from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods, claim_pods
+from mooring.sandbox.controllers.workloads.podwrites import Send
+from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, template_hash
 
 #: A wait with no end of its own: a pod's change wakes the set.
 WAIT: Final = None

@@ -11,15 +11,15 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.tidb_operator import COMPONENT, MANAGED_BY, cluster_of
+from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY, cluster_of
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
-from mooring.sandbox.store import ObjectStore
 
 EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
 RECHECK_S: Final = 15.0

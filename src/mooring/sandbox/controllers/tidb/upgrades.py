@@ -11,11 +11,11 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import labels_of
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
-from mooring.sandbox.store import ObjectStore
 
 REVISION: Final = "controller-revision-hash"
 RECHECK_S: Final = 5.0

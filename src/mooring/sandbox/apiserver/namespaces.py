@@ -4,8 +4,8 @@ from typing import Final
 
 from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.rules import check_preconditions
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.apiserver.rules import check_preconditions
+from mooring.sandbox.apiserver.store import ObjectStore
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _LOOK_AGAIN_S: Final = 1.0

@@ -13,8 +13,8 @@ from mooring.clients.ports import (
     RefusedError,
     ThrottledError,
 )
-from mooring.sandbox.eviction import TwoBudgetsError
-from mooring.sandbox.patch import PatchError
+from mooring.sandbox.apiserver.eviction import TwoBudgetsError
+from mooring.sandbox.apiserver.patch import PatchError
 
 _REASONS: Final = {
     400: "BadRequest",

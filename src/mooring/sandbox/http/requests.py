@@ -7,7 +7,7 @@ import yaml
 from aiohttp import web
 
 from mooring.clients.ports import Json, RefusedError
-from mooring.sandbox import protobuf
+from mooring.sandbox.http import protobuf
 
 _EVERYTHING: Final = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 #: What is asked about oneself → what it is answered.

@@ -1,7 +1,7 @@
 """What a StatefulSet's pod is called and what comes with the name: ordinal, labels, host name, claims."""
 
 from mooring.clients.ports import Json
-from mooring.sandbox.controllers.template import REVISION_LABEL, owner_reference, pod_from
+from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, owner_reference, pod_from
 
 
 def ordinal_of(owner: Json, pod: Json) -> int | None:

@@ -5,16 +5,16 @@ from typing import Final
 
 from mooring.clients.ports import ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, Tally, claim_pods, controller_of
 from mooring.sandbox.controllers.podstate import key_of, labels_of, with_condition, with_status
-from mooring.sandbox.controllers.podwrites import Send, Waves
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.template import owner_reference, pod_from
-from mooring.sandbox.controllers.victims import rank
-from mooring.sandbox.labels import selects
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods, Tally, claim_pods, controller_of
+from mooring.sandbox.controllers.workloads.podwrites import Send, Waves
+from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
+from mooring.sandbox.controllers.workloads.victims import rank
 
 #: At most so many creations or deletions in one pass.
 BURST: Final = 500

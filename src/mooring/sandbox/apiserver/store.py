@@ -25,12 +25,10 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
-from mooring.sandbox.defaults import set_defaults
-from mooring.sandbox.delivery import Delivery, Listener, Subscriber
-from mooring.sandbox.patch import apply_patch
-from mooring.sandbox.rules import (
+from mooring.sandbox.apiserver.defaults import set_defaults
+from mooring.sandbox.apiserver.delivery import Delivery, Listener, Subscriber
+from mooring.sandbox.apiserver.patch import apply_patch
+from mooring.sandbox.apiserver.rules import (
     GENERATION_KINDS,
     OWN_METADATA,
     STATUS_KEEPS_METADATA,
@@ -42,9 +40,11 @@ from mooring.sandbox.rules import (
     spec_changed,
     without_owner,
 )
-from mooring.sandbox.services import allocate
+from mooring.sandbox.apiserver.services import allocate
+from mooring.sandbox.apiserver.table import Buckets, ObjectKey, Table, key_of
+from mooring.sandbox.chance import SeededChance
+from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
 from mooring.sandbox.share import Shared
-from mooring.sandbox.table import Buckets, ObjectKey, Table, key_of
 
 Objects = list[Json]
 Keys = list[ObjectKey]

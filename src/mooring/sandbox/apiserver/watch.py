@@ -18,8 +18,8 @@ from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.events import Object
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.store import ObjectStore
 
 BOOKMARK_EVERY_S: Final = 60.0
 WINDOW: Final = 10_000

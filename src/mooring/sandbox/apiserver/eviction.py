@@ -9,9 +9,9 @@ from typing import Final
 
 from mooring.clients.ports import ConflictError, EvictionBlockedError, Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.labels import selects
-from mooring.sandbox.rules import check_preconditions
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.rules import check_preconditions
+from mooring.sandbox.apiserver.store import ObjectStore
 
 _NEEDS_NO_BUDGET: Final = frozenset({"Pending", "Succeeded", "Failed"})
 SCALABLE: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET, Kind.REPLICA_SET})

@@ -21,11 +21,11 @@ import msgspec
 
 from mooring.clients.ports import Json, PatchType, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import RESOURCES, Kind
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.patch import apply_patch
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.labels import selects
-from mooring.sandbox.patch import apply_patch
-from mooring.sandbox.store import ObjectStore
-from mooring.sandbox.tls import call_over_tls
+from mooring.sandbox.http.tls import call_over_tls
 
 #: AdmissionReview in, AdmissionReview out.
 Webhook = Callable[[Json], Json | Awaitable[Json]]

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from mooring.clients.ports import Json
 from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.template import owner_reference
+from mooring.sandbox.controllers.workloads.template import owner_reference
 
 COMPONENTS: Final = ("pd", "tikv", "tidb")
 _PORTS: Final = {"pd": 2379, "tikv": 20160, "tidb": 4000}

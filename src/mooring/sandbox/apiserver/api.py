@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar, cast
 from mooring.clients.ports import ExpiredError, Json, JsonPatch, Page, PatchType, WatchEvent
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
-from mooring.sandbox.admission import Admission
-from mooring.sandbox.faults import Faults
-from mooring.sandbox.server import ApiServer, Hook, Write
-from mooring.sandbox.store import ObjectStore
-from mooring.sandbox.watch import WINDOW, Change, WatchWindow
+from mooring.sandbox.apiserver.admission import Admission
+from mooring.sandbox.apiserver.faults import Faults
+from mooring.sandbox.apiserver.server import ApiServer, Hook, Write
+from mooring.sandbox.apiserver.store import ObjectStore
+from mooring.sandbox.apiserver.watch import WINDOW, Change, WatchWindow
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from aiohttp import web
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.httpstatus import status_body
-from mooring.sandbox.labels import Predicate
-from mooring.sandbox.server import ApiServer
-from mooring.sandbox.tables import table
-from mooring.sandbox.watch import Change
+from mooring.sandbox.apiserver.labels import Predicate
+from mooring.sandbox.apiserver.server import ApiServer
+from mooring.sandbox.apiserver.watch import Change
+from mooring.sandbox.http.httpstatus import status_body
+from mooring.sandbox.http.tables import table
 
 _DEFAULT_TIMEOUT_S: Final = 1800.0
 

@@ -28,19 +28,19 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox import eviction
-from mooring.sandbox.admission import Admission, Request
+from mooring.sandbox.apiserver import eviction
+from mooring.sandbox.apiserver.admission import Admission, Request
+from mooring.sandbox.apiserver.defaults import set_defaults
+from mooring.sandbox.apiserver.faults import SILENCE_S, Fault, Faults, error_of
+from mooring.sandbox.apiserver.namespaces import delete_namespace, keep_namespaces
+from mooring.sandbox.apiserver.patch import apply_patch
+from mooring.sandbox.apiserver.quota import QuotaStatus, check_quota
+from mooring.sandbox.apiserver.rules import STATUS_KINDS
+from mooring.sandbox.apiserver.store import ObjectStore
+from mooring.sandbox.apiserver.validation import validate_change, validate_new
+from mooring.sandbox.apiserver.watch import WINDOW, WatchWindow
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock
-from mooring.sandbox.defaults import set_defaults
-from mooring.sandbox.faults import SILENCE_S, Fault, Faults, error_of
-from mooring.sandbox.namespaces import delete_namespace, keep_namespaces
-from mooring.sandbox.patch import apply_patch
-from mooring.sandbox.quota import QuotaStatus, check_quota
-from mooring.sandbox.rules import STATUS_KINDS
-from mooring.sandbox.store import ObjectStore
-from mooring.sandbox.validation import validate_change, validate_new
-from mooring.sandbox.watch import WINDOW, WatchWindow
 
 #: How often a patch without a precondition is tried when somebody else writes meanwhile.
 PATCH_TRIES: Final = 5

@@ -4,18 +4,18 @@ from typing import Final
 
 from mooring.clients.ports import ConflictError, Json, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.ownership import Orphans, OwnedPods, claim_pods
 from mooring.sandbox.controllers.podstate import key_of, labels_of
-from mooring.sandbox.controllers.podwrites import Send
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.rollout import resolve
-from mooring.sandbox.controllers.template import REVISION_LABEL, owner_reference, pod_from, template_hash
+from mooring.sandbox.controllers.workloads.ownership import Orphans, OwnedPods, claim_pods
+from mooring.sandbox.controllers.workloads.podwrites import Send
+from mooring.sandbox.controllers.workloads.rollout import resolve
+from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, owner_reference, pod_from, template_hash
 from mooring.sandbox.scheduler.classes import refuses
 from mooring.sandbox.scheduler.needs import Needs, parse_needs
 from mooring.sandbox.scheduler.snapshot import NodeState
-from mooring.sandbox.store import ObjectStore
 
 _ALWAYS_TOLERATED: Final = (
     ("node.kubernetes.io/not-ready", "NoExecute"),

@@ -9,8 +9,8 @@ from typing import Final
 
 from mooring.clients.ports import Json, RefusedError
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox.rules import resource_name
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.apiserver.rules import resource_name
+from mooring.sandbox.apiserver.store import ObjectStore
 
 _SUFFIX: Final[dict[str, Decimal]] = {
     "m": Decimal("0.001"),

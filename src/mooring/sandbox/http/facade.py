@@ -21,16 +21,16 @@ from aiohttp import web
 
 from mooring.clients.ports import ExpiredError, Json, NotFoundError, PatchType, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import RESOURCES, Kind
-from mooring.sandbox import discovery
-from mooring.sandbox.api import Lists
+from mooring.sandbox.apiserver.api import Lists
+from mooring.sandbox.apiserver.labels import predicate
+from mooring.sandbox.apiserver.server import HEARD, ApiServer, warn
 from mooring.sandbox.clock import WallDriver, rfc3339
-from mooring.sandbox.httpstatus import status_of
-from mooring.sandbox.labels import predicate
-from mooring.sandbox.requests import REVIEWS, at_home, body_of, dry_run, no_dry_run, wants_table, who
-from mooring.sandbox.server import HEARD, ApiServer, warn
-from mooring.sandbox.streams import stream_watch
-from mooring.sandbox.tables import table
-from mooring.sandbox.tls import Certificates
+from mooring.sandbox.http import discovery
+from mooring.sandbox.http.httpstatus import status_of
+from mooring.sandbox.http.requests import REVIEWS, at_home, body_of, dry_run, no_dry_run, wants_table, who
+from mooring.sandbox.http.streams import stream_watch
+from mooring.sandbox.http.tables import table
+from mooring.sandbox.http.tls import Certificates
 
 _MAX_BODY: Final = 8 * 2**20
 

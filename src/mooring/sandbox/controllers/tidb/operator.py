@@ -14,16 +14,16 @@ from typing import Final
 
 from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.tidb_manifests import COMPONENTS, component_services, component_set
-from mooring.sandbox.controllers.tidb_upgrades import TikvUpgrades
+from mooring.sandbox.controllers.tidb.manifests import COMPONENTS, component_services, component_set
+from mooring.sandbox.controllers.tidb.upgrades import TikvUpgrades
 from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
-from mooring.sandbox.store import ObjectStore
 
 COMPONENT: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from mooring.clients.ports import ConflictError, Json, NotFoundError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.labels import selects
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers.podstate import active, labels_of, ready, terminating, with_meta
-from mooring.sandbox.controllers.template import owner_reference
-from mooring.sandbox.labels import selects
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads.template import owner_reference
 
 
 def controller_of(obj: Json) -> Json | None:

@@ -11,15 +11,16 @@ from typing import Final
 
 from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.controllers import podstate, rollout
-from mooring.sandbox.controllers.deployment_status import deployment_status
-from mooring.sandbox.controllers.ownership import OwnedPods, controller_of
+from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, with_meta, with_spec
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.template import HASH_LABEL, owner_reference, same_template, template_hash
 from mooring.sandbox.controllers.times import epoch
-from mooring.sandbox.store import ObjectStore
+from mooring.sandbox.controllers.workloads import rollout
+from mooring.sandbox.controllers.workloads.deployment_status import deployment_status
+from mooring.sandbox.controllers.workloads.ownership import OwnedPods, controller_of
+from mooring.sandbox.controllers.workloads.template import HASH_LABEL, owner_reference, same_template, template_hash
 
 REVISION: Final = "deployment.kubernetes.io/revision"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"

@@ -18,9 +18,9 @@ import msgspec
 
 from mooring.clients.ports import ConflictError, PortError, ThrottledError, UnansweredError
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.apiserver.watch import WatchWindow
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
-from mooring.sandbox.watch import WatchWindow
 
 
 class Fault(StrEnum):

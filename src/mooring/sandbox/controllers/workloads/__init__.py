@@ -1,0 +1,1 @@
+"""Deployments, ReplicaSets, StatefulSets and DaemonSets, as kube-controller-manager runs them."""
