@@ -24,7 +24,7 @@ def repair(pods: int = PODS) -> tuple[float, int, int]:
     rig.cluster.add_nodes(8, "n", capacity="on-demand", taints=soft)
     rig.cluster.add_nodes(8, "s", capacity="spot")
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         first = rig.start("first")
         await admitting(rig)
         rig.start("second")
@@ -45,7 +45,7 @@ def repair(pods: int = PODS) -> tuple[float, int, int]:
         await rig.until(exact, 3600.0)
         found[:] = [rig.clock.monotonic() - began, most]
 
-    rig.play(scene)
+    rig.play(scenario)
     moves = sum(w.startswith(("evict Pod", "delete Pod")) for w in rig.writes)
     return found[0], int(found[1]), moves
 

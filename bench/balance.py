@@ -83,15 +83,15 @@ def looks() -> None:
     settings, queue = Settings(max_waiting_operator=None), Queue(Settings(max_waiting_operator=None))
     picture = Picture(summary, Influence(summary))
     for source in ("balance-region", "balance-leader"):
-        for number, wish in enumerate(propose(picture, source, 100)):
-            queue.submit(operator_of(wish, settings, id_=f"{source}-{number}"))
+        for number, proposal in enumerate(propose(picture, source, 100)):
+            queue.submit(operator_of(proposal, settings, id_=f"{source}-{number}"))
 
     def once(source: str, turn: int) -> int:
         seen = Picture(summary, Influence(summary), turn)
         seen.influence.add_operators(queue.operators(), "region/")
         return sum(1 for _ in propose(seen, source, 3))
 
-    print(f"one look, 3 wishes, {len(list(queue.operators()))} operators under way (target {TARGET_MS:g} ms):")
+    print(f"one look, 3 proposals, {len(list(queue.operators()))} operators under way (target {TARGET_MS:g} ms):")
     for source in REGION_SCHEDULERS:
         found = once(source, 0)
         times = sorted(timed(lambda s=source, t=turn: once(s, t)) for turn in range(LOOKS))

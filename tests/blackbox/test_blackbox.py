@@ -11,7 +11,7 @@ from mooring.process import blackbox
 from mooring.process.blackbox import BlackBox, header_of
 from mooring.process.config import BlackBoxSettings, Config
 from mooring.process.recording_file import RecordingFile, recordings
-from tests.blackbox.ground import SCENES, replayed
+from tests.blackbox.environment import SCENARIOS, replayed
 
 HEADER = header_of(Config(http_token="secret", extender_token="secret"), "one", 1_767_225_600.0)
 
@@ -134,18 +134,18 @@ def test_a_long_list_is_made_over_several_turns(tmp_path):
 def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):
     """Issue 23: metric and Event, and the restart goes on to its end."""
     (tmp_path / "file").write_text("")
-    scene = SCENES["restart"]()
-    rig = scene.rig()
+    scenario = SCENARIOS["restart"]()
+    rig = scenario.rig()
     rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(tmp_path / "file" / "box")))
     found = {}
 
     async def play(rig):
-        await scene.build(rig)
+        await scenario.build(rig)
         replica = rig.start()
         replica.blackbox._writer.join(5)
         await rig.until(rig.leads)
-        await scene.act(rig)
-        await rig.until(lambda: scene.done(rig), limit_s=3600.0)
+        await scenario.act(rig)
+        await rig.until(lambda: scenario.done(rig), limit_s=3600.0)
         found["metrics"] = replica.metrics.render()
         found["events"] = [e["message"] for e in rig.cluster.store.list(Kind.EVENT) if e["reason"] == "BlackboxStopped"]
 
@@ -157,15 +157,15 @@ def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):
 
 def test_a_killed_replica_leaves_a_recording_that_replays(tmp_path):
     """E5 and O6: kill -9 in the middle of a restart; what was written is equal."""
-    scene = SCENES["restart"]()
-    rig = scene.rig()
+    scenario = SCENARIOS["restart"]()
+    rig = scenario.rig()
     rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(tmp_path)))
 
     async def play(rig):
-        await scene.build(rig)
+        await scenario.build(rig)
         replica = rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
+        await scenario.act(rig)
         await rig.until(lambda: bool(replica.engine.running))
         rig.kill()
         replica.blackbox.close()

@@ -20,7 +20,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.process.http.why import answer
 from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line
-from tests.blackbox.ground import INCIDENTS, SCENES, engine_for, record, reframed, replayed
+from tests.blackbox.environment import INCIDENTS, SCENARIOS, engine_for, record, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
 RESTART = INCIDENTS / "restart.blackbox"
@@ -30,9 +30,9 @@ def run(*words):
     return app([*map(str, words)], exit_on_error=False, print_error=False, result_action="return_value")
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_recorded_scene_replays_equal(name, tmp_path):
-    """O6: every replica of the scene, instruction by instruction."""
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_recorded_scenario_replays_equal(name, tmp_path):
+    """O6: every replica of the scenario, instruction by instruction."""
     made = record(name, tmp_path)
     assert made
     for path in made:
@@ -44,7 +44,7 @@ def test_a_recorded_scene_replays_equal(name, tmp_path):
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_a_recorded_incident_is_decided_today_as_it_was_then(path):
     """A regression test of all deciding. Where a change is meant to decide otherwise, record anew and look at what
-    `mooring replay` says differs: python -m tests.blackbox.ground"""
+    `mooring replay` says differs: python -m tests.blackbox.environment"""
     difference, replay = replayed(path)
     assert difference is None, f"mooring replay {path}"
     assert replay.instructions > 0
@@ -74,7 +74,7 @@ def test_why_answers_as_it_did_then(tmp_path):
 
     file = RecordingFile(record("restart", tmp_path, watch)[-1])
     records, replay = list(read(file.records())), Replay(engine_for(file))
-    assert len({found.answer for _, found in asked if found is not None}) >= 3, "the scene shows several states"
+    assert len({found.answer for _, found in asked if found is not None}) >= 3, "the scenario shows several states"
     for at, then in asked:
         while records and (isinstance(records[0], Written) or records[0].now < at):
             assert replay.put(records.pop(0)) is None

@@ -41,14 +41,14 @@ def test_without_overwrite_nothing_that_is_there_changes():
     store.create(Kind.NODE, {"metadata": {"name": "n1", "labels": {"pool": "a"}}})
     api = SandboxKubeApi(store)
 
-    async def scene():
+    async def scenario():
         with pytest.raises(RefusedError, match="--overwrite is false"):
             await type_in(api, "kubectl label node n1 pool=b")
         assert store.get(Kind.NODE, "", "n1")["metadata"]["labels"]["pool"] == "a"
         await type_in(api, "kubectl label node n1 pool=b --overwrite")
         assert store.get(Kind.NODE, "", "n1")["metadata"]["labels"]["pool"] == "b"
 
-    run_virtual(scene, timeline)
+    run_virtual(scenario, timeline)
 
 
 def test_every_act_that_prints_a_kubectl_command_prints_one_that_is_understood():

@@ -3,7 +3,7 @@
 Examples 1 and 6 are in `test_handoff.py` and `test_spine.py`.
 
 `mooring run` as it is, in this process; real API server, scheduler and controller manager; PD and the machine registry
-are the sandbox's, over HTTP. The ground is the demo's (`rehearse/onlab`), on the tests' shared lab.
+are the sandbox's, over HTTP. The environment is the demo's (`rehearse/onlab`), on the tests' shared lab.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from mooring.sandbox.sabakan.http import sabakan_app
 from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_nodes, roles_by_address, stored, taints_of
 from mooring.sim.scenarios.mix import NAMESPACE as SHOP
 from mooring.sim.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
-from tests.e2e import spine_ground
+from tests.e2e import spine_environment
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -94,7 +94,7 @@ class Environment:
         return self
 
     async def __aexit__(self, *_):
-        await self.rig.house.stop()
+        await self.rig.process.stop()
         await self._beside.aclose()
         await self.kubectl(f"kubectl delete namespace {SHOP} {TIDB} {self.rig.config.namespace} --timeout=180s")
         if self.nodes:
@@ -104,7 +104,7 @@ class Environment:
 
     async def until(self, holds, **how):
         def alive_and_holds():
-            self.rig.house.check()
+            self.rig.process.check()
             return holds()
 
         await eventually(alive_and_holds, tell=self.rig.story, **how)
@@ -127,7 +127,7 @@ class Environment:
         return found is not None and podstate.ready(found) and not found["spec"].get("taints")
 
     async def start(self):
-        self.rig.house.start()
+        self.rig.process.start()
         await self.until(self.rig.leads)
         if "mix" in self.rig.config.on():
             await eventually(self._asked, "the API server asks us")
@@ -162,7 +162,7 @@ class Environment:
         url = await self.serve(pd_app(pd))
         pd.urls = dict.fromkeys(pd.urls, url)
         self.cluster.pd[TIDB, DEMO] = pd
-        self.rig.house.use_pd(f"{TIDB}/{DEMO}", url)
+        self.rig.process.use_pd(f"{TIDB}/{DEMO}", url)
         spec = {"replicas": members, "nodeSelector": {"for": "examples"}}
         made = tidb_cluster(TIDB, DEMO, scheduler="default-scheduler", tikv=spec)
         await self.rig.api.create(Kind.TIDB_CLUSTER, made)
@@ -190,54 +190,58 @@ class Environment:
 
 async def test_worked_example_2_a_fact_parks_a_move_and_the_cure_is_not_blocked_by_its_disease(lab):
     """Worked example 2, M5: parked while another pod is not Ready, run when it is; the broken one itself at once."""
-    async with Environment(lab, features={"mix": True}) as ground:
-        await ground.add_nodes("exn", 2, capacity="on-demand")
-        await ground.add_nodes("exs", 2, capacity="spot")
-        await ground.start()
-        await ground.deploy("web", 5, switched_on("custom", 2))
-        rig, before = ground.rig, uids(ground.rig, "web")
-        pods = {p["metadata"]["name"]: podstate.labels_of(p)[AFFINITY] for p in ground.cluster.pods(SHOP, "web")}
+    async with Environment(lab, features={"mix": True}) as environment:
+        await environment.add_nodes("exn", 2, capacity="on-demand")
+        await environment.add_nodes("exs", 2, capacity="spot")
+        await environment.start()
+        await environment.deploy("web", 5, switched_on("custom", 2))
+        rig, before = environment.rig, uids(environment.rig, "web")
+        pods = {p["metadata"]["name"]: podstate.labels_of(p)[AFFINITY] for p in environment.cluster.pods(SHOP, "web")}
         healthy = next(name for name, given_class in sorted(pods.items()) if given_class == "on-demand")
-        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}=ready")
-        await ground.until(lambda: ground.ready(SHOP, "web") == 4)
-        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=3 --overwrite")
-        await ground.until(lambda: len(ground.waiting("mix")) == 1)
-        (move,) = ground.waiting("mix")
+        await environment.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}=ready")
+        await environment.until(lambda: environment.ready(SHOP, "web") == 4)
+        await environment.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=3 --overwrite")
+        await environment.until(lambda: len(environment.waiting("mix")) == 1)
+        (move,) = environment.waiting("mix")
         assert move.subject != f"pod/{SHOP}/{healthy}"
         assert rig.leader().engine.queue.records.by_id[move.id].parked
-        answer = ground.why(move.subject)
+        answer = environment.why(move.subject)
         assert answer.state == "waiting"
         assert healthy in answer.answer, "the blocker is named"
         await asyncio.sleep(STILL_S)
         assert uids(rig, "web") == before, "nothing moves while the fact stands"
-        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}-")
-        await ground.until(lambda: given(rig, "web").count("on-demand") == 3 and ground.ready(SHOP, "web") == 5)
-        await ground.until(lambda: not left_behind(rig))
+        await environment.kubectl(f"kubectl -n {SHOP} annotate pod {healthy} {FAIL}-")
+        await environment.until(
+            lambda: given(rig, "web").count("on-demand") == 3 and environment.ready(SHOP, "web") == 5
+        )
+        await environment.until(lambda: not left_behind(rig))
         after = uids(rig, "web")
         assert len(before - after) == 1, "exactly the one that was parked"
         assert rig.pod(SHOP, move.subject.rpartition("/")[2]) is None
         # The other way round: the one to move is the one that is broken.
         sick = next(
             p["metadata"]["name"]
-            for p in ground.cluster.pods(SHOP, "web")
+            for p in environment.cluster.pods(SHOP, "web")
             if podstate.active(p) and podstate.labels_of(p)[AFFINITY] == "spot"
         )
-        await ground.kubectl(f"kubectl -n {SHOP} annotate pod {sick} {FAIL}=ready")
-        await ground.until(lambda: ground.ready(SHOP, "web") == 4)
-        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=4 --overwrite")
-        await ground.until(lambda: given(rig, "web").count("on-demand") == 4 and ground.ready(SHOP, "web") == 5)
+        await environment.kubectl(f"kubectl -n {SHOP} annotate pod {sick} {FAIL}=ready")
+        await environment.until(lambda: environment.ready(SHOP, "web") == 4)
+        await environment.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=4 --overwrite")
+        await environment.until(
+            lambda: given(rig, "web").count("on-demand") == 4 and environment.ready(SHOP, "web") == 5
+        )
         assert rig.pod(SHOP, sick) is None
         assert len(after - uids(rig, "web")) == 1, "it, and nobody else"
 
 
 async def test_the_designs_own_commands_typed_as_they_stand_there(lab, tmp_path):
     """E1, E8, O3: story 1, word for word: cordon, annotate, drain; `why` names kubectl-annotate while it is under way."""
-    async with Environment(lab, features={"handoff": True}) as ground:
-        rig = ground.rig
-        await ground.add_nodes("exn", 4)
-        pd = await ground.tikv()
-        await ground.start()
-        pod, where = f"{DEMO}-tikv-0", ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")
+    async with Environment(lab, features={"handoff": True}) as environment:
+        rig = environment.rig
+        await environment.add_nodes("exn", 4)
+        pd = await environment.tikv()
+        await environment.start()
+        pod, where = f"{DEMO}-tikv-0", environment.cluster.nodes_of(TIDB, f"{DEMO}-tikv")
         node, before = where[pod], rig.pod(TIDB, pod)["metadata"]["uid"]
         shell = _Shell(lab, tmp_path, TIDB)
         await shell.type(f"kubectl cordon {node}")
@@ -248,10 +252,10 @@ async def test_the_designs_own_commands_typed_as_they_stand_there(lab, tmp_path)
         assert asked.startswith("restart by annotation tidb.pingcap.com/restart, ")
         assert asked.endswith(", field manager kubectl-annotate")
         pd.stick(pod, 0)
-        await ground.until(lambda: _new_and_ready(ground, pod, before))
-        assert ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[pod] != node, "rescheduled to another node"
+        await environment.until(lambda: _new_and_ready(environment, pod, before))
+        assert environment.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[pod] != node, "rescheduled to another node"
         assert pd.interruptions == []
-        await ground.until(lambda: not pd.server.evict_list())
+        await environment.until(lambda: not pd.server.evict_list())
         await shell.type(f"kubectl drain {node} --ignore-daemonsets --timeout=180s")
         assert pods_on(rig, node) == []
 
@@ -293,24 +297,24 @@ async def _line(url, label):
         return (await eventually(found, f"{label} in {url}"))[0]
 
 
-def _new_and_ready(ground, pod, before):
-    found = ground.rig.pod(TIDB, pod)
-    return found is not None and found["metadata"]["uid"] != before and ground.ready(TIDB, f"{DEMO}-tikv") == 3
+def _new_and_ready(environment, pod, before):
+    found = environment.rig.pod(TIDB, pod)
+    return found is not None and found["metadata"]["uid"] != before and environment.ready(TIDB, f"{DEMO}-tikv") == 3
 
 
 async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_waits_for_the_budget(lab):
     """Worked example 3, O2: cordon, leaders off, pods away, the DaemonSet stays, the last is held; then the time-out."""
     policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=15.0)
-    async with Environment(lab, features={"fleet": True, "handoff": True}, fleet=policy) as ground:
-        rig = ground.rig
-        names = await ground.add_nodes("exm", 5, rack=1)
+    async with Environment(lab, features={"fleet": True, "handoff": True}, fleet=policy) as environment:
+        rig = environment.rig
+        names = await environment.add_nodes("exm", 5, rack=1)
         register_nodes(rig, names)
         # The control plane is chosen by address, the lowest first.
-        await ground.kubectl(f"kubectl cordon {names[0]}")
-        pd = await ground.tikv()
-        n7 = ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
-        await _crowd(ground, n7, [name for name in names if name not in {n7, names[0]}])
-        url = await ground.serve(sabakan_app(ground.cluster.sabakan))
+        await environment.kubectl(f"kubectl cordon {names[0]}")
+        pd = await environment.tikv()
+        n7 = environment.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
+        await _crowd(environment, n7, [name for name in names if name not in {n7, names[0]}])
+        url = await environment.serve(sabakan_app(environment.cluster.sabakan))
         limits = "control-plane-count: 1\nminimum-workers: 4\n"
         data = {
             settings.TEMPLATE: TEMPLATE,
@@ -319,11 +323,11 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
             settings.ENABLED: "true",
         }
         await rig.api.create(Kind.CONFIG_MAP, ledger.new_object(rig.config.namespace, data, settings.NAME))
-        await ground.start()
-        await ground.until(lambda: len(stored(rig).members) == 5)
+        await environment.start()
+        await environment.until(lambda: len(stored(rig).members) == 5)
         address = node_object("", names.index(n7), 0)["status"]["addresses"][0]["address"]
-        serial = next(s for s, e in ground.cluster.sabakan.entries.items() if e.ipv4[0] == address)
-        ground.cluster.sabakan.set_state(serial, MachineState.RETIRING)
+        serial = next(s for s, e in environment.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+        environment.cluster.sabakan.set_state(serial, MachineState.RETIRING)
         early, least = [], [1]
 
         def emptied():
@@ -333,17 +337,17 @@ async def test_worked_example_3_a_retiring_node_is_emptied_gently_and_its_taint_
                 early.append(pods_on(rig, n7))
             return {name.split("-")[0] for name in pods_on(rig, n7)} == {"agent", "lock"}
 
-        await ground.until(emptied)
+        await environment.until(emptied)
         assert cordoned(rig, n7)
         assert early == [], "the taint waits with the last pod"
         assert min(least) >= 1, "the Deployment of one serves throughout: its replacement comes first"
         assert roles_by_address(rig)[address] == "worker", "and is not in the stored cluster before"
         assert pd.interruptions == [], "no leader was on the TiKV pod when it went"
-        await ground.until(lambda: ground.why(f"machine/{serial}").state == "blocked")
-        assert ground.why(f"machine/{serial}").reason == "pdb"
-        await ground.until(lambda: keys.STATE_TAINT in taints_of(rig, n7))
-        await ground.until(lambda: roles_by_address(rig)[address] == "worker, retiring")
-        told = await ground.kubectl(
+        await environment.until(lambda: environment.why(f"machine/{serial}").state == "blocked")
+        assert environment.why(f"machine/{serial}").reason == "pdb"
+        await environment.until(lambda: keys.STATE_TAINT in taints_of(rig, n7))
+        await environment.until(lambda: roles_by_address(rig)[address] == "worker, retiring")
+        told = await environment.kubectl(
             f"kubectl get events -A --field-selector involvedObject.name={n7} -o jsonpath={{.items[*].message}}"
         )
         assert "NoExecute" in told
@@ -354,14 +358,14 @@ async def test_without_handoff_a_tikv_pod_blocks_its_machine_and_a_person_may_ta
     """Issue 20.9 and 20.10: no NoExecute however late, `blocked` with what to type; uncordoned by hand, nothing more is
     evicted."""
     policy = FleetPolicy(query_s=1.0, recheck_s=0.5, retire_timeout_s=5.0)
-    async with Environment(lab, features={"fleet": True}, fleet=policy) as ground:
-        rig = ground.rig
-        names = await ground.add_nodes("exm", 5, rack=1)
+    async with Environment(lab, features={"fleet": True}, fleet=policy) as environment:
+        rig = environment.rig
+        names = await environment.add_nodes("exm", 5, rack=1)
         register_nodes(rig, names)
-        await ground.kubectl(f"kubectl cordon {names[0]}")
-        pd = await ground.tikv()
-        n7 = ground.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
-        url = await ground.serve(sabakan_app(ground.cluster.sabakan))
+        await environment.kubectl(f"kubectl cordon {names[0]}")
+        pd = await environment.tikv()
+        n7 = environment.cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
+        url = await environment.serve(sabakan_app(environment.cluster.sabakan))
         data = {
             settings.TEMPLATE: TEMPLATE,
             settings.CONSTRAINTS: "control-plane-count: 1\nminimum-workers: 4\n",
@@ -369,69 +373,69 @@ async def test_without_handoff_a_tikv_pod_blocks_its_machine_and_a_person_may_ta
             settings.ENABLED: "true",
         }
         await rig.api.create(Kind.CONFIG_MAP, ledger.new_object(rig.config.namespace, data, settings.NAME))
-        await ground.start()
-        await ground.until(lambda: len(stored(rig).members) == 5)
+        await environment.start()
+        await environment.until(lambda: len(stored(rig).members) == 5)
         address = node_object("", names.index(n7), 0)["status"]["addresses"][0]["address"]
-        serial = next(s for s, e in ground.cluster.sabakan.entries.items() if e.ipv4[0] == address)
-        ground.cluster.sabakan.set_state(serial, MachineState.RETIRING)
-        await ground.until(lambda: cordoned(rig, n7))
-        await ground.until(lambda: ground.why(f"machine/{serial}").reason == "feature-off")
+        serial = next(s for s, e in environment.cluster.sabakan.entries.items() if e.ipv4[0] == address)
+        environment.cluster.sabakan.set_state(serial, MachineState.RETIRING)
+        await environment.until(lambda: cordoned(rig, n7))
+        await environment.until(lambda: environment.why(f"machine/{serial}").reason == "feature-off")
         await asyncio.sleep(policy.retire_timeout_s + 5)
-        assert ground.why(f"machine/{serial}").state == "blocked"
+        assert environment.why(f"machine/{serial}").state == "blocked"
         assert keys.STATE_TAINT not in taints_of(rig, n7)
         assert pd.interruptions == []
-        await ground.kubectl(f"kubectl uncordon {n7}")
-        await ground.until(lambda: ground.why(f"machine/{serial}").reason == "cordoned")
+        await environment.kubectl(f"kubectl uncordon {n7}")
+        await environment.until(lambda: environment.why(f"machine/{serial}").reason == "cordoned")
         assert not cordoned(rig, n7)
         assert f"{DEMO}-tikv-1" in pods_on(rig, n7)
 
 
-async def _crowd(ground, n7, others):
+async def _crowd(environment, n7, others):
     """On n7: three web pods, an agent on every node, a Deployment of one, and a StatefulSet's pod; the last two each under
     a budget that allows none."""
     agent = manifests.pod_template(
         {"app": "agent"}, nodeSelector={"for": "examples"}, tolerations=[{"operator": "Exists"}]
     )
-    await ground.rig.api.create(Kind.DAEMON_SET, manifests.daemon_set(SHOP, "agent", agent))
-    await ground.kubectl(f"kubectl cordon {' '.join(others)}")
-    await ground.deploy("web", 3)
-    await ground.deploy("solo", 1)
+    await environment.rig.api.create(Kind.DAEMON_SET, manifests.daemon_set(SHOP, "agent", agent))
+    await environment.kubectl(f"kubectl cordon {' '.join(others)}")
+    await environment.deploy("web", 3)
+    await environment.deploy("solo", 1)
     template = slow_template("lock", 1.0, grace_s=1, nodeSelector={"for": "examples"})
-    await ground.rig.api.create(Kind.STATEFUL_SET, manifests.stateful_set(SHOP, "lock", 1, template))
-    await ground.until(lambda: ground.ready(SHOP, "lock") == 1)
+    await environment.rig.api.create(Kind.STATEFUL_SET, manifests.stateful_set(SHOP, "lock", 1, template))
+    await environment.until(lambda: environment.ready(SHOP, "lock") == 1)
     for name in ("solo", "lock"):
-        await ground.rig.api.create(Kind.PDB, manifests.pdb(SHOP, name, {"app": name}, min_available=1))
-    assert set(ground.cluster.nodes_of(SHOP, "web").values()) == {n7}
-    await ground.kubectl(f"kubectl uncordon {' '.join(others)}")
+        await environment.rig.api.create(Kind.PDB, manifests.pdb(SHOP, name, {"app": name}, min_available=1))
+    assert set(environment.cluster.nodes_of(SHOP, "web").values()) == {n7}
+    await environment.kubectl(f"kubectl uncordon {' '.join(others)}")
 
 
 async def test_worked_example_4_a_region_move_waits_for_an_eviction_and_another_move(lab):
     """Worked example 4, T3, T4, T11: on a store of 20, it starts when one of the two ends, not before, and says why."""
     repairing = BalancePolicy(sources=("balance-leader", "balance-region", "replica"))
-    async with Environment(lab, features={"handoff": True, "balance": True}, balance=repairing) as ground:
-        rig = ground.rig
-        await ground.add_nodes("exn", 4)
-        pd = await ground.tikv(members=4, regions=40)
+    async with Environment(lab, features={"handoff": True, "balance": True}, balance=repairing) as environment:
+        rig = environment.rig
+        await environment.add_nodes("exn", 4)
+        pd = await environment.tikv(members=4, regions=40)
         # replica-schedule-limit 0: PD's own checker leaves the repair to ours, which is named above.
         pd.server.settings = msgspec.structs.replace(pd.server.settings, region_limit=0)
-        await ground.start()
+        await environment.start()
         four = pd.store_of(f"{DEMO}-tikv-3").id
         target = f"store/{TIDB}/{DEMO}/{four}"
         book = Book(rig.leader().engine, target)
         # An eviction that lasts: its last leader does not leave.
         pd.stick(f"{DEMO}-tikv-3", 1)
-        await ground.kubectl(f"kubectl -n {TIDB} annotate pod {DEMO}-tikv-3 tidb.pingcap.com/evict-leader=none")
-        await ground.until(lambda: bool(book.used("handoff")))
+        await environment.kubectl(f"kubectl -n {TIDB} annotate pod {DEMO}-tikv-3 tidb.pingcap.com/evict-leader=none")
+        await environment.until(lambda: bool(book.used("handoff")))
         # Store 1 goes: a region that has no replica on store 4 can only go there.
         take_offline(pd.server, pd.store_of(f"{DEMO}-tikv-0").id)
-        await ground.until(lambda: book.look() is not None, every_s=0.02)
+        await environment.until(lambda: book.look() is not None, every_s=0.02)
         waiting, why = book.found
         eviction = book.used("handoff")
         assert set(eviction) <= set(why.blocked_by), "the eviction is named"
         assert len(why.blocked_by) > len(eviction), "and so is the move"
         assert why.used + why.reserved + why.needs > why.limit == 20
         pd.stick(f"{DEMO}-tikv-3", 0)
-        await ground.until(lambda: waiting in book.promoted, every_s=0.02)
+        await environment.until(lambda: waiting in book.promoted, every_s=0.02)
         left = set(why.blocked_by) - book.charged_at[waiting]
         assert left, "not before one of those in front had ended there"
         assert book.most <= 20, "no promotion ever took the store above its limit"
@@ -485,29 +489,29 @@ class Book:
 
 async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
     """Worked example 5, M8, O1: twelve cordons, floors kept, forty pods of one node replaced in time, housekeeping last."""
-    async with Environment(lab, features={"mix": True}) as ground:
-        rig = ground.rig
-        safe = await ground.add_nodes("exn", 4, capacity="on-demand")
-        spot = await ground.add_nodes("exs", 12, capacity="spot")
-        await ground.start()
+    async with Environment(lab, features={"mix": True}) as environment:
+        rig = environment.rig
+        safe = await environment.add_nodes("exn", 4, capacity="on-demand")
+        spot = await environment.add_nodes("exs", 12, capacity="spot")
+        await environment.start()
         elsewhere = [*safe, *spot[1:]]
-        await ground.kubectl(f"kubectl cordon {' '.join(elsewhere)}")
-        await ground.deploy("crowd", 40, switched_on("all-in-spot"), start_s=20.0)
-        assert set(ground.cluster.nodes_of(SHOP, "crowd").values()) == {spot[0]}
-        await ground.kubectl(f"kubectl uncordon {' '.join(elsewhere)}")
-        await ground.deploy("web", 4, switched_on("custom", 2))
+        await environment.kubectl(f"kubectl cordon {' '.join(elsewhere)}")
+        await environment.deploy("crowd", 40, switched_on("all-in-spot"), start_s=20.0)
+        assert set(environment.cluster.nodes_of(SHOP, "crowd").values()) == {spot[0]}
+        await environment.kubectl(f"kubectl uncordon {' '.join(elsewhere)}")
+        await environment.deploy("web", 4, switched_on("custom", 2))
         writes, began = len(rig.writes), time.monotonic()
         # A housekeeping wish, and in the same breath everybody's notice.
-        await ground.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=1 --overwrite")
-        ground.cluster.cloud.notice_all_spot(after_s=120.0)
+        await environment.kubectl(f"kubectl -n {SHOP} label deploy/web {CUSTOM}=1 --overwrite")
+        environment.cluster.cloud.notice_all_spot(after_s=120.0)
         fewest, floor, housekeeping = 40, 2, []
 
         def replaced():
             nonlocal fewest, floor
-            fewest, floor = min(fewest, serving(rig, "crowd")), min(floor, _on(ground, "web", safe))
+            fewest, floor = min(fewest, serving(rig, "crowd")), min(floor, _on(environment, "web", safe))
             housekeeping.extend(o.id for o in rig.leader().engine.running.values() if o.operator.source == "mix")
-            where = ground.cluster.nodes_of(SHOP, "crowd")
-            return len(where) == 40 and set(where.values()) <= set(safe) and ground.ready(SHOP, "crowd") == 40
+            where = environment.cluster.nodes_of(SHOP, "crowd")
+            return len(where) == 40 and set(where.values()) <= set(safe) and environment.ready(SHOP, "crowd") == 40
 
         await rig.until(replaced, limit_s=115.0)
         assert time.monotonic() - began < 120
@@ -519,34 +523,34 @@ async def test_worked_example_5_all_spot_nodes_get_notice_at_once(lab):
         assert sum(w.startswith("patch Node") for w in made[:first]) == 12, "all doors shut before the first pod goes"
 
 
-def _on(ground, name, nodes):
-    pods = ground.cluster.pods(SHOP, name)
+def _on(environment, name, nodes):
+    pods = environment.cluster.pods(SHOP, name)
     return sum(podstate.ready(p) and podstate.active(p) and podstate.node_of(p) in nodes for p in pods)
 
 
 async def test_worked_example_7_a_paused_leader_wakes_up_while_another_leads(lab, tmp_path):
     """Worked example 7, E7: SIGSTOP in the middle, another takes over, SIGCONT: never two members of TiKV away."""
-    async with spine_ground.Environment(lab, tmp_path) as ground:
-        old, new = await ground.start(), await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
+    async with spine_environment.Environment(lab, tmp_path) as environment:
+        old, new = await environment.start(), await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
         if not await old.leads():
             old, new = new, old
-        uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
-        await asyncio.to_thread(ground.annotate, "demo-tikv-0", "tidb.pingcap.com/restart=")
-        await asyncio.to_thread(ground.annotate, "demo-tikv-1", "tidb.pingcap.com/restart=")
+        uids = {name: await environment.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", "tidb.pingcap.com/restart=")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-1", "tidb.pingcap.com/restart=")
 
         async def begun():
-            return bool(await ground.placement.evicting())
+            return bool(await environment.placement.evicting())
 
-        await eventually(begun, tell=ground.logs)
+        await eventually(begun, tell=environment.logs)
         old.popen.send_signal(signal.SIGSTOP)
         try:
-            await eventually(new.leads, tell=ground.logs)
+            await eventually(new.leads, tell=environment.logs)
         finally:
             old.popen.send_signal(signal.SIGCONT)
         for name, uid in uids.items():
-            await eventually(lambda name=name, uid=uid: ground.handed_over(name, uid), tell=ground.logs)
-        assert ground.most_away <= 1
-        assert ground.placement.interrupted() == 0
+            await eventually(lambda name=name, uid=uid: environment.handed_over(name, uid), tell=environment.logs)
+        assert environment.most_away <= 1
+        assert environment.placement.interrupted() == 0
         assert await new.leads(), "the one that woke up did not take the lead back"
         assert not await old.leads()

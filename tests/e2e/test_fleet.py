@@ -165,7 +165,7 @@ class Environment:
 
 
 @pytest.fixture
-async def ground(lab, tmp_path):
+async def environment(lab, tmp_path):
     made = Environment(lab, tmp_path)
     yield made
     await made.close()
@@ -175,180 +175,182 @@ def taints(node):
     return {t["key"]: f"{t.get('value', '')}:{t['effect']}" for t in node["spec"].get("taints") or ()}
 
 
-async def test_a_machines_life_is_followed(ground, real_sabakan):
-    """F1, F8, F9, O2: seated and labelled; retiring: cordoned, emptied, stored, tainted; gone from the list: out."""
-    await ground.build(6, real=real_sabakan)
-    await ground.set_up(planes=1, minimum=3)
-    await ground.run()
+async def test_a_machines_life_is_followed(environment, real_sabakan):
+    """F1, F8, F9, O2: assigned and labelled; retiring: cordoned, emptied, stored, tainted; gone from the list: out."""
+    await environment.build(6, real=real_sabakan)
+    await environment.set_up(planes=1, minimum=3)
+    await environment.run()
 
     async def labelled():
-        nodes = (await ground.get("nodes", "-l", f"for={ground.own}"))["items"]
+        nodes = (await environment.get("nodes", "-l", f"for={environment.own}"))["items"]
         return sum("topology.kubernetes.io/zone" in n["metadata"]["labels"] for n in nodes) == 4
 
-    await ground.until(labelled)
-    members = await ground.members()
+    await environment.until(labelled)
+    members = await environment.members()
     workers = [a for a, plane in members.items() if not plane]
     assert len(workers) == 3
-    worker = await ground.node(workers[0])
+    worker = await environment.node(workers[0])
     assert worker["metadata"]["labels"]["tier"] == "gold"
     assert worker["metadata"]["labels"]["sabakan.cke.cybozu.com/product"] == "R640"
-    assert worker["metadata"]["annotations"]["cke.cybozu.com/serial"] in ground.addresses
-    ground.lab.kubectl("create", "deployment", "web", "--image=example.org/web:1", "--replicas=4", "-n", ground.shop)
-    selected = {"spec": {"template": {"spec": {"nodeSelector": {"tier": "gold", "for": ground.own}}}}}
-    ground.lab.kubectl("patch", "deployment", "web", "-n", ground.shop, "-p", json.dumps(selected))
+    assert worker["metadata"]["annotations"]["cke.cybozu.com/serial"] in environment.addresses
+    environment.lab.kubectl(
+        "create", "deployment", "web", "--image=example.org/web:1", "--replicas=4", "-n", environment.shop
+    )
+    selected = {"spec": {"template": {"spec": {"nodeSelector": {"tier": "gold", "for": environment.own}}}}}
+    environment.lab.kubectl("patch", "deployment", "web", "-n", environment.shop, "-p", json.dumps(selected))
 
     async def settled():
-        web_ = await ground.get("deployment", "web", "-n", ground.shop)
+        web_ = await environment.get("deployment", "web", "-n", environment.shop)
         status = web_.get("status", {})
         return status.get("readyReplicas") == 4 and status.get("updatedReplicas") == 4 and status["replicas"] == 4
 
-    await ground.until(settled)
-    pods = (await ground.get("pods", "-n", ground.shop))["items"]
+    await environment.until(settled)
+    pods = (await environment.get("pods", "-n", environment.shop))["items"]
     chosen = pods[0]["spec"]["nodeName"]
-    serial = next(s for s, a in ground.addresses.items() if a == chosen)
-    await ground.state(serial, "retiring")
+    serial = next(s for s, a in environment.addresses.items() if a == chosen)
+    await environment.state(serial, "retiring")
     fewest, early = 4, []
 
     async def tainted():
         nonlocal fewest
-        node = await ground.node(chosen)
+        node = await environment.node(chosen)
         if STATE in taints(node):
             return True
-        ready = (await ground.get("deployment", "web", "-n", ground.shop))["status"].get("readyReplicas", 0)
+        ready = (await environment.get("deployment", "web", "-n", environment.shop))["status"].get("readyReplicas", 0)
         fewest = min(fewest, ready)
         return False
 
-    await ground.until(tainted)
-    node = await ground.node(chosen)
+    await environment.until(tainted)
+    node = await environment.node(chosen)
     early = [
         p["metadata"]["name"]
-        for p in (await ground.get("pods", "-n", ground.shop))["items"]
+        for p in (await environment.get("pods", "-n", environment.shop))["items"]
         if p["spec"].get("nodeName") == chosen and "deletionTimestamp" not in p["metadata"]
     ]
     assert taints(node)[STATE] == "retiring:NoExecute"
     assert node["spec"]["unschedulable"] is True
     assert not early, "empty before the taint"
     assert fewest >= 3, "one replica at a time"
-    exported = json.loads(await ground.fleet("get-cluster", "-o", "json"))
+    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
     assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
-    await ground.state(serial, "retired")  # by the query's default it is listed no more
+    await environment.state(serial, "retired")  # by the query's default it is listed no more
 
     async def out():
-        return chosen not in await ground.members()
+        return chosen not in await environment.members()
 
-    await ground.until(out)
-    ground.lab.kubectl("delete", "node", chosen)  # what CKE does next
-    actions = [e["action"] for e in json.loads(await ground.fleet("history", "-o", "json"))]
+    await environment.until(out)
+    environment.lab.kubectl("delete", "node", chosen)  # what CKE does next
+    actions = [e["action"] for e in json.loads(await environment.fleet("history", "-o", "json"))]
     assert actions[0] == "generate"
     assert {"increase-workers", "remove-non-existent"} <= set(actions)
 
 
-async def test_killed_while_a_machine_retires_the_next_one_ends_it(ground):
+async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
     """O2, worked example 6: kill -9 once the node is marked; another process empties, stores and taints, marks gone."""
-    await ground.build(5, real=False)
-    await ground.set_up(planes=1, minimum=3)
-    await ground.run()
+    await environment.build(5, real=False)
+    await environment.set_up(planes=1, minimum=3)
+    await environment.run()
 
     async def stored():
-        nodes = (await ground.get("nodes", "-l", f"for={ground.own},tier=gold"))["items"]
+        nodes = (await environment.get("nodes", "-l", f"for={environment.own},tier=gold"))["items"]
         return len(nodes) == 3
 
-    await ground.until(stored)
-    chosen = next(a for a, plane in (await ground.members()).items() if not plane)
-    serial = next(s for s, a in ground.addresses.items() if a == chosen)
+    await environment.until(stored)
+    chosen = next(a for a, plane in (await environment.members()).items() if not plane)
+    serial = next(s for s, a in environment.addresses.items() if a == chosen)
     budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "pay"}}}
-    meta = {"name": "pay", "namespace": ground.shop}
-    ground.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": budget})
+    meta = {"name": "pay", "namespace": environment.shop}
+    environment.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": budget})
     pod = {
         "metadata": {"labels": {"app": "pay"}},
         "spec": {"nodeName": chosen, "containers": [{"name": "pay", "image": "example.org/pay:1"}]},
     }
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "pay"}}, "template": pod}
-    ground.apply({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec})
+    environment.apply({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec})
 
     async def standing():
-        return (await ground.get("replicaset", "pay", "-n", ground.shop))["status"].get("readyReplicas") == 1
+        return (await environment.get("replicaset", "pay", "-n", environment.shop))["status"].get("readyReplicas") == 1
 
-    await ground.until(standing)
-    await ground.state(serial, "retiring")
+    await environment.until(standing)
+    await environment.state(serial, "retiring")
 
     async def marked():
-        return "mooring.dev/retiring" in (await ground.node(chosen))["metadata"]["annotations"]
+        return "mooring.dev/retiring" in (await environment.node(chosen))["metadata"]["annotations"]
 
-    await ground.until(marked)
-    ground.popen.kill()
-    ground.popen.wait(10)
-    node = await ground.node(chosen)
+    await environment.until(marked)
+    environment.popen.kill()
+    environment.popen.wait(10)
+    node = await environment.node(chosen)
     assert node["spec"]["unschedulable"] is True
     assert STATE not in taints(node), "its pod is held by a budget: no taint yet"
-    await ground.run()
-    ground.lab.kubectl("delete", "pdb", "pay", "-n", ground.shop)
-    ground.lab.kubectl("delete", "replicaset", "pay", "-n", ground.shop)
+    await environment.run()
+    environment.lab.kubectl("delete", "pdb", "pay", "-n", environment.shop)
+    environment.lab.kubectl("delete", "replicaset", "pay", "-n", environment.shop)
 
     async def tainted():
-        return STATE in taints(await ground.node(chosen)) and not await marked()
+        return STATE in taints(await environment.node(chosen)) and not await marked()
 
-    await ground.until(tainted)
-    assert taints(await ground.node(chosen))[STATE] == "retiring:NoExecute"
-    exported = json.loads(await ground.fleet("get-cluster", "-o", "json"))
+    await environment.until(tainted)
+    assert taints(await environment.node(chosen))[STATE] == "retiring:NoExecute"
+    exported = json.loads(await environment.fleet("get-cluster", "-o", "json"))
     assert next(n for n in exported["nodes"] if n["address"] == chosen)["taints"][0]["value"] == "retiring"
 
 
-async def test_healthy_again_and_a_registry_that_dies(ground):
+async def test_healthy_again_and_a_registry_that_dies(environment):
     """O2, F1: taint and cordon go when the machine is healthy again; a registry that is gone changes nothing."""
-    await ground.build(5, real=False)
-    await ground.set_up(planes=1, minimum=3)
-    await ground.run()
+    await environment.build(5, real=False)
+    await environment.set_up(planes=1, minimum=3)
+    await environment.run()
 
     async def stored():
-        found = json.loads(await ground.fleet("status", "-o", "json"))
+        found = json.loads(await environment.fleet("status", "-o", "json"))
         return found["control_planes"] == 1 and found["workers"] == 3
 
-    await ground.until(stored)
-    chosen = next(a for a, plane in (await ground.members()).items() if not plane)
-    serial = next(s for s, a in ground.addresses.items() if a == chosen)
-    await ground.state(serial, "retiring")
+    await environment.until(stored)
+    chosen = next(a for a, plane in (await environment.members()).items() if not plane)
+    serial = next(s for s, a in environment.addresses.items() if a == chosen)
+    await environment.state(serial, "retiring")
 
     async def has_taint():
-        return STATE in taints(await ground.node(chosen))
+        return STATE in taints(await environment.node(chosen))
 
-    await ground.until(has_taint)
-    await ground.state(serial, "retired", "uninitialized", "healthy")
+    await environment.until(has_taint)
+    await environment.state(serial, "retired", "uninitialized", "healthy")
 
     async def lifted():
-        node = await ground.node(chosen)
+        node = await environment.node(chosen)
         return STATE not in taints(node) and not node["spec"].get("unschedulable")
 
-    await ground.until(lifted)
-    before = await ground.members()
-    await ground.fleet("set-url", "http://127.0.0.1:9")
+    await environment.until(lifted)
+    before = await environment.members()
+    await environment.fleet("set-url", "http://127.0.0.1:9")
     await asyncio.sleep(3)
-    await ground.fleet("set-url", ground.url)
-    assert await ground.members() == before
-    async with aiohttp.ClientSession() as session, session.get(ground.metrics) as answer:
+    await environment.fleet("set-url", environment.url)
+    assert await environment.members() == before
+    async with aiohttp.ClientSession() as session, session.get(environment.metrics) as answer:
         text = await answer.text()
     assert "cke_sabakan_workers" in text
 
 
-async def test_the_command_line_refuses_what_is_wrong(ground):
+async def test_the_command_line_refuses_what_is_wrong(environment):
     """F2, F9: bad files are refused before anything is written, and so is an export while CKE generates itself."""
-    await ground.build(4, real=False)
-    bad = Path(ground.directory / "bad.yml")
+    await environment.build(4, real=False)
+    bad = Path(environment.directory / "bad.yml")
     bad.write_text("nodes: []\nname: x\nservice_subnet: 10.0.0.0/16\n")
-    await ground.fleet("set-template", str(bad), code=2)
-    await ground.fleet("get-template", code=1)
-    await ground.fleet("enable", code=3)
-    await ground.set_up(planes=1, minimum=2)
-    cluster = {**TEMPLATE, "nodes": [{"address": a, "user": "x"} for a in ground.addresses.values()]}
+    await environment.fleet("set-template", str(bad), code=2)
+    await environment.fleet("get-template", code=1)
+    await environment.fleet("enable", code=3)
+    await environment.set_up(planes=1, minimum=2)
+    cluster = {**TEMPLATE, "nodes": [{"address": a, "user": "x"} for a in environment.addresses.values()]}
     bad.write_text(yaml.safe_dump(cluster))
-    await ground.fleet("set-cluster", str(bad), code=3)
+    await environment.fleet("set-cluster", str(bad), code=3)
     cluster["nodes"][0]["control_plane"] = True
     bad.write_text(yaml.safe_dump(cluster))
-    await ground.fleet("set-cluster", str(bad))
-    assert list(await ground.members()) == list(ground.addresses.values())
+    await environment.fleet("set-cluster", str(bad))
+    assert list(await environment.members()) == list(environment.addresses.values())
     cluster["nodes"][0]["control_plane"], cluster["nodes"][1]["control_plane"] = False, True
     bad.write_text(yaml.safe_dump(cluster))
-    await ground.fleet("set-cluster", str(bad), code=3)
-    await ground.fleet("cke-integration", "on")
-    await ground.fleet("get-cluster", code=3)
-    await ground.fleet("status", code=1)
+    await environment.fleet("set-cluster", str(bad), code=3)
+    await environment.fleet("cke-integration", "on")
+    await environment.fleet("get-cluster", code=3)
+    await environment.fleet("status", code=1)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mooring.core.model.kinds import Kind
-from tests.e2e.spine_ground import Environment
+from tests.e2e.spine_environment import Environment
 from tests.e2e.waiting import eventually
 
 # Patient: a loaded machine and a controller that backs off cost time, and time is not what is promised here.
@@ -24,9 +24,9 @@ def real_pd(request, lab):
     return request.param == "real PD"
 
 
-async def mooring(ground, *args):
+async def mooring(environment, *args):
     """A reading command against the running process."""
-    leader = await ground.leader()
+    leader = await environment.leader()
     argv = [sys.executable, "-m", "mooring", *args, "--server", leader.url]
     done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -35,17 +35,17 @@ async def mooring(ground, *args):
 
 async def test_story_1(lab, tmp_path, real_pd):
     """E8: cordon, annotate, the pod comes back on another node without a leader interrupted, drain, the node is empty."""
-    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        before = await ground.pod("demo-tikv-0")
+    async with Environment(lab, tmp_path, real_pd=real_pd) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        before = await environment.pod("demo-tikv-0")
         node, uid = before["spec"]["nodeName"], before["metadata"]["uid"]
         await asyncio.to_thread(lab.kubectl, "cordon", node)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
-        await eventually(lambda: ground.handed_over("demo-tikv-0", uid), tell=ground.logs)
-        after = await ground.pod("demo-tikv-0")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", RESTART)
+        await eventually(lambda: environment.handed_over("demo-tikv-0", uid), tell=environment.logs)
+        after = await environment.pod("demo-tikv-0")
         assert after["spec"]["nodeName"] != node
-        assert ground.placement.interrupted() == 0
+        assert environment.placement.interrupted() == 0
         await asyncio.to_thread(
             lab.kubectl, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"
         )
@@ -60,103 +60,109 @@ async def test_story_1(lab, tmp_path, real_pd):
 async def test_evict_leader_as_long_as_it_is_asked(lab, tmp_path):
     """E2, E3: an unknown value acts as none, with a Warning; mark and status are there before the scheduler is, and all
     of it goes with the annotation."""
-    async with Environment(lab, tmp_path) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}=please")
+    async with Environment(lab, tmp_path) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        await asyncio.to_thread(environment.annotate, "demo-tikv-1", f"{EVICT}=please")
 
         async def empty():
-            return await ground.placement.evicting() == (2,) and ground.placement.leaders(1) == 0
+            return await environment.placement.evicting() == (2,) and environment.placement.leaders(1) == 0
 
-        await eventually(empty, tell=ground.logs)
-        tc = await ground.api.get(Kind.TIDB_CLUSTER, ground.namespace, "demo")
+        await eventually(empty, tell=environment.logs)
+        tc = await environment.api.get(Kind.TIDB_CLUSTER, environment.namespace, "demo")
         entry = tc["status"]["tikv"]["evictLeaderStatus"]["demo-tikv-1"]
-        pod = await ground.pod("demo-tikv-1")
+        pod = await environment.pod("demo-tikv-1")
         assert entry == {"value": "none", "podCreateTime": pod["metadata"]["creationTimestamp"]}
-        assert "PATCH" in ground.toll.writes[0], "written down first"
+        assert "PATCH" in environment.toll.writes[0], "written down first"
         assert tc["status"]["tikv"]["phase"] == "Normal", "others' fields stay"
 
         async def told():
-            return {"Warning", "Normal"} <= {kind for kind, _, _ in await ground.events("demo-tikv-1")}
+            return {"Warning", "Normal"} <= {kind for kind, _, _ in await environment.events("demo-tikv-1")}
 
         await eventually(told)
-        said = {reason: (kind, message) for kind, reason, message in await ground.events("demo-tikv-1")}
+        said = {reason: (kind, message) for kind, reason, message in await environment.events("demo-tikv-1")}
         assert said.keys() == {"Invalid", "Asked"}
         kind, message = said["Invalid"]
         assert kind == "Warning"
         assert "none, delete-pod" in message
         assert said["Asked"][1].startswith("leaders leave store 2 (annotation tidb.pingcap.com/evict-leader=please)")
-        await asyncio.to_thread(ground.annotate, "demo-tikv-1", f"{EVICT}-")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-1", f"{EVICT}-")
 
         async def clean():
-            return not await ground.left_overs()
+            return not await environment.left_overs()
 
-        await eventually(clean, tell=ground.logs)
-        assert await ground.uid("demo-tikv-1") == pod["metadata"]["uid"]
+        await eventually(clean, tell=environment.logs)
+        assert await environment.uid("demo-tikv-1") == pod["metadata"]["uid"]
 
 
 async def test_two_at_once_go_one_after_the_other(lab, tmp_path):
     """E7, worked example 1: the second waits for the first by name, and they are never both away."""
-    async with Environment(lab, tmp_path) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
-        tikv = ground.placement.pd.server.tikv
+    async with Environment(lab, tmp_path) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uids = {name: await environment.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
+        tikv = environment.placement.pd.server.tikv
         # One leader of each stays until both questions are answered: a slow machine must not overtake them.
         tikv.stuck = {next(iter(tikv.led[store])) for store in (1, 2)}
-        await asyncio.to_thread(lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", ground.namespace, "--overwrite")
+        await asyncio.to_thread(
+            lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", environment.namespace, "--overwrite"
+        )
 
         async def begun():
-            return bool(await ground.placement.evicting())
+            return bool(await environment.placement.evicting())
 
-        await eventually(begun, tell=ground.logs)
-        report = json.loads(await mooring(ground, "handoff", "status", f"{ground.namespace}/demo", "-o", "json"))
+        await eventually(begun, tell=environment.logs)
+        report = json.loads(
+            await mooring(environment, "handoff", "status", f"{environment.namespace}/demo", "-o", "json")
+        )
         states = {m["pod"]: m["state"] for m in report["clusters"][0]["members"]}
         assert sorted(states.values()) == ["moving", "stable", "waiting"]
         moving = next(name for name, state in states.items() if state == "moving")
         waiting = next(name for name, state in states.items() if state == "waiting")
-        answer = json.loads(await mooring(ground, "why", f"pod/{waiting}", "-n", ground.namespace, "-o", "json"))
+        answer = json.loads(
+            await mooring(environment, "why", f"pod/{waiting}", "-n", environment.namespace, "-o", "json")
+        )
         assert answer["state"] == "waiting"
         assert moving in answer["answer"]
         tikv.stuck = set()
         for name, uid in uids.items():
-            await eventually(lambda name=name, uid=uid: ground.handed_over(name, uid), tell=ground.logs)
-        assert ground.most_away <= 1
-        assert ground.placement.interrupted() == 0
+            await eventually(lambda name=name, uid=uid: environment.handed_over(name, uid), tell=environment.logs)
+        assert environment.most_away <= 1
+        assert environment.placement.interrupted() == 0
 
 
 async def test_pd_restarts_while_leaders_leave(lab, tmp_path, real_pd):
     """E4, E6: PD restarts midway and shows zero leaders for a moment: nothing is deleted on that word."""
-    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uid = await ground.uid("demo-tikv-2")
-        restarting = asyncio.ensure_future(ground.placement.restart())
+    async with Environment(lab, tmp_path, real_pd=real_pd) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uid = await environment.uid("demo-tikv-2")
+        restarting = asyncio.ensure_future(environment.placement.restart())
         await asyncio.sleep(6.0 if real_pd else 0.0)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-2", RESTART)
+        await asyncio.to_thread(environment.annotate, "demo-tikv-2", RESTART)
         await restarting
-        await eventually(lambda: ground.handed_over("demo-tikv-2", uid), tell=ground.logs)
-        assert ground.placement.interrupted() == 0
+        await eventually(lambda: environment.handed_over("demo-tikv-2", uid), tell=environment.logs)
+        assert environment.placement.interrupted() == 0
 
 
 async def test_pd_leader_hands_leadership_on_before_it_goes(lab, tmp_path):
     """E9: the PD leader's pod is evicted when another member has been seen to lead, and comes back."""
-    async with Environment(lab, tmp_path, pd_pods=3) as ground:
-        pd = ground.placement.pd
+    async with Environment(lab, tmp_path, pd_pods=3) as environment:
+        pd = environment.placement.pd
         assert pd.leader == "demo-pd-0"
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uid = await ground.uid("demo-pd-0")
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uid = await environment.uid("demo-pd-0")
         led_by = []
-        seen = ground.toll.passes
+        seen = environment.toll.passes
 
         def passes(what, side, kill):
             if "eviction" in what and side == "before":
                 led_by.append(pd.leader)
             return seen(what, side, kill)
 
-        ground.toll.passes = passes
-        await asyncio.to_thread(ground.annotate, "demo-pd-0", "tidb.pingcap.com/pd-transfer-leader=delete-pod")
-        await eventually(lambda: ground.handed_over("demo-pd-0", uid), tell=ground.logs)
+        environment.toll.passes = passes
+        await asyncio.to_thread(environment.annotate, "demo-pd-0", "tidb.pingcap.com/pd-transfer-leader=delete-pod")
+        await eventually(lambda: environment.handed_over("demo-pd-0", uid), tell=environment.logs)
         assert led_by == ["demo-pd-1"]
         assert pd.leader == "demo-pd-1"

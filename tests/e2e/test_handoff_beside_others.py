@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.e2e.operator_ground import EVICT, ReleasedEnvironment
+from tests.e2e.operator_environment import EVICT, ReleasedEnvironment
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -20,75 +20,77 @@ def with_real_pd(lab):
 async def test_a_released_cluster_with_a_persons_scheduler(lab, tmp_path):
     """H3, E3, E7: pods say `my-release`; a person keeps store 2 evicted and empty, then evicts the store we have left:
     the restart is made, and neither scheduler is touched."""
-    async with ReleasedEnvironment(lab, tmp_path) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        await ground.pd.add_evict_leader(2)
+    async with ReleasedEnvironment(lab, tmp_path) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        await environment.pd.add_evict_leader(2)
 
         async def empty():
-            return await ground.leaders(2) == 0
+            return await environment.leaders(2) == 0
 
         await eventually(empty)
-        uid = await ground.uid("demo-tikv-0")
-        await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
+        uid = await environment.uid("demo-tikv-0")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", RESTART)
 
         async def over():
-            new = await ground.uid("demo-tikv-0")
-            left = [one for one in await ground.left_overs() if not one.startswith("evict-leader")]
-            return new not in {"", uid} and await ground._all_ready() and not left
+            new = await environment.uid("demo-tikv-0")
+            left = [one for one in await environment.left_overs() if not one.startswith("evict-leader")]
+            return new not in {"", uid} and await environment._all_ready() and not left
 
-        await eventually(over, tell=ground.logs)
-        assert await ground.placement.evicting() == (2,)
-        await ground.pd.add_evict_leader(1)
+        await eventually(over, tell=environment.logs)
+        assert await environment.placement.evicting() == (2,)
+        await environment.pd.add_evict_leader(1)
         await asyncio.sleep(8)
-        assert set(await ground.placement.evicting()) == {1, 2}
-        assert ground.placement.interrupted() == 0
+        assert set(await environment.placement.evicting()) == {1, 2}
+        assert environment.placement.interrupted() == 0
 
 
 async def test_a_restart_while_tidb_operator_upgrades(lab, tmp_path):
     """E3, E7: it waits for the upgrade and ends with it; never two away, nothing left."""
-    async with ReleasedEnvironment(lab, tmp_path) as ground, ground.operator:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uids = {name: await ground.uid(name) for name in ground.names}
-        await ground.operator.upgrade()
+    async with ReleasedEnvironment(lab, tmp_path) as environment, environment.operator:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uids = {name: await environment.uid(name) for name in environment.names}
+        await environment.operator.upgrade()
 
         async def begun():
-            return bool(await ground.placement.evicting())
+            return bool(await environment.placement.evicting())
 
         await eventually(begun)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", RESTART)
 
         async def over():
-            new = [await ground.uid(name) not in {"", uid} for name, uid in uids.items()]
-            return all(new) and await ground.operator.is_upgraded() and not await ground.left_overs()
+            new = [await environment.uid(name) not in {"", uid} for name, uid in uids.items()]
+            return all(new) and await environment.operator.is_upgraded() and not await environment.left_overs()
 
-        await eventually(over, tell=ground.logs)
-        assert ground.most_away <= 1
-        assert ground.placement.interrupted() == 0
+        await eventually(over, tell=environment.logs)
+        assert environment.most_away <= 1
+        assert environment.placement.interrupted() == 0
 
 
 async def test_two_restarts_and_evict_leader_beside_tidb_operator(lab, tmp_path):
     """E3, E7: `evict-leader` is tidb-operator's from beginning to end, two restarts go one after the other."""
-    async with ReleasedEnvironment(lab, tmp_path) as ground, ground.operator:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-2", f"{EVICT}=none")
+    async with ReleasedEnvironment(lab, tmp_path) as environment, environment.operator:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        await asyncio.to_thread(environment.annotate, "demo-tikv-2", f"{EVICT}=none")
 
         async def theirs():
-            return await ground.placement.evicting() == (3,) and await ground.leaders(3) == 0
+            return await environment.placement.evicting() == (3,) and await environment.leaders(3) == 0
 
         await eventually(theirs)
-        await asyncio.to_thread(ground.annotate, "demo-tikv-2", f"{EVICT}-")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-2", f"{EVICT}-")
 
         async def ended():
-            return await ground.placement.evicting() == ()
+            return await environment.placement.evicting() == ()
 
         await eventually(ended)
-        assert not [w for w in ground.toll.writes if "schedulers" in w], "never touched by us"
-        uids = {name: await ground.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
-        await asyncio.to_thread(lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", ground.namespace, "--overwrite")
+        assert not [w for w in environment.toll.writes if "schedulers" in w], "never touched by us"
+        uids = {name: await environment.uid(name) for name in ("demo-tikv-0", "demo-tikv-1")}
+        await asyncio.to_thread(
+            lab.kubectl, "annotate", "pods", *uids, RESTART, "-n", environment.namespace, "--overwrite"
+        )
         for name, uid in uids.items():
-            await eventually(lambda name=name, uid=uid: ground.handed_over(name, uid), tell=ground.logs)
-        assert ground.most_away <= 1
-        assert ground.placement.interrupted() == 0
+            await eventually(lambda name=name, uid=uid: environment.handed_over(name, uid), tell=environment.logs)
+        assert environment.most_away <= 1
+        assert environment.placement.interrupted() == 0

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.clients.ports import PortError
 from mooring.sandbox.pd import PdSettings
-from tests.e2e.spine_ground import Environment, RealPlacement, SandboxPlacement, Toll
+from tests.e2e.spine_environment import Environment, RealPlacement, SandboxPlacement, Toll
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -124,31 +124,33 @@ class RealTrouble(RealPlacement):
             return False
 
 
-def ground_for(lab, directory, *, real_pd, members=1):
-    ground = Environment(lab, directory)
-    trouble = RealTrouble(lab, ground.namespace, members) if real_pd else SandboxTrouble(ground.namespace, members)
-    ground.placement = trouble
-    ground.toll = Watch(trouble)
-    return ground
+def environment_for(lab, directory, *, real_pd, members=1):
+    environment = Environment(lab, directory)
+    trouble = (
+        RealTrouble(lab, environment.namespace, members) if real_pd else SandboxTrouble(environment.namespace, members)
+    )
+    environment.placement = trouble
+    environment.toll = Watch(trouble)
+    return environment
 
 
-async def strike_in(ground, phase, name, strike, mend):
+async def strike_in(environment, phase, name, strike, mend):
     """One hand-over of `name`, struck in that phase; ends when it is over and nothing is left of it."""
-    uid, first, struck = await ground.uid(name), len(ground.toll.writes), asyncio.Event()
+    uid, first, struck = await environment.uid(name), len(environment.toll.writes), asyncio.Event()
 
     def pull():
         strike()
         struck.set()
 
     async def away():
-        return await ground.uid(name) != uid
+        return await environment.uid(name) != uid
 
     if PHASES[phase] is not None:
-        ground.toll.pull_at(*PHASES[phase], pull)
-    await asyncio.to_thread(ground.annotate, name, RESTART)
+        environment.toll.pull_at(*PHASES[phase], pull)
+    await asyncio.to_thread(environment.annotate, name, RESTART)
 
     def tell():
-        return f"{phase}: {ground.toll.writes[first:]}\n{ground.logs()}"
+        return f"{phase}: {environment.toll.writes[first:]}\n{environment.logs()}"
 
     if PHASES[phase] is None:
         await eventually(away, every_s=0.01, tell=tell)
@@ -159,8 +161,8 @@ async def strike_in(ground, phase, name, strike, mend):
 
     await eventually(is_struck, tell=tell)
     await mend()
-    await eventually(lambda: ground.handed_over(name, uid), tell=tell)
-    deletions = [w for w in ground.toll.writes[first:] if w.endswith(f"/pods/{name}")]
+    await eventually(lambda: environment.handed_over(name, uid), tell=tell)
+    deletions = [w for w in environment.toll.writes[first:] if w.endswith(f"/pods/{name}")]
     assert len(deletions) == 1, f"{phase}: {deletions}"
 
 
@@ -172,17 +174,17 @@ async def test_pd_dies_in_each_phase(lab, tmp_path, members, real_pd):
     """E4, E5, E6: PD is killed in each phase of a hand-over and comes back knowing nothing, or another member leads: each
     pod is deleted once, with no leader on it, and each hand-over ends with nothing left behind."""
     phases = PHASES if real_pd else FEW
-    async with ground_for(lab, tmp_path, real_pd=real_pd, members=members) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
+    async with environment_for(lab, tmp_path, real_pd=real_pd, members=members) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
         for number, phase in enumerate(phases):
-            await ground.placement.prepare()
+            await environment.placement.prepare()
             name = f"demo-tikv-{number % 3}"
-            await strike_in(ground, phase, name, ground.placement.strike, ground.placement.mend)
-        assert ground.toll.laden == [0] * len(phases)
-        assert ground.placement.interrupted() == 0
-        assert ground.most_away <= 1
-        assert await ground.left_overs() == []
+            await strike_in(environment, phase, name, environment.placement.strike, environment.placement.mend)
+        assert environment.toll.laden == [0] * len(phases)
+        assert environment.placement.interrupted() == 0
+        assert environment.most_away <= 1
+        assert await environment.left_overs() == []
 
 
 async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
@@ -192,22 +194,22 @@ async def test_we_die_with_pd_in_each_phase(lab, tmp_path):
         pytest.skip(
             "pd-server is not in MOORING_BIN_DIR: the sandbox's PD has its power cuts in tests/capabilities/handoff"
         )
-    async with ground_for(lab, tmp_path, real_pd=True) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
+    async with environment_for(lab, tmp_path, real_pd=True) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
         for number, phase in enumerate(PHASES):
-            await ground.placement.prepare()
-            process = ground.processes[-1]
+            await environment.placement.prepare()
+            process = environment.processes[-1]
 
             def strike(process=process):
-                ground.placement.strike()
+                environment.placement.strike()
                 process.kill()
 
             async def mend():
-                await ground.start()
-                await ground.placement.mend()
+                await environment.start()
+                await environment.placement.mend()
 
-            await strike_in(ground, phase, f"demo-tikv-{number % 3}", strike, mend)
-        assert ground.toll.laden == [0] * len(PHASES)
-        assert ground.placement.interrupted() == 0
-        assert ground.most_away <= 1
+            await strike_in(environment, phase, f"demo-tikv-{number % 3}", strike, mend)
+        assert environment.toll.laden == [0] * len(PHASES)
+        assert environment.placement.interrupted() == 0
+        assert environment.most_away <= 1

@@ -1,4 +1,4 @@
-"""Home beside a real kube-scheduler: seed 000's story, what may go wrong with a node, and a seat that others want."""
+"""Home beside a real kube-scheduler: seed 000's story, what may go wrong with a node, and a assignment that others want."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ import yaml
 
 import mooring.lab
 from mooring.lab.cluster import Lab
-from tests.e2e.home_ground import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
+from tests.e2e.home_environment import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
 from tests.e2e.waiting import until
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
@@ -186,7 +186,7 @@ def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Pl
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "not held"])
 def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
-    """H8: another scheduler's pod waits for room and takes a member's seat, unless it is held; then the member is back."""
+    """H8: another scheduler's pod waits for room and takes a member's assignment, unless it is held; then the member is back."""
     labels = {"mooring.dev/reserve-node": "true"} if held else {}
     leaves_slowly = {"lab.mooring.dev/grace-seconds": "2"}
     tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
@@ -198,7 +198,7 @@ def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place
     if held:
         until(lambda: tidb.uids().get("demo-tidb-1", before["demo-tidb-1"]) != before["demo-tidb-1"] and tidb.settled())
         assert tidb.nodes() == homes
-        until(lambda: not seats(lab), "the seat is given back")
+        until(lambda: not assignments(lab), "the assignment is given back")
         assert unschedulable(tidb.get("pod/greedy")), f"{homes}, {tidb.nodes()}, {tidb.get('pod/greedy')['spec']}"
     else:
         until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], "greedy takes it")
@@ -208,7 +208,7 @@ def unschedulable(pod: dict) -> bool:
     return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in pod["status"]["conditions"])
 
 
-def seats(lab: Lab) -> list[str]:
+def assignments(lab: Lab) -> list[str]:
     nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
     return [
         n["metadata"]["name"]

@@ -101,10 +101,10 @@ class Environment:
 
     def start(self):
         self.mooring = Mooring(self.lab, self.own, self.config, self.port)
-        until(self.mooring.deciding, "deciding", tell=self.scene)
-        until(self._asked, "the API server asks us", tell=self.scene)
+        until(self.mooring.deciding, "deciding", tell=self.scenario)
+        until(self._asked, "the API server asks us", tell=self.scenario)
 
-    def scene(self):
+    def scenario(self):
         """For whoever reads a failure: what we said, whom the API server would ask, and what it says about it."""
         told = Path(self.mooring.log.name).read_text()[-6000:]
         return f"\n── mooring ──\n{told}\n── webhooks ──\n{hooks(self.lab)}\n── the probe ──\n{self.answer}"
@@ -120,10 +120,10 @@ class Environment:
 
     def deploy(self, name, replicas, labels, **how):
         self.lab.kubectl("apply", "-f", "-", input=self.manifest(name, replicas, labels, **how))
-        until(lambda: len(self.ready(name)) == replicas, f"{replicas} of {name} Ready", tell=self.scene)
+        until(lambda: len(self.ready(name)) == replicas, f"{replicas} of {name} Ready", tell=self.scenario)
 
     def manifest(self, name, replicas, labels, start_s=0, grace_s=1):
-        # Only on this ground's nodes: other tests have theirs in the same lab.
+        # Only on this environment's nodes: other tests have theirs in the same lab.
         ours = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*self.safe, *self.spot]}
         affinity = {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [ours]}]}
@@ -208,7 +208,7 @@ def hooks(lab):
 
 
 @pytest.fixture
-def ground(lab, tmp_path):
+def environment(lab, tmp_path):
     made = Environment(lab, tmp_path)
     try:
         made.start()
@@ -217,81 +217,88 @@ def ground(lab, tmp_path):
         made.close()
 
 
-def test_a_mode_change_moves_exactly_the_difference(ground):
+def test_a_mode_change_moves_exactly_the_difference(environment):
     """M5: three spot and two on-demand, wanted two and three: one pod goes, and the workload itself is not written."""
-    ground.deploy("web", 5, {ENABLED: "true", MODE: "custom", CUSTOM: "2"})
-    assert ground.on_demand("web") == 2
-    before = {p["metadata"]["uid"] for p in ground.pods("web")}
-    generation = _generation(ground, "web")
-    ground.label("web", **{CUSTOM: "3"})
-    until(lambda: ground.on_demand("web") == 3 and len(ground.ready("web")) == 5, "three on on-demand")
+    environment.deploy("web", 5, {ENABLED: "true", MODE: "custom", CUSTOM: "2"})
+    assert environment.on_demand("web") == 2
+    before = {p["metadata"]["uid"] for p in environment.pods("web")}
+    generation = _generation(environment, "web")
+    environment.label("web", **{CUSTOM: "3"})
+    until(lambda: environment.on_demand("web") == 3 and len(environment.ready("web")) == 5, "three on on-demand")
     time.sleep(4.0)
-    after = {p["metadata"]["uid"] for p in ground.pods("web")}
+    after = {p["metadata"]["uid"] for p in environment.pods("web")}
     assert len(before - after) == 1
-    assert len(ground.seen["web"]) == 6
-    assert _generation(ground, "web") == generation
-    told = ground.mooring.get(f"/api/v1/mix/Deployment/{ground.namespace}/web")
+    assert len(environment.seen["web"]) == 6
+    assert _generation(environment, "web") == generation
+    told = environment.mooring.get(f"/api/v1/mix/Deployment/{environment.namespace}/web")
     assert (told["state"], told["have"], told["safe"]) == ("stable", 3, 3)
-    said = ground.mooring.command("mix", "explain", "web", "-n", ground.namespace)
+    said = environment.mooring.command("mix", "explain", "web", "-n", environment.namespace)
     assert said.startswith("Deployment/web is stable: 3 of 5 on on-demand, as custom 3 wants\n")
     assert "slots OOOss" in said
-    rows = json.loads(ground.mooring.command("mix", "status", "-o", "json"))["workloads"]
-    assert [r["name"] for r in rows if r["namespace"] == ground.namespace] == ["web"]
+    rows = json.loads(environment.mooring.command("mix", "status", "-o", "json"))["workloads"]
+    assert [r["name"] for r in rows if r["namespace"] == environment.namespace] == ["web"]
 
 
-def test_labels_that_became_invalid_after_admission_are_told_and_nothing_is_moved(ground):
+def test_labels_that_became_invalid_after_admission_are_told_and_nothing_is_moved(environment):
     """M1: changed while nobody could refuse it; the owner finds a Warning Event in admission's words, no pod goes; and
     a process that stops leaves no webhook behind that would lead to nobody."""
-    ground.deploy("web", 2, {ENABLED: "true", MODE: "all-in-spot"})
-    before = {p["metadata"]["uid"] for p in ground.pods("web")}
-    ground.mooring.end()
+    environment.deploy("web", 2, {ENABLED: "true", MODE: "all-in-spot"})
+    before = {p["metadata"]["uid"] for p in environment.pods("web")}
+    environment.mooring.end()
     assert not any(
-        url.startswith(f"https://127.0.0.1:{ground.port}/") for urls in hooks(ground.lab).values() for url in urls
+        url.startswith(f"https://127.0.0.1:{environment.port}/")
+        for urls in hooks(environment.lab).values()
+        for url in urls
     )
-    ground.label("web", **{MODE: "mostly"})
-    ground.start()
-    until(lambda: any("it must be one of all-in-on-demand" in e["message"] for e in _warnings(ground, "web")), "a word")
-    assert {p["metadata"]["uid"] for p in ground.pods("web")} == before
+    environment.label("web", **{MODE: "mostly"})
+    environment.start()
+    until(
+        lambda: any("it must be one of all-in-on-demand" in e["message"] for e in _warnings(environment, "web")),
+        "a word",
+    )
+    assert {p["metadata"]["uid"] for p in environment.pods("web")} == before
 
 
-def _warnings(ground, name):
+def _warnings(environment, name):
     chosen = f"involvedObject.kind=Deployment,involvedObject.name={name},type=Warning"
-    told = ground.lab.kubectl("get", "events", "-n", ground.namespace, "--field-selector", chosen, "-o", "json")
+    told = environment.lab.kubectl(
+        "get", "events", "-n", environment.namespace, "--field-selector", chosen, "-o", "json"
+    )
     return json.loads(told)["items"]
 
 
-def test_a_single_replica_on_a_doomed_spot_node_is_never_without_an_endpoint(ground):
+def test_a_single_replica_on_a_interrupted_spot_node_is_never_without_an_endpoint(environment):
     """M8: 120 s of notice, 20 s to become Ready; the Service always has a ready endpoint, and nothing of ours stays."""
-    ground.deploy("one", 1, {ENABLED: "true"}, start_s=20)
-    ground.lab.kubectl("create", "service", "clusterip", "one", "--tcp=80:80", "-n", ground.namespace)
-    until(lambda: ground.endpoints("one") == 1, "an endpoint")
-    (pod,) = ground.pods("one")
+    environment.deploy("one", 1, {ENABLED: "true"}, start_s=20)
+    environment.lab.kubectl("create", "service", "clusterip", "one", "--tcp=80:80", "-n", environment.namespace)
+    until(lambda: environment.endpoints("one") == 1, "an endpoint")
+    (pod,) = environment.pods("one")
     node = pod["spec"]["nodeName"]
-    assert node in ground.spot
-    ground.notice(ground.spot, 120)
+    assert node in environment.spot
+    environment.notice(environment.spot, 120)
     fewest = 1
 
     def replaced():
         nonlocal fewest
-        fewest = min(fewest, ground.endpoints("one"))
-        alive = ground.pods("one")
+        fewest = min(fewest, environment.endpoints("one"))
+        alive = environment.pods("one")
         return len(alive) == 1 and alive[0]["metadata"]["uid"] != pod["metadata"]["uid"] and _is_ready(alive[0])
 
-    until(replaced, "another in its place", every_s=0.1, tell=ground.scene)
+    until(replaced, "another in its place", every_s=0.1, tell=environment.scenario)
     assert fewest >= 1
-    assert ground.on_demand("one") == 1
-    ground.lab.kubectl("annotate", "node", *ground.spot, f"{INTERRUPT_AT}-")
-    until(lambda: not _cordoned(ground), "our cordons are lifted when the notice is taken back")
+    assert environment.on_demand("one") == 1
+    environment.lab.kubectl("annotate", "node", *environment.spot, f"{INTERRUPT_AT}-")
+    until(lambda: not _cordoned(environment), "our cordons are lifted when the notice is taken back")
 
 
-def test_release_gives_back_what_a_stopped_process_had_taken(ground):
+def test_release_gives_back_what_a_stopped_process_had_taken(environment):
     """M8: stopped for good with a pod detached; `mooring mix release` gives the very pod back and lifts our cordon."""
-    ground.deploy("one", 1, {ENABLED: "true"}, start_s=15)
-    (pod,) = ground.pods("one")
-    ground.notice([pod["spec"]["nodeName"]], 300)
-    until(lambda: len(ground.pods("one")) == 2, "a replacement beside the detached pod")
-    ground.mooring.end()
-    ground.lab.kubectl("annotate", "node", pod["spec"]["nodeName"], f"{INTERRUPT_AT}-")
+    environment.deploy("one", 1, {ENABLED: "true"}, start_s=15)
+    (pod,) = environment.pods("one")
+    environment.notice([pod["spec"]["nodeName"]], 300)
+    until(lambda: len(environment.pods("one")) == 2, "a replacement beside the detached pod")
+    environment.mooring.end()
+    environment.lab.kubectl("annotate", "node", pod["spec"]["nodeName"], f"{INTERRUPT_AT}-")
     command = [
         sys.executable,
         "-m",
@@ -299,56 +306,60 @@ def test_release_gives_back_what_a_stopped_process_had_taken(ground):
         "mix",
         "release",
         "--kubeconfig",
-        str(ground.lab.kubeconfig),
+        str(environment.lab.kubeconfig),
         "-o",
         "json",
     ]
     would = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True, timeout=30).stdout
-    assert len(_cordoned(ground)) == 1
+    assert len(_cordoned(environment)) == 1
     did = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert json.loads(did)["undone"] == json.loads(would)["undone"]
-    until(lambda: [p["metadata"]["uid"] for p in ground.pods("one")] == [pod["metadata"]["uid"]], "the pod is back")
-    assert _cordoned(ground) == []
+    until(
+        lambda: [p["metadata"]["uid"] for p in environment.pods("one")] == [pod["metadata"]["uid"]], "the pod is back"
+    )
+    assert _cordoned(environment) == []
 
 
-def test_a_quota_without_room_for_a_surge_lets_the_pod_go_in_time(ground):
+def test_a_quota_without_room_for_a_surge_lets_the_pod_go_in_time(environment):
     """M8: the replacement is refused by quota while the old pod is there; it goes at the last call, then it is replaced."""
-    ground.lab.kubectl("create", "quota", "tight", "--hard=pods=1", "-n", ground.namespace)
-    ground.deploy("one", 1, {ENABLED: "true"}, grace_s=1)
-    (pod,) = ground.pods("one")
-    assert pod["spec"]["nodeName"] in ground.spot
+    environment.lab.kubectl("create", "quota", "tight", "--hard=pods=1", "-n", environment.namespace)
+    environment.deploy("one", 1, {ENABLED: "true"}, grace_s=1)
+    (pod,) = environment.pods("one")
+    assert pod["spec"]["nodeName"] in environment.spot
     began = time.monotonic()
     # Last call: 40 − 1 − 5 = 34 s from now; "no time to wait for its workload" 20 s before.
-    ground.notice(ground.spot, 40)
+    environment.notice(environment.spot, 40)
     gone_at = None
-    until(lambda: pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in ground.pods("one")}, "it goes")
+    until(lambda: pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in environment.pods("one")}, "it goes")
     gone_at = time.monotonic() - began
     assert 25 < gone_at < 40
-    until(lambda: ground.on_demand("one") == 1, "replaced on on-demand")
+    until(lambda: environment.on_demand("one") == 1, "replaced on on-demand")
 
 
-def test_killed_in_the_middle_the_next_one_finishes(ground):
+def test_killed_in_the_middle_the_next_one_finishes(environment):
     """M5: kill -9 after the first eviction; the next process ends in the same state and leaves no mark."""
-    ground.deploy("web", 4, {ENABLED: "true", MODE: "all-in-spot"})
-    first = {p["metadata"]["uid"] for p in ground.pods("web")}
-    ground.label("web", **{MODE: "all-in-on-demand"})
-    until(lambda: {p["metadata"]["uid"] for p in ground.pods("web")} != first, "the first has gone")
-    ground.mooring.end(signal.SIGKILL)
-    ground.start()
-    until(lambda: ground.on_demand("web") == 4 and len(ground.pods("web")) == 4, "all four on on-demand")
+    environment.deploy("web", 4, {ENABLED: "true", MODE: "all-in-spot"})
+    first = {p["metadata"]["uid"] for p in environment.pods("web")}
+    environment.label("web", **{MODE: "all-in-on-demand"})
+    until(lambda: {p["metadata"]["uid"] for p in environment.pods("web")} != first, "the first has gone")
+    environment.mooring.end(signal.SIGKILL)
+    environment.start()
+    until(lambda: environment.on_demand("web") == 4 and len(environment.pods("web")) == 4, "all four on on-demand")
     time.sleep(2.0)
     # A pod that was created while nobody answered may have had to move once more.
-    assert 8 <= len(ground.seen["web"]) <= 9
-    marks = ground.lab.kubectl("get", "pods", "-n", ground.namespace, "-o", "jsonpath={.items[*].metadata.annotations}")
+    assert 8 <= len(environment.seen["web"]) <= 9
+    marks = environment.lab.kubectl(
+        "get", "pods", "-n", environment.namespace, "-o", "jsonpath={.items[*].metadata.annotations}"
+    )
     assert "mooring.dev/leaving" not in marks
 
 
-def _generation(ground, name):
-    return ground.lab.kubectl(
-        "get", "deployment", name, "-n", ground.namespace, "-o", "jsonpath={.metadata.generation}"
+def _generation(environment, name):
+    return environment.lab.kubectl(
+        "get", "deployment", name, "-n", environment.namespace, "-o", "jsonpath={.metadata.generation}"
     )
 
 
-def _cordoned(ground):
-    found = json.loads(ground.lab.kubectl("get", "nodes", *ground.spot, "-o", "json"))["items"]
+def _cordoned(environment):
+    found = json.loads(environment.lab.kubectl("get", "nodes", *environment.spot, "-o", "json"))["items"]
     return [n["metadata"]["name"] for n in found if n["spec"].get("unschedulable")]

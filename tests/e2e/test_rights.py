@@ -11,9 +11,9 @@ import yaml
 from mooring.lab.errors import LabError
 from mooring.process.admission.certificates import advance
 from mooring.process.admission.configurations import Address, configurations
-from tests.e2e.home_ground import TOLERATION
-from tests.e2e.rights_ground import Installation, granted
-from tests.e2e.spine_ground import CRD, Environment
+from tests.e2e.home_environment import TOLERATION
+from tests.e2e.rights_environment import Installation, granted
+from tests.e2e.spine_environment import CRD, Environment
 from tests.e2e.test_fleet import Environment as Registry
 
 pytestmark = pytest.mark.e2e
@@ -78,25 +78,25 @@ async def test_balance(installation):
 async def test_handoff(installation, tmp_path):
     """A TiKV pod is handed over and deleted, a PD pod evicted, a wish that cannot be read told about."""
     lab = installation.lab
-    (tmp_path / "ground").mkdir()
-    async with Environment(lab, tmp_path / "ground", pd_pods=3) as ground:
-        await installation.start("--pd", f"{ground.namespace}/demo={ground.pd_url}")
-        tikv, pd = await ground.uid("demo-tikv-0"), await ground.uid("demo-pd-1")
-        lab.kubectl("annotate", "pod", "demo-tikv-0", "tidb.pingcap.com/restart=", "-n", ground.namespace)
-        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader=huh", "-n", ground.namespace)
+    (tmp_path / "environment").mkdir()
+    async with Environment(lab, tmp_path / "environment", pd_pods=3) as environment:
+        await installation.start("--pd", f"{environment.namespace}/demo={environment.pd_url}")
+        tikv, pd = await environment.uid("demo-tikv-0"), await environment.uid("demo-pd-1")
+        lab.kubectl("annotate", "pod", "demo-tikv-0", "tidb.pingcap.com/restart=", "-n", environment.namespace)
+        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader=huh", "-n", environment.namespace)
         await installation.until(installation.told)
-        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader-", "-n", ground.namespace)
-        await installation.until(lambda: ground.handed_over("demo-tikv-0", tikv))
+        lab.kubectl("annotate", "pod", "demo-tikv-2", "tidb.pingcap.com/evict-leader-", "-n", environment.namespace)
+        await installation.until(lambda: environment.handed_over("demo-tikv-0", tikv))
         wish = "tidb.pingcap.com/pd-transfer-leader=delete-pod"
-        lab.kubectl("annotate", "pod", "demo-pd-1", wish, "-n", ground.namespace)
-        await installation.until(lambda: ground.handed_over("demo-pd-1", pd))
+        lab.kubectl("annotate", "pod", "demo-pd-1", wish, "-n", environment.namespace)
+        await installation.until(lambda: environment.handed_over("demo-pd-1", pd))
         await installation.stop()
     all_used(installation)
 
 
 @only("home")
 async def test_home(installation):
-    """Members are written down, a seat is held and given back, a pod that will not have its seat held is told about."""
+    """Members are written down, a assignment is held and given back, a pod that will not have its assignment held is told about."""
     lab, namespace = installation.lab, installation.lab.namespace("home")
     lab.add_nodes(1, prefix=f"{namespace}-", labels={"test": namespace})
     labels = {
@@ -275,11 +275,11 @@ async def test_fleet(installation, tmp_path):
         await registry.set_up(planes=1, minimum=2)
         await installation.start()
 
-        async def seated():
+        async def assigned():
             found = (await installation.get("nodes", "-l", f"for={installation.own},tier=gold"))["items"]
             return [n["metadata"]["name"] for n in found if "topology.kubernetes.io/zone" in n["metadata"]["labels"]]
 
-        await installation.until(seated)
+        await installation.until(assigned)
         web = deployment("web", "", "0")
         web["spec"]["template"]["spec"]["nodeSelector"] = {"for": installation.own, "tier": "gold"}
         await installation.kubectl("apply", "-n", registry.shop, "-f", "-", input=yaml.safe_dump(web))
@@ -299,7 +299,7 @@ async def test_fleet(installation, tmp_path):
 
         await installation.until(tainted)
         # A second one comes back while it is being emptied: what stays is told.
-        other = next(name for name in await seated() if name != address)
+        other = next(name for name in await assigned() if name != address)
         spec = {"nodeName": other, "containers": [{"name": "c", "image": "example.org/c:1"}]}
         keep = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec}
         await installation.kubectl("apply", "-n", registry.shop, "-f", "-", input=yaml.safe_dump(keep))

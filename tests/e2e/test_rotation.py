@@ -5,7 +5,7 @@ import pytest
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import NAME
 from mooring.process.admission.webhook_reconciler import SECRET
-from tests.e2e.rotation_ground import Load, Pair, calls
+from tests.e2e.rotation_environment import Load, Pair, calls
 from tests.e2e.waiting import until
 
 HOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"

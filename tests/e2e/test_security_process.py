@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mooring.lab.cluster import Lab
-from tests.e2e.home_ground import SYSTEM, Process
+from tests.e2e.home_environment import SYSTEM, Process
 from tests.e2e.test_install import crd
 from tests.e2e.waiting import until
 
@@ -94,7 +94,7 @@ def test_a_tenants_annotation_sends_us_nowhere(lab: Lab, running: Process):
 
 def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
     """mooring.dev/home on a StatefulSet whose pods nobody schedules: no node becomes NoSchedule."""
-    nodes = lab.add_nodes(3, prefix="seat-")
+    nodes = lab.add_nodes(3, prefix="assignment-")
     tenant = lab.namespace("tenant")
     homes = json.dumps({f"db-{i}": {"node": node} for i, node in enumerate(nodes)})
     metadata = {

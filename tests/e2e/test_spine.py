@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.spine_ground import Environment
+from tests.e2e.spine_environment import Environment
 from tests.e2e.waiting import eventually
 
 # Patient: a real controller may back off for half a minute and more; what is promised is the end, not the time.
@@ -20,18 +20,18 @@ def real_pd(request, lab):
     return request.param == "real PD"
 
 
-async def restart(ground, name):
+async def restart(environment, name):
     """What a user does; answers with the writes it took."""
-    uid, first = await ground.uid(name), len(ground.toll.writes)
-    await asyncio.to_thread(ground.annotate, name, RESTART)
+    uid, first = await environment.uid(name), len(environment.toll.writes)
+    await asyncio.to_thread(environment.annotate, name, RESTART)
 
     async def over():
-        if ground.toll.killed and not all(process.alive() for process in ground.processes[-2:]):
-            await ground.start()  # another takes over meanwhile; this one stands by
-        return await ground.handed_over(name, uid)
+        if environment.toll.killed and not all(process.alive() for process in environment.processes[-2:]):
+            await environment.start()  # another takes over meanwhile; this one stands by
+        return await environment.handed_over(name, uid)
 
-    await eventually(over, tell=lambda: f"{ground.toll.writes[first:]}\n{ground.logs()}")
-    return ground.toll.writes[first:]
+    await eventually(over, tell=lambda: f"{environment.toll.writes[first:]}\n{environment.logs()}")
+    return environment.toll.writes[first:]
 
 
 #: What an undisturbed restart writes: mark, scheduler, mark of the deletion, the pod, scheduler out, mark out.
@@ -43,19 +43,19 @@ ONCE = Counter({"DELETE pods": 1, "POST schedulers": 1})
 @pytest.mark.parametrize("numbers", [(1, 2, 3), (4, 5, 6)], ids=["writes 1 to 3", "writes 4 to 6"])
 async def test_killed_at_every_write(lab, tmp_path, numbers, side, real_pd):
     """E5, worked example 6: kill -9 right before and right after each write; another process ends it the same."""
-    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
-        await ground.start()
-        await ground.start()
+    async with Environment(lab, tmp_path, real_pd=real_pd) as environment:
+        await environment.start()
+        await environment.start()
         for number in numbers:
-            await eventually(ground.leads, tell=ground.logs)
-            await eventually(ground.processes[-1].serves)
-            ground.toll.kill_at(number, side)
-            writes = await restart(ground, f"demo-tikv-{number % 3}")
-            assert ground.toll.killed, f"write {number} was never made"
+            await eventually(environment.leads, tell=environment.logs)
+            await eventually(environment.processes[-1].serves)
+            environment.toll.kill_at(number, side)
+            writes = await restart(environment, f"demo-tikv-{number % 3}")
+            assert environment.toll.killed, f"write {number} was never made"
             twice = Counter(filter(None, map(disturbing, writes))) - ONCE
             assert not twice, f"{side} write {number}: {twice}"
-        assert ground.placement.interrupted() == 0
-        assert ground.most_away <= 1
+        assert environment.placement.interrupted() == 0
+        assert environment.most_away <= 1
 
 
 def disturbing(write):
@@ -67,48 +67,48 @@ def disturbing(write):
 
 async def test_undisturbed_restart(lab, tmp_path, real_pd):
     """E1, E3, E6: mark, scheduler, mark, delete, scheduler out, mark out; no leader was on the pod when it went."""
-    async with Environment(lab, tmp_path, real_pd=real_pd) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        writes = await restart(ground, "demo-tikv-0")
+    async with Environment(lab, tmp_path, real_pd=real_pd) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        writes = await restart(environment, "demo-tikv-0")
         assert len(writes) == WRITES, writes
         assert [w.split(" ")[0] for w in writes] == ["PATCH", "POST", "PATCH", "DELETE", "DELETE", "PATCH"]
         assert writes[3].endswith("/pods/demo-tikv-0")
-        assert ground.placement.interrupted() == 0
+        assert environment.placement.interrupted() == 0
 
 
 async def test_api_server_killed_and_restarted_midway(lab, tmp_path):
     """E5: the API server dies while leaders leave and comes back; the hand-over goes on and ends."""
-    async with Environment(lab, tmp_path) as ground:
-        await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uid = await ground.uid("demo-tikv-0")
-        await asyncio.to_thread(ground.annotate, "demo-tikv-0", RESTART)
-        await eventually(lambda: _evicting(ground))
+    async with Environment(lab, tmp_path) as environment:
+        await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uid = await environment.uid("demo-tikv-0")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-0", RESTART)
+        await eventually(lambda: _evicting(environment))
         await asyncio.to_thread(lab.kill, "kube-apiserver")
         await asyncio.sleep(4)  # longer than the lease
         await asyncio.to_thread(lab.start, "kube-apiserver")
         await asyncio.to_thread(lab.revive)  # those that gave up without it, as a node's own manager would
-        await eventually(lambda: ground.handed_over("demo-tikv-0", uid), tell=ground.logs)
-        assert ground.placement.interrupted() == 0
-        assert sum(w.startswith("DELETE") and "pods" in w for w in ground.toll.writes) == 1
+        await eventually(lambda: environment.handed_over("demo-tikv-0", uid), tell=environment.logs)
+        assert environment.placement.interrupted() == 0
+        assert sum(w.startswith("DELETE") and "pods" in w for w in environment.toll.writes) == 1
 
 
-async def _evicting(ground):
-    return bool(await ground.placement.evicting())
+async def _evicting(environment):
+    return bool(await environment.placement.evicting())
 
 
 async def test_stopped_politely_and_started_again(lab, tmp_path):
     """SIGTERM midway: it ends within 10 s with 0, gives the lease back, and the next one finishes the work."""
-    async with Environment(lab, tmp_path) as ground:
-        process = await ground.start()
-        await eventually(ground.leads, tell=ground.logs)
-        uid = await ground.uid("demo-tikv-1")
-        await asyncio.to_thread(ground.annotate, "demo-tikv-1", RESTART)
-        await eventually(lambda: _evicting(ground))
+    async with Environment(lab, tmp_path) as environment:
+        process = await environment.start()
+        await eventually(environment.leads, tell=environment.logs)
+        uid = await environment.uid("demo-tikv-1")
+        await asyncio.to_thread(environment.annotate, "demo-tikv-1", RESTART)
+        await eventually(lambda: _evicting(environment))
         process.popen.terminate()
-        assert await asyncio.to_thread(process.popen.wait, 10) == 0, ground.logs()
-        assert await _evicting(ground), "what had begun is marked and stays"
-        await ground.start()
-        await eventually(lambda: ground.handed_over("demo-tikv-1", uid), tell=ground.logs)
-        assert ground.placement.interrupted() == 0
+        assert await asyncio.to_thread(process.popen.wait, 10) == 0, environment.logs()
+        assert await _evicting(environment), "what had begun is marked and stays"
+        await environment.start()
+        await eventually(lambda: environment.handed_over("demo-tikv-1", uid), tell=environment.logs)
+        assert environment.placement.interrupted() == 0

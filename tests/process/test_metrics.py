@@ -64,7 +64,7 @@ def test_what_is_held_is_told_by_its_reason_and_told_at_0_afterwards():
     rig.cluster.tidb_cluster("tidb", "demo", tikv=1, with_pd=True)
     held = ("handoff", str(State.BLOCKED), str(Reason.ONE_STORE))
 
-    async def scene(rig):
+    async def scenario(rig):
         def told():
             leader.metrics.look_at(leader.engine, 0)
             found = waiting(leader.metrics)
@@ -81,4 +81,4 @@ def test_what_is_held_is_told_by_its_reason_and_told_at_0_afterwards():
         rig.cluster.annotate(Kind.POD, "tidb", "demo-tikv-0", {RESTART: None})
         await rig.until(lambda: told() == 0.0)
 
-    rig.play(scene)
+    rig.play(scenario)

@@ -20,8 +20,8 @@ PODS = tuple(f"demo-pd-{i}" for i in range(3))
 def stage(demo: Snapshot) -> tuple[Cluster, Observer, Members]:
     cluster = load(demo, 1).cluster
     wanted, lines = workloads(cluster.store), promises(cluster.store, Config().mix, mix=True)
-    witness = Observer(cluster, wanted, lines, CapacityRules(), by_us=lambda _: False, say=lambda *_: None)
-    return cluster, witness, Members(cluster, witness)
+    observer = Observer(cluster, wanted, lines, CapacityRules(), by_us=lambda _: False, say=lambda *_: None)
+    return cluster, observer, Members(cluster, observer)
 
 
 def machine_of(cluster: Cluster, pod: str) -> str:
@@ -49,14 +49,14 @@ async def test_members_come_and_go_with_their_machines(demo: Snapshot) -> None:
 
 def test_a_store_stops_with_its_machine_and_not_minutes_later(demo: Snapshot) -> None:
     """O4: Kubernetes still calls the pod Ready; its leaders are gone all the same, and the replica does not serve."""
-    cluster, witness, _ = stage(demo)
+    cluster, observer, _ = stage(demo)
     pod = cluster.store.get(Kind.POD, "tidb", "demo-tikv-1")
-    assert witness.serves(pod)
+    assert observer.serves(pod)
     cluster.kubelets.silence(node_of(pod))
     store = cluster.pd["tidb", "demo"].store_of("demo-tikv-1")
     assert store is not None
-    assert (store.alive, witness.serves(cluster.store.get(Kind.POD, "tidb", "demo-tikv-1"))) == (False, False)
-    assert [one.pod for one in witness.gone if "tikv" in one.pod] == ["tidb/demo-tikv-1"]
+    assert (store.alive, observer.serves(cluster.store.get(Kind.POD, "tidb", "demo-tikv-1"))) == (False, False)
+    assert [one.pod for one in observer.gone if "tikv" in one.pod] == ["tidb/demo-tikv-1"]
 
 
 def test_lines_are_read_from_the_cluster(demo: Snapshot) -> None:

@@ -49,10 +49,10 @@ def test_short_for_a_while_but_above_every_line_holds_and_says_when_it_is_over()
 
 def test_elections_alone_are_told_with_their_end() -> None:
     """O4: no replica counts as short, regions had no leader for a while: it is over when the last has one."""
-    toll = replace(TOLL, without_leader=100, without_leader_s=15.0, leaders_until_s=16.5)
-    outcome = judge(replace(CALM, regions=(toll,)))
+    losses = replace(TOLL, without_leader=100, without_leader_s=15.0, leaders_until_s=16.5)
+    outcome = judge(replace(CALM, regions=(losses,)))
     assert (outcome.over_s, outcome.answer) == (16.5, "HOLDS: only leaders are elected again; over after 0:16")
-    assert judge(replace(CALM, regions=(replace(toll, leaders_until_s=None),))).over_s is None
+    assert judge(replace(CALM, regions=(replace(losses, leaders_until_s=None),))).over_s is None
 
 
 def test_still_short_at_the_end_is_said_in_the_first_line() -> None:

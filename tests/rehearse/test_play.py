@@ -91,8 +91,8 @@ def test_a_lost_rack_with_all_of_pd_and_tikv_loses_their_quorum(demo: Snapshot) 
     assert (outcome.verdict, outcome.over_s) == ("broken", None)
     rules = {(one.subject, one.rule) for one in outcome.played.breaches}
     assert ("StatefulSet tidb/demo-pd", "quorum") in rules
-    (toll,) = outcome.played.regions
-    assert toll.left_without_quorum == toll.regions == regions_of(demo)
+    (losses,) = outcome.played.regions
+    assert losses.left_without_quorum == losses.regions == regions_of(demo)
     assert any(row.who == "pd" and "no majority" in row.text for row in outcome.played.timeline)
     assert {one.node for one in outcome.played.stuck} <= {"n1", "n2", "n3", "n4"}
     assert any("kubectl delete node" in line for line in render(outcome))
@@ -102,19 +102,19 @@ def test_a_lost_node_costs_elections_and_no_promise(demo: Snapshot) -> None:
     """O4: one TiKV member with its machine: its leaders are elected anew, every region keeps its majority."""
     node = next(p["spec"]["nodeName"] for p in demo.of(Kind.POD) if p["metadata"]["name"] == "demo-tikv-1")
     outcome = play(demo, f"node-lost {node}")
-    (toll,) = outcome.played.regions
+    (losses,) = outcome.played.regions
     assert outcome.verdict == "kept"
     assert outcome.answer.startswith("HOLDS, but not over")
-    assert (toll.without_leader, toll.without_quorum, toll.cut_off) == (regions_of(demo) // 3, 0, ())
-    assert 10.0 <= toll.without_leader_s <= 21.0
+    assert (losses.without_leader, losses.without_quorum, losses.cut_off) == (regions_of(demo) // 3, 0, ())
+    assert 10.0 <= losses.without_leader_s <= 21.0
 
 
 def test_a_rolling_restart_of_tikv_never_has_two_away_and_no_region_without_a_leader(demo: Snapshot) -> None:
     """O4, E1, E7: one after the other, each only after its leaders left."""
     outcome = play(demo, "restart tidb/demo")
-    (toll,) = outcome.played.regions
+    (losses,) = outcome.played.regions
     assert outcome.verdict == "kept"
-    assert (toll.without_leader, toll.away_at_once) == (0, 1)
+    assert (losses.without_leader, losses.away_at_once) == (0, 1)
     assert {one.pod for one in outcome.played.gone if one.how == "moved"} == {f"tidb/demo-tikv-{i}" for i in range(3)}
     assert outcome.over_s is not None
 
@@ -278,8 +278,8 @@ def test_regions_that_stand_in_one_rack_lose_their_majority(demo: Snapshot) -> N
     )
     node = next(p["spec"]["nodeName"] for p in demo.of(Kind.POD) if p["metadata"]["name"] == "demo-tikv-1")
     outcome = play(msgspec.structs.replace(demo, pds=(shot,)), f"node-lost {node}", features={"handoff": True})
-    (toll,) = outcome.played.regions
-    assert (toll.regions, toll.without_quorum) == (60_000, 10_000)
+    (losses,) = outcome.played.regions
+    assert (losses.regions, losses.without_quorum) == (60_000, 10_000)
     assert outcome.verdict == "broken"
 
 
@@ -298,9 +298,9 @@ def test_members_that_lose_their_machines_are_not_taken_for_two_away_at_once() -
     view = asyncio.run(_shot(cluster))
     snapshot = msgspec.structs.replace(taken(cluster), pds=(view,))
     outcome = play(snapshot, "spot-gone", features={"handoff": True}, unannounced=True)
-    (toll,) = outcome.played.regions
-    assert (toll.away_at_once, toll.cut_off, toll.left_without_quorum) == (0, (), 0)
-    assert toll.without_quorum == 30
+    (losses,) = outcome.played.regions
+    assert (losses.away_at_once, losses.cut_off, losses.left_without_quorum) == (0, (), 0)
+    assert losses.without_quorum == 30
     assert not any("at once" in words for words in outcome.broken)
 
 

@@ -104,7 +104,7 @@ def _shapes(outcome: Outcome) -> object:
         sorted((one.rule, one.subject, one.worst) for one in played.breaches),
         Counter((one.workload, one.how) for one in played.gone),
         Counter(one.workload for one in played.come),
-        [(toll.without_leader > 0, toll.without_quorum, toll.away_at_once) for toll in played.regions],
+        [(losses.without_leader > 0, losses.without_quorum, losses.away_at_once) for losses in played.regions],
     )
 
 

@@ -91,7 +91,7 @@ def test_on_a_notice_a_decoy_elsewhere_costs_the_victim_nothing():
     """M8: a Ready pod of another namespace with a forged mark; the victim's only serving pod still waits for its own
     replacement."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.service(NAMESPACE, "one", {"app": "one"})
         await stage.deployed("one", 1, "all-in-spot", template=slow_template("one", 20))
         (victim,) = stage.cluster.store.list(Kind.DEPLOYMENT)
@@ -113,4 +113,4 @@ def test_on_a_notice_a_decoy_elsewhere_costs_the_victim_nothing():
         assert fewest == 1
         assert physical(stage.rig, "one") == ["on-demand"]
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)

@@ -148,7 +148,7 @@ async def test_a_member_is_not_asked_where_a_hostile_pd_says():
         member = {"name": "pd-0", "member_id": 1, "client_urls": [elsewhere.url]}
         body = msgspec.json.encode({"members": [member, {**member, "name": "pd-1"}], "leader": member})
         async with Server(body) as pd:
-            driver = client(pd.url, believes=lambda url: may_ask(url, OURS))
+            driver = client(pd.url, may_ask=lambda url: may_ask(url, OURS))
             with pytest.raises(UnansweredError, match="outside its cluster"):
                 await driver.observe()
             await driver.close()

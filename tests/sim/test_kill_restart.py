@@ -22,16 +22,16 @@ def test_the_undisturbed_restart_deletes_once_and_leaves_nothing():
 @pytest.mark.parametrize("members", [(0,), (0, 1)], ids=["one pod", "two pods in the same second"])
 def test_killed_at_every_write_it_ends_the_same(members):
     """E5, worked example 6: kill -9 right before and right after every write changes nothing about the end."""
-    scene = RestartScenario(members)
-    assert list(kill_everywhere(scene)) == []
+    scenario = RestartScenario(members)
+    assert list(kill_everywhere(scenario)) == []
 
 
 def test_two_pods_annotated_in_the_same_second_are_never_both_away():
     """E7, worked example 1: the second begins when the first is back, and no member more is ever away."""
-    scene = RestartScenario((0, 1))
-    ending = undisturbed(scene)
+    scenario = RestartScenario((0, 1))
+    ending = undisturbed(scenario)
     assert ending.state["new"] == ["demo-tikv-0", "demo-tikv-1"]
-    assert scene.most_away == 1
+    assert scenario.most_away == 1
     order = [w for w in ending.writes if w.startswith(("delete", "pd"))]
     assert order == [
         "pd add_evict_leader 1",

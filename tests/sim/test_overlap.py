@@ -13,29 +13,29 @@ class Play:
     """A restart of two pods with something going wrong; what must hold is looked at every virtual second."""
 
     def __init__(self, seed=1, members=(0, 1)):
-        self.scene = RestartScenario(members, seed=seed)
-        self.rig = self.scene.rig()
+        self.scenario = RestartScenario(members, seed=seed)
+        self.rig = self.scenario.rig()
         self.broken = []
 
     def play(self, trouble, *, replicas=1, limit_s=3600):
         async def whole(rig):
-            await self.scene.build(rig)
+            await self.scenario.build(rig)
             for _ in range(replicas):
                 rig.start()
             await rig.until(rig.leads)
             rig.cluster.timeline.after(1.0, self._look)
             await trouble(rig)
-            await rig.until(lambda: self.scene.done(rig), limit_s=limit_s, every_s=0.5)
+            await rig.until(lambda: self.scenario.done(rig), limit_s=limit_s, every_s=0.5)
             await rig.until(lambda: not rig.unsettled(), limit_s=300)
 
         self.rig.play(whole)
         assert self.broken == []
-        assert self.scene.left_overs(self.rig) == []
-        assert self.scene.pd(self.rig).interruptions == []
-        assert self.scene.most_away == 1
+        assert self.scenario.left_overs(self.rig) == []
+        assert self.scenario.pd(self.rig).interruptions == []
+        assert self.scenario.most_away == 1
 
     def _look(self):
-        self.scene.done(self.rig)  # counts who is away
+        self.scenario.done(self.rig)  # counts who is away
         for one in self.rig.replicas.values():
             self.broken += [text for text in broken(one.replica.engine) if text not in self.broken]
         self.rig.cluster.timeline.after(1.0, self._look)
@@ -67,7 +67,7 @@ def test_two_leaders_for_a_moment(resume_after_s):
 
         async def trouble(rig, play=play, number=number):
             hold_at(rig, number, resume_after_s)
-            await play.scene.act(rig)
+            await play.scenario.act(rig)
 
         play.play(trouble, replicas=2)
 
@@ -78,12 +78,12 @@ def test_late_eviction_of_a_stalled_leader_is_taken_back():
 
     async def trouble(rig):
         hold_at(rig, 2, 60.0)  # 1 is the mark, 2 the scheduler
-        await play.scene.act(rig)
-        await rig.until(lambda: play.scene.done(rig), limit_s=55, every_s=0.5)
+        await play.scenario.act(rig)
+        await rig.until(lambda: play.scenario.done(rig), limit_s=55, every_s=0.5)
         added = rig.writes.count("pd add_evict_leader 1")
         stalled = next(one for one in rig.replicas.values() if one.gate.held)
         await rig.until(lambda: not stalled.gate.held, limit_s=60, every_s=0.05)
-        await rig.until(lambda: not play.scene.left_overs(rig), limit_s=10)
+        await rig.until(lambda: not play.scenario.left_overs(rig), limit_s=10)
         # It was the stalled one's, counted before it stalled; nobody else has removed anything since.
         assert added == 2
         assert rig.writes[-1] == "pd remove_evict_leader 1"
@@ -97,7 +97,7 @@ def test_watch_that_is_half_a_minute_late():
 
     async def trouble(rig):
         rig.lag_watches(30.0)
-        await play.scene.act(rig)
+        await play.scenario.act(rig)
 
     play.play(trouble)
     deletions = [w for w in play.rig.writes if w.startswith("delete Pod")]
@@ -111,7 +111,7 @@ def test_api_server_dead_midway(down_s):
         play = Play()
 
         async def trouble(rig, play=play, number=number):
-            await play.scene.act(rig)
+            await play.scenario.act(rig)
             begun = len(rig.writes)
             await rig.until(lambda: len(rig.writes) >= begun + number, every_s=0.05, limit_s=900)
             rig.cluster.api.faults.dead_for(down_s)

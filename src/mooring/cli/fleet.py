@@ -225,7 +225,7 @@ def _print_table(result: ClusterPlan, found: list[Difference] | None) -> None:
         for difference in found:
             print(difference.line())
         return
-    rack_role = {s.address: (str(s.machine.rack), s.machine.role) for s in result.seats if s.machine is not None}
+    rack_role = {s.address: (str(s.machine.rack), s.machine.role) for s in result.assignments if s.machine is not None}
     rows = [(c.change.value, c.address, c.serial, *rack_role.get(c.address, ("", "")), c.why) for c in result.changes]
     if rows:
         print_table(["CHANGE", "ADDRESS", "SERIAL", "RACK", "ROLE", "WHY"], rows)

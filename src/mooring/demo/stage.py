@@ -1,6 +1,6 @@
 """The stage of the demo: one cluster, one day, acts that do what a person would do and check what was promised.
 
-An act gets a stage, does its scene, tells what moved and why, and answers with checks, each naming a promise. It speaks
+An act gets a stage, plays, tells what moved and why, and answers with checks, each naming a promise. It speaks
 to the stage alone, and there are two: `sandbox_stage` (virtual time, in process) and `onlab` (the real control plane,
 wall time). The script that builds the cluster is the same on both; they differ in figures (`Figures`) and in who
 carries a word out. Nothing here prints: the narrator does.

@@ -32,9 +32,9 @@ def make_pd(clock: Clock, chance: Chance, *, given: Container[str] = (), hosts: 
     """`given`: clusters whose PD an administrator has named; what such a PD says about its members is trusted."""
 
     def make(cluster: Key, urls: tuple[str, ...]) -> PlacementDriver:
-        def believes(url: str) -> bool:
+        def may_ask_at(url: str) -> bool:
             return str(cluster) in given or may_ask(url, cluster, hosts)
 
-        return PdClient(urls, clock=clock, chance=chance, believes=believes)
+        return PdClient(urls, clock=clock, chance=chance, may_ask=may_ask_at)
 
     return make

@@ -63,17 +63,17 @@ async def live(
     born(replica)
     host, _ = host_port(config.listen_http, "listen-http")
     intake = Intake()
-    async with AsyncExitStack() as house:
+    async with AsyncExitStack() as stack:
         page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
         page_tls = server_tls(config.http_certificates, "http-certificates")
-        await _open(house, page, config.listen_http, "listen-http", page_tls)
-        extender = Extender(replica, intake, house)
+        await _open(stack, page, config.listen_http, "listen-http", page_tls)
+        extender = Extender(replica, intake, stack)
         webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
-        house.push_async_callback(webhook.stop)
-        courier = replica.webhook.reviewer.pass_on = LeaderForwarder(
+        stack.push_async_callback(webhook.stop)
+        forwarder = replica.webhook.reviewer.pass_on = LeaderForwarder(
             replica.webhook.tls, lambda: address_of(replica.elector.holder)
         )
-        house.push_async_callback(courier.close)
+        stack.push_async_callback(forwarder.close)
         if "home" in config.on():
             await extender.start()
         if "mix" in config.on():
@@ -98,10 +98,10 @@ class Extender:
     """The extender's listener: opened when home is first on, and open from then on: a scheduler that still asks gets
     every candidate back."""
 
-    def __init__(self, replica: Replica, intake: Intake, house: AsyncExitStack) -> None:
+    def __init__(self, replica: Replica, intake: Intake, stack: AsyncExitStack) -> None:
         self._replica = replica
         self._intake = intake
-        self._house = house
+        self._stack = stack
         self.listens = False
 
     async def start(self) -> None:
@@ -114,7 +114,7 @@ class Extender:
         app = extender_app(self._replica, self._intake, open_to_all=open_to_all)
         # A kube-scheduler gives an idle connection up after 90 s: it shall be the one to close it.
         more = {"read_bufsize": 1 << 18, "keepalive_timeout": 120.0}
-        await _open(self._house, app, config.listen_extender, "listen-extender", tls, more)
+        await _open(self._stack, app, config.listen_extender, "listen-extender", tls, more)
         self.listens = True
 
 
@@ -125,7 +125,7 @@ def identity_of(config: Config, server: str, name: str) -> str:
 
 
 async def _open(
-    house: AsyncExitStack,
+    stack: AsyncExitStack,
     app: web.Application,
     address: str,
     flag: str,
@@ -135,7 +135,7 @@ async def _open(
     host, port = host_port(address, flag)
     runner = web.AppRunner(app, **LISTEN, **more)
     await runner.setup()
-    house.push_async_callback(runner.cleanup)
+    stack.push_async_callback(runner.cleanup)
     await _listen(web.TCPSite(runner, host, port, ssl_context=tls).start(), address, flag)
 
 

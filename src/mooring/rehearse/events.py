@@ -184,15 +184,15 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
     }
     addresses |= {_name(node) for node in snapshot.of(Kind.NODE)}
     known = {one.serial: one for one in snapshot.machines}
-    seated = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in RETIRABLE]
-    chosen = serials or seated[:count]
+    with_node = [s for s, one in sorted(known.items()) if one.address in addresses and one.state in RETIRABLE]
+    chosen = serials or with_node[:count]
     for serial in chosen:
         if serial not in known:
-            raise BadEventError(f"no machine {serial!r} in the snapshot; those with a node are {listed(seated)}")
+            raise BadEventError(f"no machine {serial!r} in the snapshot; those with a node are {listed(with_node)}")
         if known[serial].state not in RETIRABLE:
             raise BadEventError(f"machine {serial} is {known[serial].state.lower()} and cannot be retired from there")
     if len(chosen) < count:
-        raise BadEventError(f"--count {count}: only {len(seated)} machines have a node and can be retired")
+        raise BadEventError(f"--count {count}: only {len(with_node)} machines have a node and can be retired")
     title = f"{len(chosen)} machine{'s' if len(chosen) > 1 else ''} set to retiring: {listed(chosen)}"
     return Act(name=Name.RETIRE, after_s=after_s, title=title, machines=tuple(chosen))
 

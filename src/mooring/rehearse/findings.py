@@ -43,11 +43,11 @@ def breaches(promises: Sequence[Promise], meters: Sequence[Meter], at: float) ->
     return [one for one in found if one is not None]
 
 
-def not_played(wanted: Sequence[Wanted], witness: Observer) -> list[NotPlayed]:
+def not_played(wanted: Sequence[Wanted], observer: Observer) -> list[NotPlayed]:
     """Owners that lost pods and whose controller nobody plays, the greatest loss first."""
     found = []
-    for one, meter in zip(wanted, witness.meters, strict=False):
-        lost = len({gone.pod for gone in witness.gone if gone.workload == one.name}) or meter.before - meter.worst
+    for one, meter in zip(wanted, observer.meters, strict=False):
+        lost = len({gone.pod for gone in observer.gone if gone.workload == one.name}) or meter.before - meter.worst
         if not one.is_played and lost:
             found.append(NotPlayed(owner=one.name, lost=lost, before=meter.before))
     return sorted(found, key=lambda one: (-one.lost, one.owner))
@@ -65,13 +65,13 @@ def still_open(leader: Replica | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def remarks(housekeeping: int, wanted: Sequence[Wanted], witness: Observer, cut_s: float | None) -> list[str]:
+def remarks(housekeeping: int, wanted: Sequence[Wanted], observer: Observer, cut_s: float | None) -> list[str]:
     """`housekeeping`: operators before the event · `cut_s`: the limit, when it came before everything was quiet."""
     found = []
     if housekeeping:
         moved = some(housekeeping, "operator")
         found.append(f"before the event, Mooring put right what it found ({moved}); not counted")
-    away = sum(meter.before < meter.asked for meter in witness.meters[: len(wanted)])
+    away = sum(meter.before < meter.asked for meter in observer.meters[: len(wanted)])
     if away:
         found.append(f"{some(away, 'workload')} short before the event already, held to what there was")
     if cut_s is not None:

@@ -1,6 +1,6 @@
 """PD's members live with their pods: without a majority nobody answers, and a leader that dies is succeeded.
 
-The sandbox's PD is one server that answers until a scene says otherwise. Here the pods say it.
+The sandbox's PD is one server that answers until a scenario says otherwise. Here the pods say it.
 """
 
 from mooring.clients.ports import Json
@@ -14,9 +14,9 @@ from mooring.sandbox.pd import SandboxPd
 class Members:
     """Call `look` after anything may have changed; it acts on what it sees."""
 
-    def __init__(self, cluster: Cluster, witness: Observer) -> None:
+    def __init__(self, cluster: Cluster, observer: Observer) -> None:
         self._cluster = cluster
-        self._witness = witness
+        self._observer = observer
         self._dark: set[tuple[str, str]] = set()
 
     def look(self) -> list[str]:
@@ -49,4 +49,4 @@ class Members:
     def _runs(self, pod: Json) -> bool:
         """A member runs until its pod is gone or its machine is; leaving, it still answers."""
         ready = (pod.get("status") or {}).get("phase") == "Running"
-        return ready and self._witness.runs(str(pod["spec"].get("nodeName", "")))
+        return ready and self._observer.runs(str(pod["spec"].get("nodeName", "")))

@@ -1,7 +1,7 @@
 """Who serves and who does not, moment by moment, while an event is played.
 
-Kubernetes believes a node for 50 s after its machine has died; the witness does not. A pod serves when it is Ready, not
-leaving, and its machine runs. So TiKV and PD too end with their machine here, whatever the API server still says of
+Kubernetes counts on a node for 50 s after its machine has died; the observer does not. A pod serves when it is Ready,
+not leaving, and its machine runs. So TiKV and PD too end with their machine here, whatever the API server still says of
 their pods: stores stop, and a PD without a majority of its members answers nobody.
 
 Nothing here touches the cluster but for that; it only counts.

@@ -183,7 +183,7 @@ def _kept(played: Played, over: float | None) -> str:
     if bare:
         verb = "is" if len(bare) == 1 else "are"
         return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{and_more(bare)}"
-    if not played.interrupted and not any(toll.without_leader for toll in played.regions):
+    if not played.interrupted and not any(losses.without_leader for losses in played.regions):
         return ": nobody is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]
     who = some(len(played.interrupted), "workload")
@@ -200,7 +200,7 @@ def _kept(played: Played, over: float | None) -> str:
 def _over(played: Played) -> float | None:
     ends = [one.until_s for one in played.interrupted]
     ends += [breach.until_s for breach in played.breaches]
-    ends += [toll.leaders_until_s for toll in played.regions]
-    if any(end is None for end in ends) or any(toll.left_without_quorum for toll in played.regions):
+    ends += [losses.leaders_until_s for losses in played.regions]
+    if any(end is None for end in ends) or any(losses.left_without_quorum for losses in played.regions):
         return None
     return max((end for end in ends if end is not None), default=0.0)

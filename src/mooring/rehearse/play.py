@@ -1,4 +1,4 @@
-"""An event on a snapshot: the sandbox stands as it says, a whole replica runs on it, and the witness counts.
+"""An event on a snapshot: the sandbox stands as it says, a whole replica runs on it, and the observer counts.
 
     load ── Mooring comes up and settles ──▶ the event ──▶ … until nothing moves, or the time is over ──▶ outcome
 
@@ -28,7 +28,7 @@ from mooring.rehearse.promises import others, promises, workloads
 from mooring.rehearse.regions import Regions
 from mooring.rehearse.room import more_nodes, unplaced
 from mooring.rehearse.schema import Snapshot
-from mooring.rehearse.timeline import Chronicle
+from mooring.rehearse.timeline import PlayTimeline
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import run_virtual
 from mooring.sandbox.collector import quiet_collector
@@ -176,7 +176,7 @@ class Play:
         await rig.until(rig.leads)
         if "mix" in rig.config.on():
             await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
-        count = Chronicle(lambda: 0.0)
+        count = PlayTimeline(lambda: 0.0)
         count.follow(replica.engine)
         calm, end = 0.0, rig.clock.monotonic() + SETTLE_S
         while calm < SETTLED_S and rig.clock.monotonic() < end:
@@ -193,7 +193,7 @@ class Play:
         # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
         floor = "mix" in config.on() and not any(act.name in LOSSES for act in self._acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
-        self.chronicle = Chronicle(lambda: self.witness.now_s)
+        self.timeline = PlayTimeline(lambda: self.observer.now_s)
         ours: set[str] = set()
         self._writes_read = len(rig.writes)
 
@@ -204,23 +204,23 @@ class Play:
             self._writes_read = len(rig.writes)
             return pod in ours
 
-        self.witness = Observer(
-            cluster, self._wanted, self._promises, config.mix.capacity, by_us=by_us, say=self.chronicle.say
+        self.observer = Observer(
+            cluster, self._wanted, self._promises, config.mix.capacity, by_us=by_us, say=self.timeline.say
         )
-        self._members = Members(cluster, self.witness)
-        self._regions = Regions(cluster, self.witness, self._loaded.scale)
+        self._members = Members(cluster, self.observer)
+        self._regions = Regions(cluster, self.observer, self._loaded.scale)
         leader = rig.leader()
         if leader is not None:
-            self.chronicle.follow(leader.engine)
+            self.timeline.follow(leader.engine)
         self._shapes = list(cluster.store.list(Kind.NODE))
-        self._pending = {one.pod for one in unplaced(cluster, self.witness.workload_of)}
+        self._pending = {one.pod for one in unplaced(cluster, self.observer.workload_of)}
         for act in self._acts:
             cluster.timeline.after(act.after_s, lambda act=act: self._strike(act))  # type: ignore[misc]
 
     def _strike(self, act: Act) -> None:
-        self.chronicle.say("event", act.title)
+        self.timeline.say("event", act.title)
         if act.notice_s is not None:
-            self.witness.noticed.update(act.nodes)
+            self.observer.noticed.update(act.nodes)
         strike(self.rig.cluster, act)
         if act.name is Name.LEADER_LOST:
             self.rig.kill()
@@ -232,23 +232,23 @@ class Play:
         for lease in store.list(Kind.LEASE, namespace):
             store.delete(Kind.LEASE, namespace, lease["metadata"]["name"])
         replica = self.rig.start()
-        self.chronicle.follow(replica.engine)
-        self.chronicle.say("mooring", f"{replica.identity} takes over")
+        self.timeline.follow(replica.engine)
+        self.timeline.say("mooring", f"{replica.identity} takes over")
 
     async def _go_on(self) -> None:
-        rig, witness = self.rig, self.witness
+        rig, observer = self.rig, self.observer
         last = max(act.after_s + (act.notice_s or act.away_s) for act in self._acts)
         shown = -1
-        while witness.now_s < self._limit_s:
+        while observer.now_s < self._limit_s:
             await rig.sleep(LOOK_S)
             for words in self._members.look():
-                self.chronicle.say("pd", words)
+                self.timeline.say("pd", words)
             self._regions.look()
             self._audit()
-            if int(witness.now_s) // 10 != shown:
-                shown = int(witness.now_s) // 10
-                self._progress(witness.now_s, self._where())
-            if witness.now_s > last + 1.0 and self._is_quiet():
+            if int(observer.now_s) // 10 != shown:
+                shown = int(observer.now_s) // 10
+                self._progress(observer.now_s, self._where())
+            if observer.now_s > last + 1.0 and self._is_quiet():
                 self._ended = "quiet"
                 return
 
@@ -258,13 +258,13 @@ class Play:
         if leader is None:
             return False
         patience = QUIET_S if self._waits() else CALM_S
-        return self.witness.quiet_s >= patience and self._told_s >= CALM_S
+        return self.observer.quiet_s >= patience and self._told_s >= CALM_S
 
     @property
     def _told_s(self) -> float:
         """Since when nothing was told."""
-        rows = self.chronicle.rows
-        return self.witness.now_s - rows[-1].at_s if rows else self.witness.now_s
+        rows = self.timeline.rows
+        return self.observer.now_s - rows[-1].at_s if rows else self.observer.now_s
 
     def _waits(self) -> bool:
         """Kubernetes may still have something to do: a silent node, an operator under way, a workload that is short."""
@@ -272,7 +272,7 @@ class Play:
         if any(cluster.kubelets.silent_since(name) is not None for _, name in cluster.store.keys(Kind.NODE)):
             return True
         return bool(self.rig.leader() and self.rig.unsettled()) or any(
-            meter.is_below for meter in self.witness.meters[: len(self._wanted)]
+            meter.is_below for meter in self.observer.meters[: len(self._wanted)]
         )
 
     def _audit(self) -> None:
@@ -287,21 +287,21 @@ class Play:
         if leader is None:
             return "no replica leads"
         queue = leader.engine.queue
-        short = sum(meter.is_below for meter in self.witness.meters[: len(self._wanted)])
+        short = sum(meter.is_below for meter in self.observer.meters[: len(self._wanted)])
         return f"{len(queue.running)} run, {len(queue.waiting)} wait; {short} workloads short"
 
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _finish(self) -> None:
-        rig, cluster, witness = self.rig, self.rig.cluster, self.witness
-        ended_s = witness.now_s
-        witness.stop()
+        rig, cluster, observer = self.rig, self.rig.cluster, self.observer
+        ended_s = observer.now_s
+        observer.stop()
         open_ = still_open(rig.leader())
-        waiting = unplaced(cluster, witness.workload_of)
-        rows = tuple(self.chronicle.rows)
-        tolls, stuck = self._regions.tolls(), tuple(witness.stuck())
+        waiting = unplaced(cluster, observer.workload_of)
+        rows = tuple(self.timeline.rows)
+        tolls, stuck = self._regions.tolls(), tuple(observer.stuck())
         cut_s = self._limit_s if self._ended == "limit" else None
-        said = remarks(self._housekeeping, self._wanted, witness, cut_s)
+        said = remarks(self._housekeeping, self._wanted, observer, cut_s)
         for name in list(rig.replicas):
             rig.kill(name)
         new = [one for one in waiting if one.pod not in self._pending]
@@ -319,21 +319,21 @@ class Play:
                 names=tuple(act.name for act in self._acts),
                 ended=self._ended,
                 played_s=round(ended_s, 1),
-                interrupted=tuple(interrupted(self._wanted, witness.meters, ended_s)),
+                interrupted=tuple(interrupted(self._wanted, observer.meters, ended_s)),
                 workloads=len(self._wanted),
-                not_played=tuple(not_played(self._wanted, witness)),
-                lost_for_good=tuple(one.pod for one in witness.gone if one.how == "lost" and not one.workload),
+                not_played=tuple(not_played(self._wanted, observer)),
+                lost_for_good=tuple(one.pod for one in observer.gone if one.how == "lost" and not one.workload),
                 assumed_pds=tuple(sorted(str(key) for key in self._loaded.assumed_pds)),
                 standing_still=self._snapshot.not_played,
-                breaches=tuple(breaches(self._promises, witness.meters[len(self._wanted) :], ended_s)),
+                breaches=tuple(breaches(self._promises, observer.meters[len(self._wanted) :], ended_s)),
                 regions=tolls,
-                gone=tuple(witness.gone),
-                come=tuple(witness.come),
+                gone=tuple(observer.gone),
+                come=tuple(observer.come),
                 unplaced=tuple(told),
                 more=tuple(more),
                 stuck=stuck,
                 broken_limits=tuple(self._broken),
-                operators={source: dict(sorted(of.items())) for source, of in sorted(self.chronicle.ended.items())},
+                operators={source: dict(sorted(of.items())) for source, of in sorted(self.timeline.ended.items())},
                 open=open_,
                 timeline=rows,
                 remarks=(*self._snapshot.remarks, *self._loaded.remarks, *said),

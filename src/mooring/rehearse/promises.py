@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.capabilities.mix.labels import Managed, wish_of
+from mooring.capabilities.mix.labels import Managed, management_of
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
@@ -116,9 +116,9 @@ def _of_workload(kind: Kind, obj: Json, policy: MixPolicy, *, mix: bool) -> Iter
         yield Promise("quorum", name, majority(wanted), uid)
     if mix and kind is not Kind.REPLICA_SET:
         row = project(kind, obj)
-        wish = wish_of(row, policy.deployment_target) if isinstance(row, Workload) else None
-        if isinstance(wish, Managed):
-            least = wish.target.on_demand(wanted)
+        management = management_of(row, policy.deployment_target) if isinstance(row, Workload) else None
+        if isinstance(management, Managed):
+            least = management.target.on_demand(wanted)
             yield Promise("on-demand floor", name, least, uid, node_class=NodeClass.ON_DEMAND)
 
 

@@ -18,21 +18,21 @@ COUNT_S: Final = 10.0
 class Regions:
     """Looked at every half second: an election takes ten."""
 
-    def __init__(self, cluster: Cluster, witness: Observer, scale: Mapping[tuple[str, str], float]) -> None:
+    def __init__(self, cluster: Cluster, observer: Observer, scale: Mapping[tuple[str, str], float]) -> None:
         self._cluster = cluster
-        self._witness = witness
+        self._observer = observer
         self._watches = [_Watch(key, pd, scale.get(key, 1.0)) for key, pd in sorted(cluster.pd.items())]
         self.look()
 
     def look(self) -> None:
         for one in self._watches:
             for stopped in one.fresh():
-                if self._witness.runs(one.homes.get(stopped.pod_name, "")):
+                if self._observer.runs(one.homes.get(stopped.pod_name, "")):
                     one.note(stopped)
-            one.look(self._witness.now_s, self._away(one))
+            one.look(self._observer.now_s, self._away(one))
 
     def tolls(self) -> tuple[RegionLosses, ...]:
-        return tuple(one.toll(self._witness.now_s) for one in self._watches)
+        return tuple(one.losses(self._observer.now_s) for one in self._watches)
 
     def _away(self, watch: "_Watch") -> int:
         """Members that somebody took: they stopped while their machine ran, and have not been back since."""
@@ -43,7 +43,7 @@ class Regions:
                 if pod is not None and pod["spec"].get("nodeName"):
                     watch.homes[store.pod_name] = str(pod["spec"]["nodeName"])
             elif store.id not in watch.down:
-                watch.down[store.id] = self._witness.runs(watch.homes.get(store.pod_name, ""))
+                watch.down[store.id] = self._observer.runs(watch.homes.get(store.pod_name, ""))
         return sum(watch.down.values())
 
 
@@ -85,7 +85,7 @@ class _Watch:
         self._interrupted = len(self.pd.interruptions)
         return new
 
-    def toll(self, at: float) -> RegionLosses:
+    def losses(self, at: float) -> RegionLosses:
         lost = self._whole.least - self._whole.worst
         gaps = self._led.close(at)
         until = gaps[-1].until_s if gaps else 0.0

@@ -95,26 +95,26 @@ def _tikv(played: Played) -> Iterator[str]:
     if not played.regions:
         return
     yield from ("", "TIKV")
-    for toll in played.regions:
-        assumed = toll.cluster in played.assumed_pds
-        words = "; ".join(_region_words(toll, assumed=assumed))
+    for losses in played.regions:
+        assumed = losses.cluster in played.assumed_pds
+        words = "; ".join(_region_words(losses, assumed=assumed))
         unasked = "PD was not asked; assumed: " if assumed else ""
-        yield f"  {toll.cluster}: {unasked}{toll.regions} regions; {words}"
+        yield f"  {losses.cluster}: {unasked}{losses.regions} regions; {words}"
 
 
-def _region_words(toll: RegionLosses, *, assumed: bool) -> Iterator[str]:
-    if toll.without_leader:
-        yield f"{toll.without_leader} without a leader, {clock(toll.without_leader_s)} in all"
+def _region_words(losses: RegionLosses, *, assumed: bool) -> Iterator[str]:
+    if losses.without_leader:
+        yield f"{losses.without_leader} without a leader, {clock(losses.without_leader_s)} in all"
     else:
         yield "none seen without a leader" if assumed else "each with a leader throughout"
-    if toll.left_without_quorum:
-        yield f"{toll.left_without_quorum} without a majority of voters at the end"
-    elif toll.without_quorum:
-        yield f"{toll.without_quorum} without a majority of voters, for {clock(toll.without_quorum_s)}"
+    if losses.left_without_quorum:
+        yield f"{losses.left_without_quorum} without a majority of voters at the end"
+    elif losses.without_quorum:
+        yield f"{losses.without_quorum} without a majority of voters, for {clock(losses.without_quorum_s)}"
     else:
         yield "none seen without a majority" if assumed else "each with a majority of its voters"
-    if toll.scale > 1:
-        yield f"one region played stands for {toll.scale:.1f}"
+    if losses.scale > 1:
+        yield f"one region played stands for {losses.scale:.1f}"
 
 
 def _pods(played: Played) -> Iterator[str]:

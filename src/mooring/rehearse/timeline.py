@@ -10,7 +10,7 @@ from mooring.rehearse.outcome import Row
 ENDS: Final = ("finished", "failed", "canceled", "timeout")
 
 
-class Chronicle:
+class PlayTimeline:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self.rows: list[Row] = []

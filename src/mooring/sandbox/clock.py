@@ -1,6 +1,6 @@
 """Virtual time: one heap of timers that everything in the sandbox hangs on.
 
-The problem: a scene that lasts two hours must play in milliseconds and come out the same every time. So nothing here
+The problem: a scenario that lasts two hours must play in milliseconds and come out the same every time. So nothing here
 sleeps and nothing reads the machine's clock. A `Timeline` holds timers; ties fire in the order they were set. Three
 drivers move it:
 
@@ -156,7 +156,7 @@ class StuckError(RuntimeError):
     """Time can no longer pass: every task waits and no timer is set, or tasks keep each other busy for ever."""
 
 
-#: Turns of the loop at one moment of virtual time; the busiest scene takes a few thousand.
+#: Turns of the loop at one moment of virtual time; the busiest scenario takes a few thousand.
 MOST_TURNS: Final = 50_000
 
 

@@ -7,7 +7,7 @@
     assert cluster.ready("shop", "web") == 5
 
 Nothing here sleeps: `run_for` moves virtual time. Two clusters with one seed and one script write the same event log,
-byte for byte. `pd` and `sabakan` are places for the placement drivers and the machine registry of a scene.
+byte for byte. `pd` and `sabakan` are places for the placement drivers and the machine registry of a scenario.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,7 +82,7 @@ class Cluster(Reading):
             Volumes(clock, store),
         ]
         self.cloud = Cloud(clock, store, self.kubelets, note=None if self.log is None else self.log.note)
-        #: Placement drivers by (namespace, cluster), and the machine registry, when a scene has them.
+        #: Placement drivers by (namespace, cluster), and the machine registry, when a scenario has them.
         self.pd: dict[tuple[str, str], SandboxPd] = {}
         self.sabakan: Any = None
         self.tidb_operator = TidbOperator(clock, store, self.pd)

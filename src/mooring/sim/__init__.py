@@ -1,1 +1,1 @@
-"""Rehearsals: scenes on the sandbox, faults, and the harness that kills a replica at every write."""
+"""Rehearsals: scenarios on the sandbox, faults, and the harness that kills a replica at every write."""

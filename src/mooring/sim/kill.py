@@ -1,8 +1,8 @@
-"""The kill harness: play a scene, then play it again and end the replica right before and right after every write.
+"""The kill harness: play a scenario, then play it again and end the replica right before and right after every write.
 
-A scene has three parts: `build` makes the cluster, `act` starts what is to be seen (a person annotates a pod), and
+A scenario has three parts: `build` makes the cluster, `act` starts what is to be seen (a person annotates a pod), and
 `done` says when it is over. The harness plays it undisturbed once, to learn how many writes it takes and what the end
-looks like. Then, for each write and each side of it, it plays the scene again from the same seed, kills the replica
+looks like. Then, for each write and each side of it, it plays the scenario again from the same seed, kills the replica
 there, starts another, and compares: the same end state, no disturbing write made twice, nothing left behind.
 """
 
@@ -16,7 +16,7 @@ from mooring.sim.rig import Rig
 
 
 class KillScenario(Protocol):
-    """What the harness needs of a scene. `kinds` of writes that must not happen twice: their first word(s)."""
+    """What the harness needs of a scenario. `kinds` of writes that must not happen twice: their first word(s)."""
 
     name: str
     once: tuple[str, ...]
@@ -51,18 +51,18 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
 
 
-def undisturbed(scene: KillScenario) -> Ending:
-    return _play(scene, None)
+def undisturbed(scenario: KillScenario) -> Ending:
+    return _play(scenario, None)
 
 
-def kill_everywhere(scene: KillScenario, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
+def kill_everywhere(scenario: KillScenario, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
     """One play per write and side; yields what went wrong. `watch` names broken rules while the play goes on."""
-    plain = _play(scene, None, watch)
+    plain = _play(scenario, None, watch)
     yield from (Finding("never", text) for text in (*plain.left_overs, *plain.broken))
     for number in range(1, len(plain.writes) + 1):
         for side in ("before", "after"):
-            ending = _play(scene, (number, side), watch)
-            yield from compare(plain, ending, scene.once)
+            ending = _play(scenario, (number, side), watch)
+            yield from compare(plain, ending, scenario.once)
 
 
 def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Finding]:
@@ -76,30 +76,32 @@ def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Fi
         yield Finding(ending.killed, f"made {times} time(s) too often: {write}")
 
 
-def _play(scene: KillScenario, kill: tuple[int, str] | None, watch: Callable[[Rig], list[str]] | None = None) -> Ending:
-    rig = scene.rig()
+def _play(
+    scenario: KillScenario, kill: tuple[int, str] | None, watch: Callable[[Rig], list[str]] | None = None
+) -> Ending:
+    rig = scenario.rig()
     killed = f"{kill[1]} write {kill[0]}" if kill else "never"
     broken: list[str] = []
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
         before = len(rig.writes)
         if kill is not None:
             rig.kill_at(before + kill[0], kill[1])
-        await scene.act(rig)
-        while not scene.done(rig):
+        await scenario.act(rig)
+        while not scenario.done(rig):
             if not rig.replicas:
                 await rig.sleep(1.0)
                 rig.start()
             if watch is not None:
                 broken.extend(text for text in watch(rig) if text not in broken)
-            await rig.until(lambda: scene.done(rig) or not rig.replicas, limit_s=1800, every_s=0.5)
+            await rig.until(lambda: scenario.done(rig) or not rig.replicas, limit_s=1800, every_s=0.5)
         if not rig.replicas:  # killed at its very last write: the next one finds nothing left to do
             rig.start()
         await rig.until(lambda: not rig.unsettled(), limit_s=300)
         del rig.writes[:before]
 
     rig.play(whole)
-    return Ending(killed, tuple(rig.writes), scene.end_state(rig), tuple(scene.left_overs(rig)), tuple(broken))
+    return Ending(killed, tuple(rig.writes), scenario.end_state(rig), tuple(scenario.left_overs(rig)), tuple(broken))

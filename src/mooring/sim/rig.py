@@ -1,12 +1,12 @@
-"""A sandbox cluster with replicas of Mooring on it, on virtual time: what scenes, rehearsals and tests stand on.
+"""A sandbox cluster with replicas of Mooring on it, on virtual time: what scenarios, rehearsals and tests stand on.
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.start()
         await rig.until(rig.leads)
         rig.cluster.annotate(…)
         await rig.until(lambda: …, limit_s=600)
 
-    Rig(seed=1).play(scene)
+    Rig(seed=1).play(scenario)
 
 Every write that a replica makes, to Kubernetes or to PD, passes a gate and gets a number. `kill_at(n, "before")` ends
 the replica the moment it is about to make write n, `"after"` the moment after: nothing is cleaned up, as by kill -9.
@@ -32,7 +32,7 @@ from mooring.sandbox.cluster import Cluster
 from mooring.sim import webhook_route
 from mooring.sim.gate import Gate, GatedApi, GatedClock, GatedPd
 
-Scene = Callable[["Rig"], Awaitable[None]]
+Scenario = Callable[["Rig"], Awaitable[None]]
 
 
 class Running(msgspec.Struct):
@@ -164,10 +164,10 @@ class Rig:
 
     # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def play(self, scene: Scene) -> None:
+    def play(self, scenario: Scenario) -> None:
         async def whole() -> None:
             try:
-                await scene(self)
+                await scenario(self)
             finally:
                 for name in list(self.replicas):
                     self.kill(name)

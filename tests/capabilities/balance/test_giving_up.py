@@ -345,8 +345,8 @@ def test_no_leader_is_sent_to_a_store_that_may_be_dead(town):
     for n in range(40):
         town.region(n, 1, 2, 3)
     tell(town, now=107.0, s2=(0, 98.0))
-    wishes = list(schedulers.propose(town.picture(), "balance-leader", 10))
-    assert wishes and {w.move.steps[0].to_store for w in wishes} == {3}
+    proposals = list(schedulers.propose(town.picture(), "balance-leader", 10))
+    assert proposals and {w.move.steps[0].to_store for w in proposals} == {3}
 
 
 def test_a_learner_left_behind_goes_before_the_dead_voter(town):
@@ -357,6 +357,6 @@ def test_a_learner_left_behind_goes_before_the_dead_voter(town):
     peers = (Peer(31, 1), Peer(32, 2), Peer(33, 3), Peer(34, 4, "Learner"))
     town.summary.put(Region(3, "00000003", "00000004", peers=peers, leader_store=1, size_mib=96))
     town.state(2, "Down")
-    wishes = {w.move.regions[0]: w.move.steps for w in schedulers.propose(town.picture(), "replica", 10)}
-    assert [(s.kind, s.store) for s in wishes[3]] == [("RemovePeer", 4)]
-    assert [s.store for s in wishes[1]] == [4, 4, 2]
+    proposals = {w.move.regions[0]: w.move.steps for w in schedulers.propose(town.picture(), "replica", 10)}
+    assert [(s.kind, s.store) for s in proposals[3]] == [("RemovePeer", 4)]
+    assert [s.store for s in proposals[1]] == [4, 4, 2]

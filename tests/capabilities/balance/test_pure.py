@@ -62,24 +62,24 @@ class Twice:
 @pytest.mark.parametrize(("befalls", "hours"), [("nothing", 3), ("PD restarts", 0.2), ("a store is lost", 0.2)])
 def test_evaluating_twice_gives_the_same_and_changes_nothing(befalls, hours):
     """Issue 17: over simulated hours of a cluster that grows: every key that the engine looks at, with its notes."""
-    scene = ScaleOutScenario(stores=3, regions=24)
+    scenario = ScaleOutScenario(stores=3, regions=24)
     checks = []
 
     async def day(rig):
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
         engine = rig.leader().engine
         checks.append(Twice(engine.capabilities["balance"]))
         engine.capabilities["balance"] = checks[0]
-        await scene.act(rig)
+        await scenario.act(rig)
         await rig.sleep(20)
         if befalls == "PD restarts":
-            scene.pd(rig).restart()
+            scenario.pd(rig).restart()
         if befalls == "a store is lost":
-            scene.pd(rig).pod_gone("demo-tikv-1")
+            scenario.pd(rig).pod_gone("demo-tikv-1")
         await rig.sleep(hours * 3600)
 
-    scene.rig().play(day)
+    scenario.rig().play(day)
     (check,) = checks
     assert check.asked > 200 * hours and check.proposed > 10 and check.instructed > 100 * hours

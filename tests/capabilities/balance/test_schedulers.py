@@ -1,4 +1,4 @@
-"""Each scheduler wishes for what evens out, repairs or reshapes, and for nothing that would come back."""
+"""Each scheduler proposals for what evens out, repairs or reshapes, and for nothing that would come back."""
 
 from itertools import islice
 
@@ -12,7 +12,7 @@ from mooring.core.queue.config import REGION_SCHEDULERS
 
 
 def moves(picture, source, room=3):
-    """What a scheduler wishes for, as (region, [(step, store or from→to)])."""
+    """What a scheduler proposals for, as (region, [(step, store or from→to)])."""
     return [
         (w.move.regions[0], [(s.kind.value, s.store or (s.from_store, s.to_store)) for s in w.move.steps])
         for w in propose(picture, source, room)
@@ -29,22 +29,22 @@ def leaning(town, **how):
 
 def test_leaders_leave_the_store_that_leads_most(town):
     """T12: balance-leader hands leadership from the store with most to the follower with fewest, one region each."""
-    wishes = moves(leaning(town).picture(), BALANCE_LEADER, room=4)
-    assert [steps for _, steps in wishes] == [
+    proposals = moves(leaning(town).picture(), BALANCE_LEADER, room=4)
+    assert [steps for _, steps in proposals] == [
         [("TransferLeader", (1, 2))],
         [("TransferLeader", (1, 3))],
         [("TransferLeader", (1, 2))],
         [("TransferLeader", (1, 3))],
     ]
-    assert len({region for region, _ in wishes}) == 4
+    assert len({region for region, _ in proposals}) == 4
 
 
 def test_leaders_stop_moving_before_they_would_come_back(town):
-    """T10: wishes end while the giver still leads no less than the taker, so none is undone."""
+    """T10: proposals end while the giver still leads no less than the taker, so none is undone."""
     made = leaning(town)
-    wishes = moves(made.picture(), BALANCE_LEADER, room=100)
+    proposals = moves(made.picture(), BALANCE_LEADER, room=100)
     led = {1: 20, 2: 0, 3: 0}
-    for _, [(_, (source, target))] in wishes:
+    for _, [(_, (source, target))] in proposals:
         led[source] -= 1
         led[target] += 1
         assert led[source] >= led[target]
@@ -66,8 +66,8 @@ def test_what_is_under_way_counts(town):
     picture = made.picture()
     first = list(propose(picture, BALANCE_LEADER, 100))
     later = Picture(made.summary, Influence(made.summary))
-    for wish in first:
-        later.influence.add(wish.move.regions, wish.move.steps)
+    for proposal in first:
+        later.influence.add(proposal.move.regions, proposal.move.steps)
     assert list(propose(later, BALANCE_LEADER, 100)) == []
 
 
@@ -75,15 +75,15 @@ def test_an_operator_half_done_counts_half(town):
     """T10: a step whose effect the region already shows is not counted once more."""
     made = town(stores=4)
     made.region(1, 1, 2, 3)
-    (wish,) = islice(propose(_full(made, 1).picture(), BALANCE_REGION, 1), 1)
-    to = next(s.store for s in wish.move.steps if s.store)
+    (proposal,) = islice(propose(_full(made, 1).picture(), BALANCE_REGION, 1), 1)
+    to = next(s.store for s in proposal.move.steps if s.store)
     influence = Influence(made.summary)
-    influence.add(wish.move.regions, wish.move.steps)
+    influence.add(proposal.move.regions, proposal.move.steps)
     assert influence.size_mib[to] == 96
-    region = made.summary.regions[wish.move.regions[0]]
+    region = made.summary.regions[proposal.move.regions[0]]
     made.region(region.id, *[p.store_id for p in region.peers], to, leader=region.leader_store)
     influence = Influence(made.summary)
-    influence.add(wish.move.regions, wish.move.steps)
+    influence.add(proposal.move.regions, proposal.move.steps)
     assert to not in influence.size_mib and sum(influence.size_mib.values()) == -96
 
 
@@ -163,10 +163,10 @@ def test_hot_regions_leave_the_hot_store(town):
     made = town(policy=BalancePolicy(sources=REGION_SCHEDULERS, hot_region_bytes=100))
     for n in range(1, 7):
         made.region(n, 1, 2, 3, flow=1000)
-    wishes = moves(made.picture(), HOT, room=10)
-    assert len(wishes) >= 2 and {steps[0][1][1] for _, steps in wishes} == {2, 3}
+    proposals = moves(made.picture(), HOT, room=10)
+    assert len(proposals) >= 2 and {steps[0][1][1] for _, steps in proposals} == {2, 3}
     served = {1: 6000, 2: 0, 3: 0}
-    for _, [(_, (source, target))] in wishes:
+    for _, [(_, (source, target))] in proposals:
         served[source] -= 1000
         served[target] += 1000
     assert max(served.values()) <= 1.5 * 2000
@@ -186,9 +186,9 @@ def test_small_neighbours_on_the_same_stores_merge(town):
     made.region(2, 1, 2, 3, size=9)
     made.region(4, 1, 2, 3, size=5)
     made.region(5, 2, 3, 4, size=5)
-    (wish,) = propose(made.picture(), MERGE, 5)
-    assert wish.move.regions == (1, 2)
-    operator = operator_of(wish, Settings(), "tidb/demo")
+    (proposal,) = propose(made.picture(), MERGE, 5)
+    assert proposal.move.regions == (1, 2)
+    operator = operator_of(proposal, Settings(), "tidb/demo")
     assert operator.claims == ("region/tidb/demo/1", "region/tidb/demo/2")
     assert operator.cost == {"store/tidb/demo/1": 3, "store/tidb/demo/2": 2, "store/tidb/demo/3": 2}
 
@@ -211,7 +211,7 @@ def test_a_store_full_of_immovable_regions_does_not_hide_the_rest(town):
 
 
 def test_same_picture_same_wishes(town):
-    """Same input, same output: two looks at the same cluster wish for the same, in the same order."""
+    """Same input, same output: two looks at the same cluster proposal for the same, in the same order."""
     made = _full(leaning(town, stores=4), 100)
     for source in (BALANCE_LEADER, BALANCE_REGION, REPLICA):
         assert moves(made.picture(3), source) == moves(made.picture(3), source)
@@ -247,14 +247,14 @@ def test_hot_and_balance_leader_come_to_rest(town):
     rounds = 0
     while True:
         picture = made.picture(rounds)
-        wishes = [*propose(picture, HOT, 3), *propose(picture, BALANCE_LEADER, 3)]
-        if not wishes:
+        proposals = [*propose(picture, HOT, 3), *propose(picture, BALANCE_LEADER, 3)]
+        if not proposals:
             break
         rounds += 1
         assert rounds < 40, "they undo each other"
-        for wish in wishes:
-            region = made.summary.regions[wish.move.regions[0]]
+        for proposal in proposals:
+            region = made.summary.regions[proposal.move.regions[0]]
             where = [p.store_id for p in region.peers]
-            made.region(region.id, *where, leader=wish.move.steps[0].to_store, flow=region.written_bytes)
+            made.region(region.id, *where, leader=proposal.move.steps[0].to_store, flow=region.written_bytes)
     served = [row.flow for row in made.summary.stores.values()]
     assert max(served) <= 1.5 * sum(served) / 4

@@ -44,7 +44,7 @@ def test_only_healthy_machines_are_selected(state):
     assert plan.error is not None
     assert plan.error.code is ErrorCode.NOT_AVAILABLE
     assert f"1 cs {state}" in plan.error.message
-    assert plan.seats == ()
+    assert plan.assignments == ()
 
 
 def test_first_generation_fails_when_short_of_control_planes():
@@ -67,7 +67,7 @@ def test_quorum_guard_refuses(planes, lost):
     plan = decide(view(some(lost, 60), current=current, constraints=limits(planes or 1), yes_remove=True))
     assert plan.error is not None
     assert plan.error.code is ErrorCode.TOO_MANY_NON_EXISTENT
-    assert not plan.seats and not plan.changes
+    assert not plan.assignments and not plan.changes
 
 
 @pytest.mark.parametrize(("planes", "lost"), [(3, 1), (4, 1), (5, 2)])

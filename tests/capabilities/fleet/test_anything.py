@@ -100,7 +100,7 @@ class Anybody:
 
 @pytest.mark.parametrize(("seed", "mode"), [(1, "gentle"), (2, "hold"), (3, "immediate")])
 def test_whatever_happens_the_rules_hold_and_calm_returns(seed: int, mode: str):
-    """F3, F5, F9, O1, O2, O5: one control plane a revision, no invariant broken, and in the end everybody in their seats,
+    """F3, F5, F9, O1, O2, O5: one control plane a revision, no invariant broken, and in the end everybody in their assignments,
     no mark, no cordon, and not one write more."""
     rig = Rig(seed=seed, config=fleet_config(settle_timeout_s=300.0, retire_timeout_s=600.0, retire=mode))
 

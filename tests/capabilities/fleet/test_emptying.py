@@ -28,7 +28,7 @@ def pod(number, *, uid="", ready=True, version="1"):
     )
 
 
-def ground():
+def environment():
     world, queue = World(), Queue(live_settings())
     queue.set_limit(TARGET, 3)
     world.apply(Seen(Kind.STATEFUL_SET, Workload(Kind.STATEFUL_SET, "shop", "db", "set", "1", replicas=5)))
@@ -53,7 +53,7 @@ def evict(world, queue, number):
 
 def test_a_replica_that_we_took_away_is_charged_once():
     """One-queue: an object is charged once per target. Gone, then coming back not Ready: it is one absence throughout."""
-    world, queue = ground()
+    world, queue = environment()
     assert state(world, queue) == 0
     gone = evict(world, queue, 0)
     assert state(world, queue) == 1, "on its way"
@@ -65,7 +65,7 @@ def test_a_replica_that_we_took_away_is_charged_once():
 
 def test_a_replica_that_broke_by_itself_is_charged_beside_ours():
     """One-queue: what is already broken takes room; what we took away takes its own."""
-    world, queue = ground()
+    world, queue = environment()
     gone = evict(world, queue, 0)
     world.apply(Gone(Kind.POD, gone.key, gone.uid))
     world.apply(Seen(Kind.POD, pod(3, ready=False, version="2")))

@@ -44,7 +44,7 @@ def play(then: Any, *, machines: int = 8, planes: int = 3, workers: int = 4, **p
 
 
 def of(rig: Rig, what: str) -> list[str]:
-    return [a for a, seat in roles_by_address(rig).items() if seat == what]
+    return [a for a, assignment in roles_by_address(rig).items() if assignment == what]
 
 
 class Bare(RetireScenario):
@@ -56,13 +56,13 @@ class Bare(RetireScenario):
         rig.cluster.store.create(Kind.POD, pod)
 
 
-async def leaving(scene: Bare, rig: Rig) -> str:
-    """The scene up to where its machine is marked as retiring; the name of that node."""
-    await scene.build(rig)
+async def leaving(scenario: Bare, rig: Rig) -> str:
+    """The scenario up to where its machine is marked as retiring; the name of that node."""
+    await scenario.build(rig)
     rig.start()
-    await scene.act(rig)
-    await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", scene.n7))
-    return scene.n7
+    await scenario.act(rig)
+    await rig.until(lambda: RETIRING in annotations_of(rig, Kind.NODE, "", scenario.n7))
+    return scenario.n7
 
 
 def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
@@ -87,21 +87,21 @@ def test_a_successor_that_never_comes_up_is_replaced_in_its_turn():
 @pytest.mark.parametrize("value", ["soon", "-3", "9" * 5000])
 def test_a_mark_edited_by_hand_is_no_reason_to_stop(value: str):
     """O2: whatever somebody writes into the mark of a machine that was given up on, it is tried again within a day."""
-    scene = Bare(retire="hold", retire_timeout_s=60.0, retire_hold_s=60.0)
-    rig = scene.rig()
+    scenario = Bare(retire="hold", retire_timeout_s=60.0, retire_hold_s=60.0)
+    rig = scenario.rig()
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
-        await scene.act(rig)
-        node = scene.n7
-        await rig.until(lambda: '"step":"held"' in annotations_of(rig, Kind.NODE, "", node).get(RETIRING, ""))
+        await scenario.act(rig)
+        node = scenario.n7
+        await rig.until(lambda: '"step":"blocked"' in annotations_of(rig, Kind.NODE, "", node).get(RETIRING, ""))
         mark = msgspec.json.decode(annotations_of(rig, Kind.NODE, "", node)[RETIRING])
         mark["value"] = value
         text = msgspec.json.encode(mark).decode()
         rig.cluster.store.patch(Kind.NODE, "", node, {"metadata": {"annotations": {RETIRING: text}}})
         rig.cluster.store.delete(Kind.POD, "shop", "bare")
-        await rig.until(lambda: scene.done(rig), limit_s=90_000, every_s=60)
+        await rig.until(lambda: scenario.done(rig), limit_s=90_000, every_s=60)
 
     rig.play(whole)
 
@@ -109,18 +109,18 @@ def test_a_mark_edited_by_hand_is_no_reason_to_stop(value: str):
 @pytest.mark.parametrize("value", ["", "1", "40", "99999", "9" * 5000])
 def test_a_machine_that_was_given_up_on_is_tried_again_within_a_day(value: str):
     """O2: however often that was, and whatever the mark says of it."""
-    mark = Mark(operator="1", source="fleet", reason="retiring", step="held", since=1000.0, value=value)
+    mark = Mark(operator="1", source="fleet", reason="retiring", step="blocked", since=1000.0, value=value)
     node = Node(name="n1", uid="u", resource_version="1", annotations={RETIRING: write_mark(mark)})
     assert 1060.0 <= may_try(node, FleetPolicy(retire_hold_s=60.0)) <= 1000.0 + 86_400.0
 
 
 def test_settings_that_break_while_a_machine_leaves_undo_nothing():
     """F9, O2: whoever leads next knows no good settings; it waits for them, and what has begun stays as it is."""
-    scene = Bare()
-    rig = scene.rig()
+    scenario = Bare()
+    rig = scenario.rig()
 
     async def whole(rig: Rig) -> None:
-        node = await leaving(scene, rig)
+        node = await leaving(scenario, rig)
         set_settings(rig, **{settings.TEMPLATE: "nodes: ["})
         await rig.sleep(5)
         rig.kill()
@@ -130,7 +130,7 @@ def test_settings_that_break_while_a_machine_leaves_undo_nothing():
         assert RETIRING in annotations_of(rig, Kind.NODE, "", node)
         set_settings(rig, **{settings.TEMPLATE: TEMPLATE})
         rig.cluster.store.delete(Kind.POD, "shop", "bare")
-        await rig.until(lambda: scene.done(rig), limit_s=600)
+        await rig.until(lambda: scenario.done(rig), limit_s=600)
 
     rig.play(whole)
 
@@ -228,11 +228,11 @@ def test_a_stored_cluster_edited_by_hand_is_left_alone(rows: str):
 
 def test_a_machine_that_changes_its_address_while_it_leaves():
     """F5, O2: the old address is no machine any more: its node is let go visibly, and no mark stays."""
-    scene = Bare()
-    rig = scene.rig()
+    scenario = Bare()
+    rig = scenario.rig()
 
     async def whole(rig: Rig) -> None:
-        node = await leaving(scene, rig)
+        node = await leaving(scenario, rig)
         serial = serial_of(rig, node)
         entry = rig.cluster.sabakan.entries[serial]
         rig.cluster.sabakan.entries[serial] = msgspec.structs.replace(entry, ipv4=("10.69.9.9",))

@@ -48,7 +48,7 @@ def constraints(planes: int, minimum: int, maximum: int = 0) -> dict[str, str]:
 
 
 def of(rig: Rig, what: str) -> list[str]:
-    return [a for a, seat in roles_by_address(rig).items() if seat == what]
+    return [a for a, assignment in roles_by_address(rig).items() if assignment == what]
 
 
 def verdict(rig: Rig) -> Any:

@@ -48,4 +48,4 @@ def test_a_vanished_node_and_a_retiring_one_are_written_too():
     written = write_cluster(v, bare)
     assert msgspec.json.decode(msgspec.json.encode(encode_cluster(v, bare))) == written
     assert any(t["value"] == "retiring" for n in written["nodes"] for t in n["taints"])
-    assert any(seat.machine is None for seat in plan.seats)
+    assert any(assignment.machine is None for assignment in plan.assignments)

@@ -102,7 +102,7 @@ def test_a_place_given_back_does_not_move_the_time_out():
         bare_pod(rig, node)
         set_state(rig, node, MachineState.RETIRING)
         await rig.until(
-            lambda: '"step":"held"' in annotations_of(rig, Kind.NODE, "", node).get(RETIRING, ""), limit_s=900
+            lambda: '"step":"blocked"' in annotations_of(rig, Kind.NODE, "", node).get(RETIRING, ""), limit_s=900
         )
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, node), limit_s=3600)
         assert not pods_on(rig, node), "evicted before the taint, not by it"
@@ -113,16 +113,16 @@ def test_a_place_given_back_does_not_move_the_time_out():
 
 def test_a_hand_over_that_takes_longer_than_the_patience_goes_on():
     """Issue 20.8: leaders that leave are progress, whatever the number of pods on the node."""
-    scene = RetireScenario(web=0, regions=60, retire_patience_s=4.0)
+    scenario = RetireScenario(web=0, regions=60, retire_patience_s=4.0)
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
-        await rig.until(lambda: scene.done(rig))
+        await scenario.act(rig)
+        await rig.until(lambda: scenario.done(rig))
         assert not [
-            w for w in rig.leader().engine.history.of(f"machine/{serial_of(rig, scene.n7)}") if "gives its" in w.text
+            w for w in rig.leader().engine.history.of(f"machine/{serial_of(rig, scenario.n7)}") if "gives its" in w.text
         ]
 
-    scene.rig().play(whole)
+    scenario.rig().play(whole)

@@ -71,7 +71,7 @@ def test_constraints_hold_or_the_error_says_which_cannot(v):
     if plan.error is not None:
         if plan.error.code is ErrorCode.NOT_AVAILABLE:
             assert plan.error.message.startswith(("control-plane-count ", "minimum-workers "))
-        assert plan.seats == () and plan.changes == ()
+        assert plan.assignments == () and plan.changes == ()
         return
     c = v.constraints
     planes, workers = len(plan.control_planes), len(plan.workers)
@@ -81,7 +81,7 @@ def test_constraints_hold_or_the_error_says_which_cannot(v):
     assert ("maximum-workers" in short) == (0 < c.maximum_workers < workers)
     if v.when_short is WhenShort.FAIL:
         assert short <= {"maximum-workers"}
-    assert len({s.address for s in plan.seats}) == len(plan.seats)
+    assert len({s.address for s in plan.assignments}) == len(plan.assignments)
 
 
 @settings(max_examples=120, deadline=None)

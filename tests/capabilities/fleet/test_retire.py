@@ -44,15 +44,15 @@ class Guarded(RetireScenario):
         await rig.until(lambda: rig.cluster.ready(SHOP, "lock") == 1)
 
 
-def play(scene: RetireScenario, then: Any) -> Rig:
+def play(scenario: RetireScenario, then: Any) -> Rig:
     """Build, start, set the machine to retiring, and go on with `then`."""
-    rig = scene.rig()
+    rig = scenario.rig()
 
     async def whole(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
+        await scenario.act(rig)
         await then(rig)
 
     rig.play(whole)
@@ -72,12 +72,12 @@ def names_on(rig: Rig, node: str) -> set[str]:
 
 def test_worked_example_3_a_retiring_node_is_emptied_and_waits_for_its_budget():
     """O2, worked example 3: TiKV handed over, web as its workload allows, DaemonSet stays, the last is held by its PDB."""
-    scene = Guarded()
+    scenario = Guarded()
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         serial = serial_of(rig, n7)
-        await rig.until(lambda: scene.done(rig) or names_on(rig, n7) == {"agent", "lock"})
+        await rig.until(lambda: scenario.done(rig) or names_on(rig, n7) == {"agent", "lock"})
         await rig.sleep(600)
         assert cordoned(rig, n7)
         assert keys.STATE_TAINT not in taints_of(rig, n7), "the taint waits with the pod"
@@ -88,7 +88,7 @@ def test_worked_example_3_a_retiring_node_is_emptied_and_waits_for_its_budget():
         assert answer is not None
         assert answer.state == "blocked"
         assert answer.reason == "pdb"
-        assert scene.most_away == 1, "never more web pods away than its workload allows"
+        assert scenario.most_away == 1, "never more web pods away than its workload allows"
         assert not rig.cluster.pd[TIDB, DEMO].interruptions, "no leader was on the TiKV pod when it went"
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=3600)
         assert roles_by_address(rig)[n7] == "worker, retiring"
@@ -96,32 +96,32 @@ def test_worked_example_3_a_retiring_node_is_emptied_and_waits_for_its_budget():
         assert len(told) == 1
         assert "shop/lock-" in told[0], "the Event names what it breaks"
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_a_budget_that_opens_lets_the_retirement_finish():
     """O2: what a person had to do is done, and the node is empty a moment later."""
-    scene = Guarded()
+    scenario = Guarded()
 
     async def then(rig: Rig) -> None:
-        await rig.until(lambda: names_on(rig, scene.n7) == {"agent", "lock"})
+        await rig.until(lambda: names_on(rig, scenario.n7) == {"agent", "lock"})
         rig.cluster.store.delete(Kind.PDB, SHOP, "lock")
-        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scene.n7), limit_s=120)
-        assert names_on(rig, scene.n7) == {"agent"}
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scenario.n7), limit_s=120)
+        assert names_on(rig, scenario.n7) == {"agent"}
         assert rig.cluster.ready(SHOP, "lock") == 1
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_hold_gives_its_place_up_keeps_the_cordon_and_tries_again():
     """O2: with `retire: hold` nothing is broken off; after the time-out the place is free and the cordon stays."""
-    scene = Guarded(retire="hold", retire_timeout_s=300.0, retire_hold_s=600.0)
+    scenario = Guarded(retire="hold", retire_timeout_s=300.0, retire_hold_s=600.0)
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         leader = rig.leader()
         assert leader is not None
-        await rig.until(lambda: '"step":"held"' in annotations_of(rig, Kind.NODE, "", n7).get(RETIRING, ""))
+        await rig.until(lambda: '"step":"blocked"' in annotations_of(rig, Kind.NODE, "", n7).get(RETIRING, ""))
         await rig.until(lambda: not rig.unsettled())
         assert leader.engine.queue.used("fleet") == 0
         assert cordoned(rig, n7)
@@ -129,19 +129,19 @@ def test_hold_gives_its_place_up_keeps_the_cordon_and_tries_again():
         rig.cluster.store.delete(Kind.PDB, SHOP, "lock")
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=1200)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_immediate_taints_first_as_cke_does():
     """O2: `retire: immediate` is for sites where disks are wiped a minute after RETIRING."""
-    scene = RetireScenario(retire="immediate")
+    scenario = RetireScenario(retire="immediate")
 
     async def then(rig: Rig) -> None:
-        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scene.n7), limit_s=90)
-        assert roles_by_address(rig)[scene.n7] == "worker, retiring"
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scenario.n7), limit_s=90)
+        assert roles_by_address(rig)[scenario.n7] == "worker, retiring"
         assert not [w for w in rig.writes if w.startswith("evict")]
 
-    play(scene, then)
+    play(scenario, then)
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["our cordon", "a person's cordon"])
@@ -153,10 +153,10 @@ def test_healthy_again_midway_takes_back_what_was_ours(by_hand: bool):
             rig.cluster.cordon(self.n7)
             await super().act(rig)
 
-    scene = Cordoned() if by_hand else Guarded()
+    scenario = Cordoned() if by_hand else Guarded()
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         await rig.until(lambda: CORDONED_BY in annotations_of(rig, Kind.NODE, "", n7))
         await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
         set_state(rig, n7, RETIRED, MachineState.UNINITIALIZED, MachineState.HEALTHY)
@@ -166,31 +166,31 @@ def test_healthy_again_midway_takes_back_what_was_ours(by_hand: bool):
         assert roles_by_address(rig)[n7] == "worker"
         assert "lock" in names_on(rig, n7), "what had not begun stays"
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_healthy_again_after_the_taint_lifts_taint_and_cordon():
     """O2: taint and our cordon go; neither needs the queue."""
-    scene = RetireScenario()
+    scenario = RetireScenario()
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
-        await rig.until(lambda: scene.done(rig))
+        n7 = scenario.n7
+        await rig.until(lambda: scenario.done(rig))
         set_state(rig, n7, RETIRED, MachineState.UNINITIALIZED, MachineState.HEALTHY)
         await rig.until(lambda: not cordoned(rig, n7), limit_s=200)
         assert keys.STATE_TAINT not in taints_of(rig, n7)
         assert roles_by_address(rig)[n7] == "worker"
         assert CORDONED_BY not in annotations_of(rig, Kind.NODE, "", n7)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_a_machine_that_vanishes_midway_ends_the_retirement_visibly():
     """O2, worked example 3: the operator ends with its reason, an Event says so, and no wish is left on a pod."""
-    scene = Guarded()
+    scenario = Guarded()
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
         serial = serial_of(rig, n7)
         del rig.cluster.sabakan.entries[serial]
@@ -202,7 +202,7 @@ def test_a_machine_that_vanishes_midway_ends_the_retirement_visibly():
         assert any("not in the registry" in m for m in events_on(rig, n7))
         await rig.until(lambda: n7 not in roles_by_address(rig), limit_s=200)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 @pytest.mark.parametrize("what", ["bare pod", "emptyDir"])
@@ -222,12 +222,12 @@ def test_what_a_drain_would_ask_about_is_held(what: str):
                 )
                 await rig.until(lambda: rig.cluster.ready(SHOP, "keep") == 1)
 
-    scene = Kept(web=0, gentle_empty_dir="hold")
+    scenario = Kept(web=0, gentle_empty_dir="hold")
 
     async def then(rig: Rig) -> None:
-        await rig.until(lambda: names_on(rig, scene.n7) == {"agent", "keep"})
+        await rig.until(lambda: names_on(rig, scenario.n7) == {"agent", "keep"})
         await rig.sleep(300)
-        kept = next(p for p in pods_on(rig, scene.n7) if p.startswith("keep"))
+        kept = next(p for p in pods_on(rig, scenario.n7) if p.startswith("keep"))
         leader = rig.leader()
         assert leader is not None
         answer = explain(leader.engine, f"pod/{SHOP}/{kept}")
@@ -235,9 +235,9 @@ def test_what_a_drain_would_ask_about_is_held(what: str):
         assert answer.state == "blocked"
         assert answer.reason == ("bare-pod" if what == "bare pod" else "empty-dir")
         rig.cluster.store.delete(Kind.POD, SHOP, kept)
-        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scene.n7), limit_s=120)
+        await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, scenario.n7), limit_s=120)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def _bare(node: str) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _bare(node: str) -> dict[str, Any]:
 
 def test_at_most_four_machines_are_on_their_way_out():
     """O1: `fleet` has room for four; the others wait for one to end, and are emptied then."""
-    scene = RetireScenario(web=0)
+    scenario = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
         leader = rig.leader()
@@ -267,27 +267,27 @@ def test_at_most_four_machines_are_on_their_way_out():
         await rig.until(all_tainted, limit_s=1800, every_s=0.25)
         assert 1 <= most <= 4
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_a_retired_machine_that_is_listed_no_more_leaves_the_cluster():
     """F5: by the query's default RETIRED machines are not listed, so one that was emptied goes as non-existent."""
-    scene = RetireScenario(web=0)
+    scenario = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
-        await rig.until(lambda: scene.done(rig))
+        n7 = scenario.n7
+        await rig.until(lambda: scenario.done(rig))
         set_state(rig, n7, RETIRED)
         await rig.until(lambda: n7 not in roles_by_address(rig), limit_s=900)
         assert [e.action for e in stored(rig).history][-1] == "remove-non-existent"
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_killed_at_every_write_of_a_retirement_it_ends_the_same():
     """Worked example 6 for example 3: kill -9 around every write; nothing twice, no mark stays."""
-    scene = RetireScenario(web=2, regions=12)
-    assert list(kill_everywhere(scene)) == []
+    scenario = RetireScenario(web=2, regions=12)
+    assert list(kill_everywhere(scenario)) == []
 
 
 def test_the_undisturbed_retirement_marks_before_it_disturbs():
@@ -305,10 +305,10 @@ def test_the_undisturbed_retirement_marks_before_it_disturbs():
 @pytest.mark.parametrize("how", ["disabled in the settings", "feature off", "feature off and a new leader"])
 def test_switched_off_midway_what_was_begun_is_taken_back(how: str):
     """O2: no cordon, no wish and no mark outlives the switch."""
-    scene = Guarded()
+    scenario = Guarded()
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
         if how == "disabled in the settings":
             set_settings(rig, **{settings.ENABLED: "false"})
@@ -324,19 +324,19 @@ def test_switched_off_midway_what_was_begun_is_taken_back(how: str):
         assert not cordoned(rig, n7)
         assert "lock" in names_on(rig, n7)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_why_names_a_machines_seat_and_why_it_was_chosen():
-    """O3, F11: the score that seated a machine is still told when somebody asks later."""
-    scene = RetireScenario(web=0)
+    """O3, F11: the score that assigned a machine is still told when somebody asks later."""
+    scenario = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
         leader = rig.leader()
         assert leader is not None
         capability = leader.engine.capabilities["fleet"]
         assert isinstance(capability, Speaks)
-        serial = serial_of(rig, scene.n7)
+        serial = serial_of(rig, scenario.n7)
         lines = list(capability.explain(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
         assert ("now", "worker in the stored cluster, revision 1") in [(x.label, x.text) for x in lines]
         assert any(x.label == "why there" and "score" in x.text for x in lines)
@@ -346,4 +346,4 @@ def test_why_names_a_machines_seat_and_why_it_was_chosen():
         about = capability.explain(f"machine/{serial_of(rig, spare)}", leader.world, leader.engine.queue, 0.0)
         assert any("in no cluster" in x.text for x in about)
 
-    play(scene, then)
+    play(scenario, then)

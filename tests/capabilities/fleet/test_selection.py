@@ -41,7 +41,7 @@ def test_life_counts_whole_days_to_the_retire_date(days, points):
 def test_a_retire_date_equal_to_the_register_date_is_just_an_old_machine():
     """F4: sabakan fills an absent retire date with the register date: a negative life, still a candidate."""
     plan = decide(view([m(1, days=-300), m(2, days=-300)]))
-    assert plan.error is None and len(plan.seats) == 2
+    assert plan.error is None and len(plan.assignments) == 2
 
 
 def test_racks_outweigh_life():
@@ -156,7 +156,7 @@ def test_a_machine_without_an_address_is_left_out_by_name():
     """F10: with live nodes given, too."""
     nameless = m(3).__class__(serial="S-nameless", address="", state=MachineState.HEALTHY)
     plan = decide(view([m(1), m(2), nameless], node_taints={address(1): ("a/b",), "": ("x/y",)}))
-    assert plan.error is not None or len(plan.seats) == 2
+    assert plan.error is not None or len(plan.assignments) == 2
     assert plan.notes == ("left out, no IPv4 address: S-nameless",)
 
 
@@ -227,4 +227,4 @@ def test_more_than_a_hundred_of_a_role_in_a_rack_goes_on_counting():
     """F4: the score falls below zero, it is not cut off."""
     machines = [m(n, rack=1) for n in range(1, 130)] + [m(200, rack=2)]
     plan = decide(view(machines, constraints=limits(1, 120)))
-    assert len(plan.workers) == 120 and 200 in numbers(s.address for s in plan.seats)
+    assert len(plan.workers) == 120 and 200 in numbers(s.address for s in plan.assignments)

@@ -19,7 +19,7 @@ SLOW = PdSettings(transfer_s=(0.5, 1.5))
 
 
 class Stage:
-    """What the scenes pull on, and what they look at. `member(0)` is `demo-tikv-0`, whose store is 1."""
+    """What the scenarios pull on, and what they look at. `member(0)` is `demo-tikv-0`, whose store is 1."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Stage:
         self.broken: list[str] = []
         self.most_away = 0
 
-    def play(self, scene: Callable[["Stage"], Awaitable[None]], *, replicas: int = 1) -> "Stage":
+    def play(self, scenario: Callable[["Stage"], Awaitable[None]], *, replicas: int = 1) -> "Stage":
         async def whole(rig: Rig) -> None:
             await self.build()
             for _ in range(replicas):
                 rig.start()
             await rig.until(rig.leads)
             rig.cluster.timeline.after(1.0, self._look)
-            await scene(self)
+            await scenario(self)
 
         self.rig.play(whole)
         assert self.broken == []

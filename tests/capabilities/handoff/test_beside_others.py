@@ -30,7 +30,7 @@ def test_an_empty_store_that_somebody_keeps_evicted_keeps_nobody_waiting():
     """E7: a person's (or tidb-operator's) scheduler stays for days; its store is empty: the others' restarts go on."""
     stage = Stage(tikv=4, nodes=6)
 
-    async def scene(s):
+    async def scenario(s):
         requests.add_evict_leader(s.pd.server, 2)
         await s.rig.until(lambda: s.leaders(2) == 0)
         await s.rig.sleep(30)
@@ -38,7 +38,7 @@ def test_an_empty_store_that_somebody_keeps_evicted_keeps_nobody_waiting():
         await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
         assert s.evicting() == (2,)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
 
 
@@ -46,7 +46,7 @@ def test_a_store_that_somebody_evicts_is_waited_for_while_it_has_leaders():
     """E7: two stores are not emptied at once, whoever began."""
     stage = Stage(tikv=4, nodes=6, settings=PdSettings(transfer_s=(30.0, 40.0)))
 
-    async def scene(s):
+    async def scenario(s):
         requests.add_evict_leader(s.pd.server, 2)
         await s.rig.sleep(25)
         assert s.leaders(2) > 0
@@ -55,14 +55,14 @@ def test_a_store_that_somebody_evicts_is_waited_for_while_it_has_leaders():
         assert s.leaders(2) == 0
         await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
 
 
 def test_members_that_wait_for_their_volumes_keep_nobody_waiting():
     """E7, O2: two retiring machines with local volumes: both are emptied of leaders, and a third member restarts."""
     stage = Stage(tikv=6, nodes=8, storage="local-ssd")
 
-    async def scene(s):
+    async def scenario(s):
         for member in (0, 1):
             s.cluster.cordon(podstate.node_of(s.pod(member)))
             ask_away(s, member)
@@ -80,7 +80,7 @@ def test_members_that_wait_for_their_volumes_keep_nobody_waiting():
             s.cluster.cordon(podstate.node_of(s.pod(member)), on=False)
         await s.rig.until(lambda: s.renewed(0) and s.renewed(1) and s.ready() and s.clean(), limit_s=600)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.most_away == 1
     assert stage.pd.interruptions == []
 
@@ -89,7 +89,7 @@ def test_a_region_without_a_leader_is_no_doubt_about_this_store():
     """E6: one region is lost, of sixty; the restart is proven by the others, and the sentence before says how many."""
     stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0))
 
-    async def scene(s):
+    async def scenario(s):
         tikv, server = s.pd.server.tikv, s.pd.server
         lost = tikv.groups[next(iter(tikv.led[2]))]
         tikv._lead(lost, 0)
@@ -100,7 +100,7 @@ def test_a_region_without_a_leader_is_no_doubt_about_this_store():
         s.annotate(0, restart="")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
 
 
 @pytest.mark.parametrize("phase", ["recorded", "evicting", "held"])
@@ -109,7 +109,7 @@ def test_the_earlier_deadline_wins(phase):
     stage = Stage(settings=PdSettings(transfer_s=(1.0, 2.0)))
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         ask_away(s, 0, "mix")
         await s.reach(phase)
         at = s.cluster.timeline.now() + 300.0
@@ -118,7 +118,7 @@ def test_the_earlier_deadline_wins(phase):
         seen.append(s.marks()[s.member(0)].deadline == at)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert seen == [True] or phase == "held"
     assert stage.pd.interruptions == []
 
@@ -127,7 +127,7 @@ def test_leaders_that_have_nowhere_to_go_stay_until_the_other_evictions_end():
     """E7: everybody else's stores are being evicted: ours says by whom, lets its leaders stay, and goes on afterwards."""
     stage = Stage(settings=PdSettings(transfer_s=(1.0, 2.0)))
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach("evicting")
         for store in (2, 3):
@@ -142,7 +142,7 @@ def test_leaders_that_have_nowhere_to_go_stay_until_the_other_evictions_end():
         await s.rig.until(lambda: s.renewed(0) and s.ready() and not s.marks(), limit_s=300)
         assert s.evicting() == (3,)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
 
 
@@ -151,7 +151,7 @@ def test_members_are_found_by_owner_whatever_the_instance_label_says():
     stage = Stage(pd=3, tidb=2, nodes=8)
     whys = []
 
-    async def scene(s):
+    async def scenario(s):
         engine = s.rig.leader().engine
         assert {p.labels["app.kubernetes.io/instance"] for p in engine.world.pods()} == {"my-release"}
         assert [len(engine.world.tidb_pods(Key(NS, "demo"), part)) for part in ("tikv", "pd", "tidb")] == [3, 3, 2]
@@ -162,7 +162,7 @@ def test_members_are_found_by_owner_whatever_the_instance_label_says():
         await s.rig.until(lambda: s.renewed(0) and s.renewed("demo-tidb-0") and s.ready() and s.clean(), limit_s=300)
 
     stage.label = "my-release"
-    stage.play(scene)
+    stage.play(scenario)
     assert any("store 1" in str(line) for line in whys)
     assert stage.pd.interruptions == []
 
@@ -172,7 +172,7 @@ def test_a_recreated_cluster_does_not_inherit_a_lost_pd():
     stage = Stage()
     lost = []
 
-    async def scene(s):
+    async def scenario(s):
         s.pd.go_dark()
         world = s.rig.leader().engine.world
         await s.rig.until(lambda: bool(world.pd_lost(Key(NS, "demo"))), limit_s=120)
@@ -183,7 +183,7 @@ def test_a_recreated_cluster_does_not_inherit_a_lost_pd():
         await s.rig.until(lambda: world.tidb_cluster(Key(NS, "demo")) is not None, every_s=0.01)
         lost.append(world.pd_lost(Key(NS, "demo")))
 
-    stage.play(scene)
+    stage.play(scenario)
     assert lost == [""]
 
 
@@ -195,7 +195,7 @@ def test_a_tidb_operator_gets_its_time_to_begin(asked):
     member = 0 if "evict_leader" in asked else stage.pd.leader
     began = []
 
-    async def scene(s):
+    async def scenario(s):
         await s.rig.sleep(30)
         writes = len(s.rig.writes)
         at = s.cluster.timeline.now()
@@ -203,7 +203,7 @@ def test_a_tidb_operator_gets_its_time_to_begin(asked):
         await s.rig.until(lambda: len(s.rig.writes) > writes, limit_s=60, every_s=0.1)
         began.append(s.cluster.timeline.now() - at)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert began[0] == pytest.approx(HandoffPolicy().yield_s, abs=3.0)
 
 
@@ -213,7 +213,7 @@ def test_a_notice_for_a_pd_member_that_waits_its_turn():
     stage = Stage(pd=3, nodes=8, settings=PdSettings(members=members))
     deadlines = []
 
-    async def scene(s):
+    async def scenario(s):
         for member in ("demo-pd-1", "demo-pd-2"):
             ask_away(s, member)
         engine = s.rig.leader().engine
@@ -230,7 +230,7 @@ def test_a_notice_for_a_pd_member_that_waits_its_turn():
         deadlines.append(at)
         await s.rig.until(lambda: s.renewed("demo-pd-1") and s.renewed("demo-pd-2") and s.ready("pd"), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert deadlines
 
 
@@ -241,7 +241,7 @@ def test_a_notice_brings_its_deadline_to_a_pod_that_was_asked_away(source):
     stage.rig.config = msgspec.structs.replace(stage.rig.config, features={"handoff": True, "mix": True})
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         ask_away(s, 0, source)
         await s.reach("evicting")
         node, at = podstate.node_of(s.pod(0)), int(s.cluster.timeline.now()) + 120
@@ -251,5 +251,5 @@ def test_a_notice_brings_its_deadline_to_a_pod_that_was_asked_away(source):
         request = read_mark(s.pod(0)["metadata"]["annotations"][LEAVING])
         seen.append((request.source, request.deadline == at))
 
-    stage.play(scene)
+    stage.play(scenario)
     assert seen == [(source, True)]

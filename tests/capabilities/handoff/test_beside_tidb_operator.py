@@ -30,11 +30,11 @@ def test_it_upgrades_by_itself_without_an_interruption():
     """The stand-in is worth standing beside: left alone, no member goes with leaders on it, and nothing stays."""
     stage = strict()
 
-    async def scene(s):
+    async def scenario(s):
         upgrade(s)
         await s.rig.until(lambda: upgraded(s) and s.ready() and not s.evicting(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == []
     assert stage.pd.interruptions == []
     assert stage.most_away == 1
@@ -46,7 +46,7 @@ def test_a_restart_asked_for_while_it_upgrades_another_store(after_s):
     stage = strict()
     said = []
 
-    async def scene(s):
+    async def scenario(s):
         upgrade(s)
         await s.rig.sleep(after_s)
         s.annotate(0, restart="")
@@ -54,7 +54,7 @@ def test_a_restart_asked_for_while_it_upgrades_another_store(after_s):
         said.append(s.verdict())
         await s.rig.until(lambda: upgraded(s) and s.renewed(0) and s.ready() and s.clean(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert [(v.state, v.reason) for v in said] == [(State.WAITING, Reason.SETTLING)]
     assert "tidb-operator" in said[0].detail
     assert stage.pd.interruptions == []
@@ -66,13 +66,13 @@ def test_an_upgrade_that_begins_midway(phase):
     """E3, E7: what has not deleted anything yet stands back: leaders return, the upgrade gets on, and nothing is left."""
     stage = strict()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         upgrade(s)
         await s.rig.until(lambda: upgraded(s) and s.ready() and s.clean(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
     assert stage.most_away == 1
 
@@ -81,7 +81,7 @@ def test_two_at_once_and_evict_leader_beside_it():
     """E3, E7: two restarts go one after the other, `evict-leader` is tidb-operator's, and ends with the annotation."""
     stage = strict(tikv=5, nodes=7)
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(4, evict_leader="none")
         s.annotate(0, restart="")
         s.annotate(1, restart="")
@@ -90,7 +90,7 @@ def test_two_at_once_and_evict_leader_beside_it():
         s.annotate(4, evict_leader=None)
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0", "tidb/demo-tikv-1"]
     assert stage.pd.interruptions == []
     assert stage.most_away == 1

@@ -29,14 +29,14 @@ def test_annotation_removed_midway_ends_everything(phase):
     """E5: whatever phase it is in, taking the annotation away takes the scheduler, the mark and the entry away."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.annotate(0, restart=None)
         await s.rig.until(s.clean, limit_s=120)
         await s.rig.sleep(60)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.left_overs() == []
     assert stage.pd.interruptions == []
     # Its release and the removal may meet; before the proof there is nothing to meet.
@@ -48,7 +48,7 @@ def test_request_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
     """E2: `delete-pod` changed to `none` midway: not deleted, the scheduler stays until the annotation goes."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, evict_leader="delete-pod")
         await s.reach(phase)
         s.annotate(0, evict_leader="none")
@@ -60,7 +60,7 @@ def test_request_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
         s.annotate(0, evict_leader=None)
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(0)
 
 
@@ -69,7 +69,7 @@ def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value):
     """E2: `none` changed to `delete-pod`: one deletion, nothing left."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, evict_leader=value)
         await s.rig.until(lambda: s.evicting() == (1,) and s.leaders(1) == 0, limit_s=120)
         await s.rig.sleep(30)
@@ -77,7 +77,7 @@ def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value):
         s.annotate(0, evict_leader="delete-pod")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -86,11 +86,11 @@ def test_restart_wins_over_evict_leader():
     """E2: both annotations: the pod is restarted, once."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, evict_leader="none", restart="")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -100,7 +100,7 @@ def test_pod_deleted_by_others_is_not_deleted_again(phase):
     """E5: somebody else deletes it midway: its successor comes back to leaders, and nothing is left behind."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.delete(0)
@@ -109,7 +109,7 @@ def test_pod_deleted_by_others_is_not_deleted_again(phase):
         await s.rig.sleep(60)
         assert s.uid(0) == uid
 
-    assert stage.play(scene).left_overs() == []
+    assert stage.play(scenario).left_overs() == []
 
 
 @pytest.mark.parametrize("phase", ALL)
@@ -117,7 +117,7 @@ def test_pod_recreated_while_nobody_led(phase):
     """E5: the pod is another one when a new leader reads the mark: it is not deleted, and nothing stays."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.rig.kill()
@@ -132,7 +132,7 @@ def test_pod_recreated_while_nobody_led(phase):
         await s.rig.sleep(60)
         assert s.uid(0) == uid
 
-    assert stage.play(scene).left_overs() == []
+    assert stage.play(scenario).left_overs() == []
 
 
 @pytest.mark.parametrize("phase", ALL)
@@ -140,7 +140,7 @@ def test_node_gone_midway(phase):
     """E5: the node vanishes: the pod comes up elsewhere and nothing stays behind."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         node = podstate.node_of(s.pod(0)) if s.pod(0) is not None else ""
@@ -148,7 +148,7 @@ def test_node_gone_midway(phase):
             s.cluster.cloud.take(node)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=900)
 
-    assert stage.play(scene).left_overs() == []
+    assert stage.play(scenario).left_overs() == []
 
 
 @pytest.mark.parametrize("phase", ["recorded", "evicting", "empty", "held", "leaving"])
@@ -163,14 +163,14 @@ def test_member_scaled_in_midway(phase):
         "leaving": lambda s: s.pod(3) is not None and "deletionTimestamp" in s.pod(3)["metadata"],
     }[phase]
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(3, restart="")
         await s.rig.until(lambda: reach(s), every_s=0.01)
         s.cluster.change(Kind.TIDB_CLUSTER, NS, NAME, scaled(3))
         await s.rig.until(lambda: s.pod(3) is None and s.cluster.ready(NS, f"{NAME}-tikv") == 3, limit_s=300)
         await s.rig.until(s.clean, limit_s=300)
 
-    assert stage.play(scene).left_overs() == []
+    assert stage.play(scenario).left_overs() == []
 
 
 @pytest.mark.parametrize("phase", ALL)
@@ -178,7 +178,7 @@ def test_cluster_gone_midway(phase):
     """E5: the TidbCluster is deleted; its PD outlives it and keeps no scheduler of ours."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.cluster.store.delete(Kind.TIDB_CLUSTER, NS, NAME)
@@ -186,7 +186,7 @@ def test_cluster_gone_midway(phase):
         await s.rig.sleep(60)
         assert s.evicting() == ()
 
-    stage.play(scene)
+    stage.play(scenario)
 
 
 @pytest.mark.parametrize("phase", BEFORE)
@@ -194,13 +194,13 @@ def test_store_id_changed_midway(phase):
     """E5: the pod lost its disk and is another store: the old one's scheduler goes, the new one is handed over."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.pd.replace_store("demo-tikv-0")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=600)
 
-    assert stage.play(scene).evicting() == ()
+    assert stage.play(scenario).evicting() == ()
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_pd_trouble_in_any_phase(phase, what):
     nothing else."""
     stage = Stage(settings=PdSettings(transfer_s=(0.5, 1.5), members=("pd-0", "pd-1", "pd-2")))
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         match what:
@@ -233,7 +233,7 @@ def test_pd_trouble_in_any_phase(phase, what):
                 s.pd.lose_leader()
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -242,7 +242,7 @@ def test_false_zero_after_a_pd_restart_deletes_nothing():
     """E6: PD shows zero leaders everywhere for a minute after its restart; the pod is not deleted then."""
     stage = Stage(settings=PdSettings(transfer_s=(0.5, 1.5), reconnect_s=(60.0, 61.0)), regions=120)
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach("evicting")
         s.pd.restart()
@@ -254,7 +254,7 @@ def test_false_zero_after_a_pd_restart_deletes_nothing():
         assert s.untouched(0)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
 
 
@@ -262,7 +262,7 @@ def test_store_that_is_not_up_waits_and_says_so():
     """E4: a store that is not Up is not begun with, visibly; it begins when it is Up again."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.pd.pod_gone("demo-tikv-0")
         await s.rig.sleep(60)
         s.annotate(0, restart="")
@@ -273,7 +273,7 @@ def test_store_that_is_not_up_waits_and_says_so():
         s.pd.pod_ready("demo-tikv-0")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
 
 
 def test_leaders_that_will_not_go_are_given_up_and_remembered():
@@ -283,7 +283,7 @@ def test_leaders_that_will_not_go_are_given_up_and_remembered():
         policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, timeout_s=120.0),
     )
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.rig.until(lambda: s.verdict() is not None and s.verdict().reason == Reason.TIMEOUT, limit_s=300)
         await s.rig.sleep(300)
@@ -304,7 +304,7 @@ def test_leaders_that_will_not_go_are_given_up_and_remembered():
         s.annotate(0, restart=None)
         await s.rig.until(s.clean, limit_s=60)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(0)
 
 
@@ -312,14 +312,14 @@ def test_the_only_store_is_left_alone_and_says_why():
     """E7: one store: nothing deleted, no scheduler kept, an Event says why."""
     stage = Stage(tikv=1)
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.rig.until(lambda: bool(s.events(0)), limit_s=60)
         await s.rig.sleep(120)
         assert s.verdict().reason == Reason.ONE_STORE
         assert s.evicting() == ()
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(0)
     assert not stage.marks()
     (event,) = stage.events(0)
@@ -332,7 +332,7 @@ def test_becoming_the_only_store_midway_lets_the_leaders_stay():
     when they are Up again it begins anew, without being asked twice."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach("evicting")
         for other in ("demo-tikv-1", "demo-tikv-2"):
@@ -345,7 +345,7 @@ def test_becoming_the_only_store_midway_lets_the_leaders_stay():
             s.pd.silence(other, silent=False)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -355,14 +355,14 @@ def test_expiry_ends_it_and_takes_the_annotations_away(phase):
     """E9: when the expiry annotation has passed, scheduler, mark, entry and annotations go."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, evict_leader="none")
         await s.reach(phase)
         s.annotate(0, tikv_evict_leader_expiration_time="2020-01-01T00:00:00Z")
         await s.rig.until(s.clean, limit_s=120)
         await s.rig.sleep(10)
 
-    stage.play(scene)
+    stage.play(scenario)
     keys = (stage.pod(0)["metadata"].get("annotations") or {}).keys()
     assert not [k for k in keys if k.startswith("tidb.pingcap.com/")]
 
@@ -371,21 +371,21 @@ def test_expiry_in_the_future_ends_it_in_time():
     """E9: nothing but time passes: it ends within a look of the time named, not at the next event."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         at = s.cluster.timeline.now() + 90
         s.annotate(0, evict_leader="none", tikv_evict_leader_expiration_time=rfc3339(at))
         await s.reach("empty")
         await s.rig.until(s.clean, limit_s=120)
         assert at <= s.cluster.timeline.now() <= at + 30
 
-    stage.play(scene)
+    stage.play(scenario)
 
 
 def test_unknown_value_acts_as_none_and_names_the_allowed_ones():
     """E2: an unknown value evicts and deletes nothing; a Warning lists what is allowed."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, evict_leader="please")
         await s.reach("empty")
         await s.rig.sleep(120)
@@ -394,7 +394,7 @@ def test_unknown_value_acts_as_none_and_names_the_allowed_ones():
         s.annotate(0, evict_leader=None)
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     ((reason, message),) = stage.warnings(0)
     assert reason == "Invalid"
     assert "none, delete-pod" in message
@@ -404,7 +404,7 @@ def test_a_persons_own_scheduler_stays():
     """E5: PD evicted that store before us: the pod is restarted, and the person's scheduler is still there."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         requests.add_evict_leader(s.pd.server, 1)
         await s.rig.until(lambda: s.leaders(1) == 0)
         await s.rig.sleep(30)
@@ -413,7 +413,7 @@ def test_a_persons_own_scheduler_stays():
         await s.rig.sleep(60)
         assert s.evicting() == (1,)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
 
 
@@ -421,7 +421,7 @@ def test_tidb_operators_writes_in_between_cost_time_only():
     """E3: it rewrites the status from its own types all the while; the mark is not in there, and nothing is lost."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         def rewrite():
             tc = s.cluster.store.find(Kind.TIDB_CLUSTER, NS, NAME)
             if tc is not None:
@@ -436,7 +436,7 @@ def test_tidb_operators_writes_in_between_cost_time_only():
         s.annotate(0, restart="")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -446,13 +446,13 @@ def test_tidb_operator_ends_our_eviction_midway(phase):
     """E3, E6: after an upgrade it ends evictions it did not begin: ours is added again, nobody is interrupted."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.cluster.tidb_operator._end_evictions(s.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME))
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert len(stage.deletions()) == 1
     if phase != "leaving":  # once the pod is told to end, who gives it leaders again is not ours to stop in time
         assert stage.pd.interruptions == []
@@ -462,7 +462,7 @@ def test_eviction_ended_by_others_while_the_pod_is_away_is_begun_again():
     """E3, E6: leaders stay off until the new pod is Ready and its store is Up, whoever ended the eviction."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         names = [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]
         s.annotate(0, restart="")
         await s.reach("held")
@@ -476,7 +476,7 @@ def test_eviction_ended_by_others_while_the_pod_is_away_is_begun_again():
             s.cluster.cordon(name, on=False)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.pd.interruptions == []
 
 
@@ -485,7 +485,7 @@ def test_where_tidb_operator_acts_itself_we_leave_it_to_it(leave):
     """E3: `evict-leader` is its business, from beginning to end; `restart` is ours, and goes on beside it."""
     stage = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, leave_to_tidb_operator=leave))
 
-    async def scene(s):
+    async def scenario(s):
         s.cluster.tidb_evictions.acts = True
         s.annotate(0, evict_leader="none")
         await s.rig.until(lambda: s.evicting() == (1,), limit_s=60)
@@ -499,7 +499,7 @@ def test_where_tidb_operator_acts_itself_we_leave_it_to_it(leave):
         assert not s.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)["status"]["tikv"].get("evictLeader")
         assert not [w for w in s.rig.writes if w.endswith("evict_leader 1")], "never touched by us"
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-1"]
     assert stage.pd.interruptions == []
 
@@ -512,7 +512,7 @@ def test_local_volume_on_a_cordoned_node_is_not_begun_with():
     """E4: its volume can be nowhere else: held before a leader leaves, with the reason and what would end it."""
     stage = Stage(storage="local-ssd")
 
-    async def scene(s):
+    async def scenario(s):
         node = podstate.node_of(s.pod(0))
         s.cluster.cordon(node)
         await s.rig.sleep(1)
@@ -534,7 +534,7 @@ def test_local_volume_on_a_cordoned_node_is_not_begun_with():
         s.cluster.cordon(node, on=False)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-1", "tidb/demo-tikv-0"], "who can go is not kept waiting"
     assert stage.pd.interruptions == []
 
@@ -544,7 +544,7 @@ def test_cordoned_midway_lets_the_leaders_of_a_bound_pod_stay(phase):
     """E4, E5: the node is cordoned while leaders leave: everything is undone, held with its reason, and begun anew later."""
     stage = Stage(storage="local-ssd")
 
-    async def scene(s):
+    async def scenario(s):
         node = podstate.node_of(s.pod(0))
         s.annotate(0, restart="")
         await s.reach(phase)
@@ -556,7 +556,7 @@ def test_cordoned_midway_lets_the_leaders_of_a_bound_pod_stay(phase):
         s.cluster.cordon(node, on=False)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
 
@@ -566,7 +566,7 @@ def test_bound_pod_of_a_node_to_be_emptied_loses_its_leaders_anyway(deadline_s):
     """One queue: the node goes, and takes the pod with it: leaders leave, the deletion is held and says why."""
     stage = Stage(storage="local-ssd")
 
-    async def scene(s):
+    async def scenario(s):
         node = podstate.node_of(s.pod(0))
         s.cluster.cordon(node)
         at = None if deadline_s is None else s.cluster.timeline.now() + deadline_s
@@ -584,7 +584,7 @@ def test_bound_pod_of_a_node_to_be_emptied_loses_its_leaders_anyway(deadline_s):
         s.cluster.annotate(Kind.POD, NS, s.member(0), {LEAVING: None})
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(0)
 
 
@@ -593,7 +593,7 @@ def test_three_pods_annotated_at_once_go_one_by_one():
     stage = Stage()
     waiting_on = []
 
-    async def scene(s):
+    async def scenario(s):
         for member in range(3):
             s.annotate(member, restart="")
         await s.reach("evicting")
@@ -601,7 +601,7 @@ def test_three_pods_annotated_at_once_go_one_by_one():
         waiting_on.extend(explain(engine, f"pod/{NS}/demo-tikv-{i}").answer for i in (1, 2))
         await s.rig.until(lambda: all(map(s.renewed, range(3))) and s.ready() and s.clean(), limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.most_away == 1
     assert stage.deletions() == [f"tidb/demo-tikv-{i}" for i in range(3)]
     assert stage.pd.interruptions == []
@@ -612,7 +612,7 @@ def test_a_broken_member_parks_the_restart_of_another():
     """E7, facts: while demo-tikv-2 is not there, nobody else is taken away."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         node = podstate.node_of(s.pod(2))
         for name in [n["metadata"]["name"] for n in s.cluster.store.list(Kind.NODE)]:
             s.cluster.cordon(name)
@@ -628,7 +628,7 @@ def test_a_broken_member_parks_the_restart_of_another():
             s.cluster.cordon(name, on=False)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
 
 
@@ -636,7 +636,7 @@ def test_mark_without_cause_is_swept():
     """E5: a mark that nothing runs for appears while somebody leads (a restored manifest): it goes, its scheduler too."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         mark = Mark(
             operator="77",
             source="handoff",
@@ -652,7 +652,7 @@ def test_mark_without_cause_is_swept():
         await s.rig.sleep(5)
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(1)
     assert stage.left_overs() == []
 
@@ -661,12 +661,12 @@ def test_mark_that_cannot_be_read_is_left_alone():
     """E5: what is not ours to read is not ours to touch: nothing is begun, nothing is overwritten."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.cluster.annotate(Kind.TIDB_CLUSTER, NS, NAME, {HANDOFF: "not json"})
         s.annotate(0, restart="")
         await s.rig.sleep(120)
 
-    stage.play(scene)
+    stage.play(scenario)
     tc = stage.cluster.store.get(Kind.TIDB_CLUSTER, NS, NAME)
     assert tc["metadata"]["annotations"][HANDOFF] == "not json"
     assert stage.untouched(0)
@@ -674,13 +674,13 @@ def test_mark_that_cannot_be_read_is_left_alone():
 
 
 @pytest.mark.parametrize("left_s", [300.0, 20.0])
-def test_doomed_members_lose_their_leaders_at_once_and_go_one_by_one(left_s):
-    """One queue, deadlines: two members on doomed nodes: both lose leaders at once, are never both away by our act, and
+def test_interrupted_members_lose_their_leaders_at_once_and_go_one_by_one(left_s):
+    """One queue, deadlines: two members on interrupted nodes: both lose leaders at once, are never both away by our act, and
     neither is deleted with leaders on it, deadline or not."""
     stage = Stage(tikv=4, nodes=6, settings=PdSettings(transfer_s=(2.0, 4.0)))
     together = []
 
-    async def scene(s):
+    async def scenario(s):
         at = s.cluster.timeline.now() + left_s
         for member in (0, 1):
             mark = Mark(
@@ -700,7 +700,7 @@ def test_doomed_members_lose_their_leaders_at_once_and_go_one_by_one(left_s):
 
         await s.rig.until(over, limit_s=900)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert (1, 2) in together
     assert stage.most_away == 1
     assert stage.pd.interruptions == []
@@ -711,7 +711,7 @@ def test_switched_off_midway(phase):
     """Features: what has not disturbed the pod yet is undone, what has ends well; nothing stays, nothing begins."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach(phase)
         s.rig.leader().shell.switch(frozenset())
@@ -721,7 +721,7 @@ def test_switched_off_midway(phase):
         await s.rig.sleep(60)
         assert s.uid(0) == uid
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.left_overs() == []
     assert stage.pd.interruptions == []
     assert stage.untouched(0) or phase in {"held", *AFTER}
@@ -731,7 +731,7 @@ def test_marks_of_a_feature_that_is_off_are_undone_by_the_next_leader():
     """E5: killed midway and started again with handoff off: scheduler, mark and entry go, the pod stays."""
     stage = Stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach("evicting")
         s.rig.kill()
@@ -740,5 +740,5 @@ def test_marks_of_a_feature_that_is_off_are_undone_by_the_next_leader():
         await s.rig.until(s.rig.leads)
         await s.rig.until(s.clean, limit_s=120)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert stage.untouched(0)

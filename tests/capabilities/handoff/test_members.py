@@ -30,14 +30,14 @@ def test_pd_leader_hands_leadership_on_before_it_goes():
     s = stage()
     leader_when_it_went = []
 
-    async def scene(s):
+    async def scenario(s):
         assert s.pd.leader == "demo-pd-0"
         s.annotate("demo-pd-0", pd_transfer_leader="delete-pod")
         await s.rig.until(lambda: bool(evictions(s)), every_s=0.01, limit_s=60)
         leader_when_it_went.append(s.pd.leader)
         await s.rig.until(lambda: s.renewed("demo-pd-0") and s.ready("pd") and not s.rig.unsettled(), limit_s=120)
 
-    s.play(scene)
+    s.play(scenario)
     assert leader_when_it_went == ["demo-pd-1"]
     assert [w for w in s.rig.writes if not w.startswith("patch TidbCluster")] == [
         "pd transfer_pd_leader demo-pd-1",
@@ -50,14 +50,14 @@ def test_none_only_hands_leadership_on():
     """E9: `none` moves leadership and keeps the pod; and again if it comes back while the annotation is there."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate("demo-pd-0", pd_transfer_leader="none")
         await s.rig.until(lambda: s.pd.leader != "demo-pd-0" and not s.rig.unsettled(), limit_s=60)
         s.pd.hand_over("demo-pd-0")
         await s.rig.until(lambda: s.pd.leader == "demo-pd-0", limit_s=60)
         await s.rig.until(lambda: s.pd.leader != "demo-pd-0" and not s.rig.unsettled(), limit_s=120)
 
-    s.play(scene)
+    s.play(scenario)
     assert evictions(s) == []
     assert mark_of(s, "demo-pd-0") is None
 
@@ -67,7 +67,7 @@ def test_two_pd_members_are_never_away_together():
     s = stage()
     away = []
 
-    async def scene(s):
+    async def scenario(s):
         for name in MEMBERS:
             s.annotate(name, pd_transfer_leader="delete-pod")
 
@@ -77,7 +77,7 @@ def test_two_pd_members_are_never_away_together():
 
         await s.rig.until(look, limit_s=600, every_s=0.1)
 
-    s.play(scene)
+    s.play(scenario)
     assert max(away) == 1
     assert len(evictions(s)) == 3
 
@@ -86,7 +86,7 @@ def test_pd_dark_nothing_is_deleted():
     """E4, E9: PD cannot be asked who leads: waits with that reason; goes on when it answers."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.pd.go_dark(90.0)
         s.annotate("demo-pd-0", pd_transfer_leader="delete-pod")
         await s.rig.sleep(80)
@@ -97,20 +97,20 @@ def test_pd_dark_nothing_is_deleted():
         )
         await s.rig.until(lambda: s.renewed("demo-pd-0") and s.ready("pd"), limit_s=300)
 
-    s.play(scene)
+    s.play(scenario)
 
 
 def test_the_only_pd_member_is_held():
     """E9: nobody else can lead: held, an Event says why, nothing is deleted."""
     s = Stage(pd=1, settings=PdSettings(members=("demo-pd-0",)))
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate("demo-pd-0", pd_transfer_leader="delete-pod")
         await s.rig.sleep(120)
         assert s.verdict().state == State.BLOCKED
         assert s.verdict().reason == Reason.QUORUM
 
-    s.play(scene)
+    s.play(scenario)
     assert s.untouched("demo-pd-0")
     assert [e[:2] for e in s.events("demo-pd-0")] == [("Warning", "Quorum")]
 
@@ -119,12 +119,12 @@ def test_expired_request_is_taken_off():
     """E9: `pd-evict-leader-expiration-time` has passed: the annotations go, nothing is done."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         past = rfc3339(s.cluster.timeline.now() - 60)
         s.annotate("demo-pd-0", pd_transfer_leader="delete-pod", pd_evict_leader_expiration_time=past)
         await s.rig.sleep(30)
 
-    s.play(scene)
+    s.play(scenario)
     assert s.untouched("demo-pd-0")
     assert not [k for k in s.pod("demo-pd-0")["metadata"].get("annotations", {}) if "pingcap" in k]
 
@@ -133,7 +133,7 @@ def test_request_withdrawn_under_a_budget_leaves_no_mark():
     """E9: held by a PodDisruptionBudget, visibly; withdrawn there, the pod stays and carries no mark."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.cluster.pdb(NS, "pd", {"app.kubernetes.io/component": "pd"}, maxUnavailable=0)
         await s.rig.sleep(5)
         s.annotate("demo-pd-1", pd_transfer_leader="delete-pod")
@@ -149,7 +149,7 @@ def test_request_withdrawn_under_a_budget_leaves_no_mark():
         s.annotate("demo-pd-1", pd_transfer_leader=None)
         await s.rig.until(lambda: not s.rig.unsettled(), limit_s=60)
 
-    s.play(scene)
+    s.play(scenario)
     assert s.untouched("demo-pd-1")
     assert mark_of(s, "demo-pd-1") is None
 
@@ -158,7 +158,7 @@ def test_leaving_mark_of_another_capability_is_the_same_request():
     """E9, O2: fleet wants a PD pod and a TiKV pod gone: leadership and leaders leave first."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         for name in ("demo-pd-0", "demo-tikv-0"):
             mark = Mark(operator="9", source="fleet", reason="retiring", step="leaving", since=0.0, pod_uid=s.uid(name))
             s.cluster.annotate(Kind.POD, NS, name, {LEAVING: write_mark(mark)})
@@ -166,7 +166,7 @@ def test_leaving_mark_of_another_capability_is_the_same_request():
             lambda: s.renewed("demo-pd-0") and s.renewed(0) and s.ready("pd") and s.ready() and s.clean(), limit_s=600
         )
 
-    s.play(scene)
+    s.play(scenario)
     assert s.pd.leader != "demo-pd-0"
     assert s.pd.interruptions == []
 
@@ -176,12 +176,12 @@ def test_tidb_graceful_shutdown(value):
     """E9: `delete-pod` evicts and waits for the successor; `none` and unknown values do nothing, the latter with a Warning."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate("demo-tidb-0", tidb_graceful_shutdown=value)
         await s.rig.sleep(60)
         await s.rig.until(lambda: s.ready("tidb") and not s.rig.unsettled(), limit_s=120)
 
-    s.play(scene)
+    s.play(scenario)
     assert s.renewed("demo-tidb-0") == (value == "delete-pod")
     assert [e[1] for e in s.events("demo-tidb-0")] == (["Invalid"] if value == "whatever" else [])
 
@@ -190,7 +190,7 @@ def test_not_while_the_cluster_is_upgraded():
     """E9: while tidb-operator rolls something, TiDB pods are not taken away on top of it."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         s.cluster.tidb_operator.stopped = True
 
         def upgrading(tc):
@@ -206,7 +206,7 @@ def test_not_while_the_cluster_is_upgraded():
         s.cluster.tidb_operator.queue.add((NS, NAME))
         await s.rig.until(lambda: s.renewed("demo-tidb-0") and s.ready("tidb"), limit_s=120)
 
-    s.play(scene)
+    s.play(scenario)
 
 
 def test_killed_at_every_write():
@@ -215,7 +215,7 @@ def test_killed_at_every_write():
         for side in ("before", "after"):
             s = stage()
 
-            async def scene(s, number=number, side=side):
+            async def scenario(s, number=number, side=side):
                 s.rig.kill_at(len(s.rig.writes) + number, side)
                 s.annotate("demo-pd-0", pd_transfer_leader="delete-pod")
                 await s.rig.until(lambda: not s.rig.replicas, limit_s=60, every_s=0.05)
@@ -225,7 +225,7 @@ def test_killed_at_every_write():
                     lambda: s.renewed("demo-pd-0") and s.ready("pd") and not s.rig.unsettled(), limit_s=200
                 )
 
-            s.play(scene)
+            s.play(scenario)
             assert len(evictions(s)) == 1, (number, side)
             assert mark_of(s, "demo-pd-0") is None
 
@@ -238,7 +238,7 @@ def test_everything_asked_at_once_while_everything_fails(seed):
     away = {"pd": 0, "tidb": 0}
     asked = (*MEMBERS, "demo-tidb-0", "demo-tidb-1", "demo-tikv-0")
 
-    async def scene(s):
+    async def scenario(s):
         faults, draw, after = s.cluster.api.faults, s.rig.chance.fork("trouble").uniform, s.cluster.timeline.after
         faults.rates = FaultRates(lost_request=draw(0, 0.15), lost_answer=draw(0, 0.15), conflict=draw(0, 0.15))
         faults.schedule(120.0, count=3)
@@ -259,7 +259,7 @@ def test_everything_asked_at_once_while_everything_fails(seed):
 
         await s.rig.until(over, limit_s=1800, every_s=0.5)
 
-    s.play(scene, replicas=2)
+    s.play(scenario, replicas=2)
     assert away == {"pd": 1, "tidb": 1}
     assert s.most_away == 1
     assert s.pd.interruptions == []

@@ -22,7 +22,7 @@ def test_an_unhealthy_pd_member_is_a_member_away():
     """E9: its pod is Ready (there is no probe) and PD says that it is not well: another one away would end the quorum."""
     s = stage()
 
-    async def scene(s):
+    async def scenario(s):
         real = s.pd.observe
 
         async def unwell():
@@ -43,7 +43,7 @@ def test_an_unhealthy_pd_member_is_a_member_away():
         s.pd.observe = real
         await s.rig.until(lambda: s.renewed("demo-pd-2") and s.ready("pd") and s.clean(), limit_s=300)
 
-    s.play(scene)
+    s.play(scenario)
 
 
 @pytest.mark.parametrize(("part", "key"), [("pd", "pd_transfer_leader"), ("tidb", "tidb_graceful_shutdown")])
@@ -52,7 +52,7 @@ def test_another_member_lost_after_the_release(part, key):
     s = stage()
     most = []
 
-    async def scene(s):
+    async def scenario(s):
         s.cluster.pdb(NS, "all", {"app.kubernetes.io/component": part}, maxUnavailable=0)
         await s.rig.sleep(5)
         s.annotate(f"demo-{part}-0", **{key: "delete-pod"})
@@ -74,7 +74,7 @@ def test_another_member_lost_after_the_release(part, key):
 
         await s.rig.until(over, limit_s=300)
 
-    s.play(scene)
+    s.play(scenario)
     assert max(most) == 1
 
 
@@ -92,7 +92,7 @@ def test_one_look_is_no_proof_however_it_is_set():
     s = Stage(policy=HandoffPolicy(recheck_s=5.0, idle_s=20.0, young_pd_s=10.0, prove_s=0.0))
     looks = []
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.reach("evicting")
         await s.rig.until(lambda: s.leaders(1) == 0, every_s=0.01)
@@ -107,7 +107,7 @@ def test_one_look_is_no_proof_however_it_is_set():
 
         await s.rig.until(zeros, every_s=0.01)
 
-    s.play(scene)
+    s.play(scenario)
     assert len(looks) >= 2
 
 
@@ -115,7 +115,7 @@ def test_a_pd_member_whose_volume_is_bound_to_a_cordoned_node_stays():
     """E4, E9: deleted it could come back nowhere: held with the reason and the command, others do not wait for it."""
     s = stage(storage="local")
 
-    async def scene(s):
+    async def scenario(s):
         node = s.pod("demo-pd-1")["spec"]["nodeName"]
         s.cluster.cordon(node)
         await s.rig.sleep(5)
@@ -128,4 +128,4 @@ def test_a_pd_member_whose_volume_is_bound_to_a_cordoned_node_stays():
         s.cluster.cordon(node, on=False)
         await s.rig.until(lambda: s.renewed("demo-pd-1") and s.ready("pd") and s.clean(), limit_s=300)
 
-    s.play(scene)
+    s.play(scenario)

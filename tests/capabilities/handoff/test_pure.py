@@ -25,7 +25,7 @@ def test_asking_twice_over_a_day():
             if s.rig.leader() is not None:
                 asker.ask(s.rig.leader().engine)
 
-    async def scene(s):
+    async def scenario(s):
         await pass_by(s, 30)
         s.annotate(0, restart="")
         s.annotate(1, evict_leader="none")
@@ -42,7 +42,7 @@ def test_asking_twice_over_a_day():
         await s.rig.until(s.clean, limit_s=300)
         await pass_by(s, 60)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert asker.evaluations > 100
     assert asker.proposals > 0
     assert asker.steps > 30

@@ -21,7 +21,7 @@ def test_progress_in_figures_while_leaders_leave():
     stage = Stage(regions=240, settings=PdSettings(transfer_s=(1.0, 2.0)))
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         s.annotate(1, restart="")
         await s.reach("evicting")
@@ -30,7 +30,7 @@ def test_progress_in_figures_while_leaders_leave():
         await s.rig.until(lambda: s.renewed(0) and s.renewed(1) and s.ready() and s.clean(), limit_s=900)
         seen.append(members(s))
 
-    stage.play(scene)
+    stage.play(scenario)
     cluster, during = seen[0]
     assert cluster["pd"] == "answers"
     assert cluster["evicting"] == [1]
@@ -62,12 +62,12 @@ def test_given_up_is_held_and_says_why():
     )
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.rig.sleep(180)
         seen.append(members(s)[1]["demo-tikv-0"])
 
-    stage.play(scene)
+    stage.play(scenario)
     assert seen[0]["state"] == "blocked"
     assert "did not leave within 60 s" in member_row("tidb/demo", seen[0])[-1]
 
@@ -77,11 +77,11 @@ def test_pd_leader_is_named():
     stage = Stage(pd=3, settings=PdSettings(members=tuple(f"demo-pd-{i}" for i in range(3))))
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         await s.rig.sleep(5)
         seen.append(members(s)[1])
 
-    stage.play(scene)
+    stage.play(scenario)
     assert [m["pod"] for m in seen[0].values() if m.get("leads")] == ["demo-pd-0"]
     assert member_row("tidb/demo", seen[0]["demo-pd-0"])[5] == "leads PD"
 
@@ -91,14 +91,14 @@ def test_what_has_not_begun_says_why():
     stage = Stage(storage="local-ssd")
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         node = s.pod(0)["spec"]["nodeName"]
         s.cluster.cordon(node)
         s.annotate(0, restart="")
         await s.rig.sleep(20)
         seen.append((node, members(s)[1]["demo-tikv-0"]))
 
-    stage.play(scene)
+    stage.play(scenario)
     node, held = seen[0]
     assert (held["state"], held["reason"], held["operators"]) == ("blocked", "local-volume", [])
     assert member_row("tidb/demo", held)[-1].endswith(f"is bound to {node}, which is cordoned; kubectl uncordon {node}")
@@ -109,14 +109,14 @@ def test_lost_pd_is_a_wait_with_its_reason():
     stage = Stage()
     seen = []
 
-    async def scene(s):
+    async def scenario(s):
         s.pd.go_dark()
         await s.rig.sleep(60)
         s.annotate(0, restart="")
         await s.rig.sleep(20)
         seen.append(members(s)[1]["demo-tikv-0"])
 
-    stage.play(scene)
+    stage.play(scenario)
     assert (seen[0]["state"], seen[0]["reason"]) == ("waiting", "pd-unreachable")
 
 
@@ -153,13 +153,13 @@ def test_events_tell_the_whole_way():
     stage = Stage()
     old = {}
 
-    async def scene(s):
+    async def scenario(s):
         s.annotate(0, restart="")
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
         await s.rig.sleep(5)
         old["told"] = s.events(0)
 
-    stage.play(scene)
+    stage.play(scenario)
     assert sorted((kind, reason) for kind, reason, _ in old["told"]) == [
         ("Normal", "Asked"),
         ("Normal", "Asked"),

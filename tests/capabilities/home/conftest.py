@@ -18,7 +18,7 @@ TIDB = {"app.kubernetes.io/component": "tidb", "app.kubernetes.io/instance": "de
 RESERVATION_TOLERATION = Toleration(RESERVED_TAINT, "Exists", "", "NoSchedule")
 
 
-class Scenery:
+class ScenarioBuilder:
     """A small world: a TidbCluster `demo` in namespace `tidb`, its StatefulSet, and nodes n0, n1, …"""
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ def asked(name: str, labels: Mapping[str, str] = TIDB, owner: str = "demo-tidb",
 
 
 @pytest.fixture
-def scenery() -> Scenery:
-    return Scenery()
+def scenario() -> ScenarioBuilder:
+    return ScenarioBuilder()
 
 
 @pytest.fixture

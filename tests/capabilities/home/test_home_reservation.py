@@ -28,27 +28,27 @@ def queue():
 
 
 @pytest.fixture
-def demo(scenery):
+def demo(scenario):
     """Three members at home, reservations on, and demo-tidb-2 on its way out."""
-    scenery.cluster(HOMES, labels=ON)
-    scenery.set()
-    scenery.pod("demo-tidb-0", "n0")
-    scenery.pod("demo-tidb-1", "n1")
-    scenery.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30)
-    return scenery
+    scenario.cluster(HOMES, labels=ON)
+    scenario.set()
+    scenario.pod("demo-tidb-0", "n0")
+    scenario.pod("demo-tidb-1", "n1")
+    scenario.pod("demo-tidb-2", "n2", uid="old", deletion_at=NOW + 30)
+    return scenario
 
 
-def evaluate(scenery, queue, now=NOW, notes=None):
-    return Home().evaluate(KEY, scenery.world, queue, notes, now)
+def evaluate(scenario, queue, now=NOW, notes=None):
+    return Home().evaluate(KEY, scenario.world, queue, notes, now)
 
 
-def the_reservation(scenery, queue):
-    (operator,) = evaluate(scenery, queue).proposals
+def the_reservation(scenario, queue):
+    (operator,) = evaluate(scenario, queue).proposals
     return OperatorRecord(operator=operator, promoted_at=NOW)
 
 
-def next_step(scenery, running, queue, now=NOW):
-    course = Home().next_step(running, scenery.world, queue, now)
+def next_step(scenario, running, queue, now=NOW):
+    course = Home().next_step(running, scenario.world, queue, now)
     running.notes = dict(course.notes)
     return course
 

@@ -6,9 +6,9 @@ from mooring.capabilities.home.explain import explain
 from mooring.capabilities.home.policy import HomePolicy
 
 
-def said(scenery, subject):
+def said(scenario, subject):
     lines: dict[str, str] = {}
-    for line in explain(subject, scenery.world, HomePolicy()):
+    for line in explain(subject, scenario.world, HomePolicy()):
         lines[line.label] = line.text
     return lines
 
@@ -22,35 +22,35 @@ def said(scenery, subject):
         ("", "n4", "no home is written down yet; kube-scheduler chooses"),
     ],
 )
-def test_why_a_member_is_there(scenery, home, node, sentence):
+def test_why_a_member_is_there(scenario, home, node, sentence):
     """O3: each case in one sentence, and the command that ends it."""
-    scenery.cluster({"demo-tidb-0": home} if home else {})
-    scenery.set()
-    scenery.pod("demo-tidb-0", node)
-    lines = said(scenery, "pod/tidb/demo-tidb-0")
+    scenario.cluster({"demo-tidb-0": home} if home else {})
+    scenario.set()
+    scenario.pod("demo-tidb-0", node)
+    lines = said(scenario, "pod/tidb/demo-tidb-0")
     assert lines["why there"] == sentence
     assert lines["to change"].endswith("kubectl -n tidb label tc demo mooring.dev/home=false")
 
 
-def test_moved_off_by_us(scenery):
+def test_moved_off_by_us(scenario):
     """O3: what one of our operators did is named."""
-    scenery.cluster({"demo-tidb-0": "n0"}, annotations={"mooring.dev/home": '{"demo-tidb-0":{"left":"n0"}}'})
-    scenery.pod("demo-tidb-0", "")
-    assert said(scenery, "pod/tidb/demo-tidb-0")["why there"].startswith("it was moved off n0")
+    scenario.cluster({"demo-tidb-0": "n0"}, annotations={"mooring.dev/home": '{"demo-tidb-0":{"left":"n0"}}'})
+    scenario.pod("demo-tidb-0", "")
+    assert said(scenario, "pod/tidb/demo-tidb-0")["why there"].startswith("it was moved off n0")
 
 
-def test_a_held_reservation_is_named_on_both_sides(scenery):
+def test_a_held_reservation_is_named_on_both_sides(scenario):
     """O3: on the node, for whom and until when; on the member, where."""
-    scenery.cluster({"demo-tidb-2": "n2"})
-    scenery.pod("demo-tidb-2", "")
-    scenery.reservation("n2", "tidb/demo-tidb-2", until=60.0)
-    assert said(scenery, "pod/tidb/demo-tidb-2")["now"] == "n2 is reserved for it"
-    assert said(scenery, "node/n2")["now"].startswith("kept free for tidb/demo-tidb-2 until 00:01:00")
+    scenario.cluster({"demo-tidb-2": "n2"})
+    scenario.pod("demo-tidb-2", "")
+    scenario.reservation("n2", "tidb/demo-tidb-2", until=60.0)
+    assert said(scenario, "pod/tidb/demo-tidb-2")["now"] == "n2 is reserved for it"
+    assert said(scenario, "node/n2")["now"].startswith("kept free for tidb/demo-tidb-2 until 00:01:00")
 
 
-def test_nothing_of_what_is_not_ours(scenery):
+def test_nothing_of_what_is_not_ours(scenario):
     """Other pods, other nodes, other kinds: not a word."""
-    scenery.set("web")
-    scenery.pod("web-0", "n0", of="web")
+    scenario.set("web")
+    scenario.pod("web-0", "n0", of="web")
     for subject in ("pod/tidb/web-0", "pod/tidb/none", "node/n0", "node/none", "operator/1", "machine/x"):
-        assert said(scenery, subject) == {}
+        assert said(scenario, subject) == {}

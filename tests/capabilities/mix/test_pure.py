@@ -105,9 +105,9 @@ def test_asking_twice_gives_the_same_and_changes_nothing():
     asker = Asker()
     quick = RebalancePolicy(room_for_s=60.0, return_every_s=60.0)
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await _day(stage, asker)
 
-    Stage(MixPolicy(rebalance=quick)).play(scene)
+    Stage(MixPolicy(rebalance=quick)).play(scenario)
     assert asker.evaluations > 300
     assert min(asker.steps, asker.notes, asker.proposals) > 5, msgspec.to_builtins(vars(asker))

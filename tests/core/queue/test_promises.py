@@ -161,7 +161,7 @@ def test_a_new_leader_takes_up_what_runs():
 
 
 def test_targets_that_are_none(queue):
-    """A node that is doomed or that we cordoned is no target: it is to be emptied."""
+    """A node that is interrupted or that we cordoned is no target: it is to be emptied."""
     for n in range(6):
         queue.submit(op(f"a{n}", {"node/n7": 4}, source="spot"))
     assert len(queue.running) == 5

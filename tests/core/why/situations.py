@@ -298,7 +298,7 @@ SITUATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def play(name: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
     """Texts and values by subject."""
-    scene, how = SITUATIONS[name]
-    ground = Environment(**how)
-    ground.rig.play(lambda _: scene(ground))
-    return ground.asked
+    scenario, how = SITUATIONS[name]
+    environment = Environment(**how)
+    environment.rig.play(lambda _: scenario(environment))
+    return environment.asked

@@ -187,50 +187,50 @@ async def shop(g: Shop, cells: Cells) -> None:
 
 async def shop_interrupted(g: Shop, cells: Cells) -> None:
     await g.build()
-    doomed = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
+    interrupted = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
     g.cluster.cloud.notice_all_spot(after_s=120.0)
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(2.0)
     running = next(r.operator for r in g.engine.running.values() if r.operator.deadline is not None)
-    cells.put(g, "interrupted", f"node/{doomed[0]}", f"operator/{running.id}", "workload/shop/web")
+    cells.put(g, "interrupted", f"node/{interrupted[0]}", f"operator/{running.id}", "workload/shop/web")
     cells.put(g, "interrupted", f"pod/{running.args['pod']}")
 
 
 async def mix_off(g: Shop, cells: Cells) -> None:
     await g.build()
     cells.put(g, "feature-off", "workload/shop/web")
-    doomed = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
-    g.cluster.cloud.notice(doomed[0], after_s=120.0)
+    interrupted = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
+    g.cluster.cloud.notice(interrupted[0], after_s=120.0)
     await g.rig.sleep(2.0)
-    cells.put(g, "feature-off", f"node/{doomed[0]}")
+    cells.put(g, "feature-off", f"node/{interrupted[0]}")
 
 
 async def racks(g: Racks, cells: Cells) -> None:
-    await g.scene.build(g.rig)
+    await g.scenario.build(g.rig)
     g.rig.start()
     await g.until(g.rig.leads)
     await g.rig.sleep(30.0)
-    machine = f"machine/{serial_of(g.rig, g.scene.n7)}"
+    machine = f"machine/{serial_of(g.rig, g.scenario.n7)}"
     cells.put(g, "stable", machine)
     cells.put(g, "not-found", "machine/M77")
-    g.cluster.cloud.notice(g.scene.n7, after_s=3600.0)
+    g.cluster.cloud.notice(g.scenario.n7, after_s=3600.0)
     await g.rig.sleep(2.0)
     cells.put(g, "interrupted", machine)
-    g.cluster.annotate(Kind.NODE, "", g.scene.n7, {"vacant.io/interrupt-at": "2026-01-01T10:00:05Z"})
+    g.cluster.annotate(Kind.NODE, "", g.scenario.n7, {"vacant.io/interrupt-at": "2026-01-01T10:00:05Z"})
     await g.rig.sleep(2.0)
     cells.put(g, "expired-notice", machine)
-    g.cluster.annotate(Kind.NODE, "", g.scene.n7, {"vacant.io/interrupt-at": None})
-    await g.scene.act(g.rig)
+    g.cluster.annotate(Kind.NODE, "", g.scenario.n7, {"vacant.io/interrupt-at": None})
+    await g.scenario.act(g.rig)
     await g.until(lambda: blocked_retirement(g))
     lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
-    cells.put(g, "blocked", machine, f"node/{g.scene.n7}", f"pod/{SHOP}/{lock}")
+    cells.put(g, "blocked", machine, f"node/{g.scenario.n7}", f"pod/{SHOP}/{lock}")
     operator = next(o for o in g.engine.queue.operators() if o.kind == "retire-machine")
     cells.put(g, "blocked", f"operator/{operator.id}")
     g.cluster.store.delete(Kind.PDB, SHOP, "lock")
     await g.until(lambda: not g.engine.running, 7200.0)
     await g.rig.sleep(60.0)
-    cells.put(g, "leaving", machine, f"node/{g.scene.n7}")
-    others = [s for s, e in g.cluster.sabakan.entries.items() if e.ipv4[0] != g.scene.n7]
+    cells.put(g, "leaving", machine, f"node/{g.scenario.n7}")
+    others = [s for s, e in g.cluster.sabakan.entries.items() if e.ipv4[0] != g.scenario.n7]
     g.cluster.sabakan.set_state(others[-1], MachineState.UPDATING)
     g.cluster.sabakan.set_state(others[-2], MachineState.UNREACHABLE)
     await g.rig.sleep(60.0)
@@ -242,7 +242,7 @@ async def retiring(g: Racks, cells: Cells) -> None:
     await g.build()
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(2.0)
-    cells.put(g, "moving", f"machine/{serial_of(g.rig, g.scene.n7)}")
+    cells.put(g, "moving", f"machine/{serial_of(g.rig, g.scenario.n7)}")
 
 
 def blocked_retirement(g: Environment) -> bool:
@@ -276,7 +276,7 @@ PLAYS: tuple[tuple[Any, Any], ...] = (
 
 def play_all() -> dict[tuple[str, str], list[Said]]:
     cells = Cells()
-    for scene, make in PLAYS:
-        ground = make()
-        ground.rig.play(lambda _, scene=scene, ground=ground: scene(ground, cells))
+    for scenario, make in PLAYS:
+        environment = make()
+        environment.rig.play(lambda _, scenario=scenario, environment=environment: scenario(environment, cells))
     return cells.said

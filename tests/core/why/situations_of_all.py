@@ -84,11 +84,11 @@ async def mix_is_off_and_wanted(g: Shop) -> None:
 
 async def a_spot_node_gets_notice(g: Shop) -> None:
     await g.build()
-    doomed = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
+    interrupted = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
     g.cluster.cloud.notice_all_spot(after_s=120.0)
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(2.0)
-    g.ask(f"node/{doomed[0]}")
+    g.ask(f"node/{interrupted[0]}")
     running = next(r for r in g.engine.running.values() if r.operator.deadline is not None)
     g.ask(f"operator/{running.operator.id}")
 
@@ -103,28 +103,28 @@ class Guarded(RetireScenario):
 class Racks(Environment):
     """Worked example 3: a node with a TiKV pod, web pods, an agent, and one pod under a budget that allows none."""
 
-    def __init__(self, scene: RetireScenario | None = None) -> None:
+    def __init__(self, scenario: RetireScenario | None = None) -> None:
         super().__init__()
-        self.scene = scene or Guarded()
+        self.scenario = scenario or Guarded()
         cluster = Cluster(seed=1, timeline=Timeline(TEN))
-        self.rig = Rig(seed=1, config=self.scene.rig().config, cluster=cluster)
+        self.rig = Rig(seed=1, config=self.scenario.rig().config, cluster=cluster)
         self.cluster = cluster
 
     async def build(self, *, replicas: int = 1) -> None:
-        await self.scene.build(self.rig)
+        await self.scenario.build(self.rig)
         self.rig.start()
         await self.until(self.rig.leads)
-        await self.scene.act(self.rig)
+        await self.scenario.act(self.rig)
 
 
 async def a_machine_retires_and_a_budget_holds_it(g: Racks) -> None:
     await g.build()
     await g.until(lambda: bool(g.engine.running))
     await g.rig.sleep(420.0)
-    g.ask(f"machine/{serial_of(g.rig, g.scene.n7)}")
+    g.ask(f"machine/{serial_of(g.rig, g.scenario.n7)}")
     lock = g.cluster.pods(SHOP, "lock")[0]["metadata"]["name"]
     g.ask(f"pod/{SHOP}/{lock}")
-    g.ask(f"node/{g.scene.n7}")
+    g.ask(f"node/{g.scenario.n7}")
 
 
 SITUATIONS: dict[str, tuple[Any, Any]] = {
@@ -138,7 +138,7 @@ SITUATIONS: dict[str, tuple[Any, Any]] = {
 
 
 def play(name: str) -> dict[str, tuple[str, dict[str, Any] | None]]:
-    scene, make = SITUATIONS[name]
-    ground = make()
-    ground.rig.play(lambda _: scene(ground))
-    return ground.asked
+    scenario, make = SITUATIONS[name]
+    environment = make()
+    environment.rig.play(lambda _: scenario(environment))
+    return environment.asked

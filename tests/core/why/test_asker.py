@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.core.engine.why import Explanation
-from mooring.core.engine.why.asker import Wish, manager_of, wish_of, with_asker
+from mooring.core.engine.why.asker import AskingAnnotation, annotation_behind, manager_of, with_asker
 from mooring.core.model.decision import Line
 from mooring.core.model.reasons import Reason, State
 
@@ -16,27 +16,31 @@ def answered(subject, asked):
 
 
 @pytest.mark.parametrize(
-    ("subject", "asked", "wish"),
+    ("subject", "asked", "asking"),
     [
-        ("pod/tidb/demo-tikv-1", f"restart by annotation {RESTART}", Wish("pod", "tidb", "demo-tikv-1", RESTART)),
+        (
+            "pod/tidb/demo-tikv-1",
+            f"restart by annotation {RESTART}",
+            AskingAnnotation("pod", "tidb", "demo-tikv-1", RESTART),
+        ),
         (
             "pod/tidb/demo-tikv-1",
             "leaders off by annotation tidb.pingcap.com/evict-leader=none",
-            Wish("pod", "tidb", "demo-tikv-1", "tidb.pingcap.com/evict-leader"),
+            AskingAnnotation("pod", "tidb", "demo-tikv-1", "tidb.pingcap.com/evict-leader"),
         ),
         (
             "pod/shop/web-1",
             "annotation vacant.io/interrupt-at on s0",
-            Wish("node", "", "s0", "vacant.io/interrupt-at"),
+            AskingAnnotation("node", "", "s0", "vacant.io/interrupt-at"),
         ),
         ("node/n1", "its machine is RETIRING", None),
         ("pod/shop/web-1", "custom 3 wants 3 of 5 on on-demand, has 2", None),
         ("pod/shop/web-1", "", None),
     ],
 )
-def test_the_annotation_behind_an_answer(subject, asked, wish):
+def test_the_annotation_behind_an_answer(subject, asked, asking):
     """O3: what asked is found in the answer's own line, also when it stands on another object."""
-    assert wish_of(answered(subject, asked)) == wish
+    assert annotation_behind(answered(subject, asked)) == asking
 
 
 def test_the_manager_of_one_annotation_is_named_and_no_other():

@@ -23,17 +23,17 @@ def subjects(engine):
 
 def day(*, curious: bool) -> tuple[list[str], int]:
     """Two restarts at once, with or without somebody who asks about everything, all the time."""
-    ground = Environment(features=FEATURES)
+    environment = Environment(features=FEATURES)
     asked = 0
 
-    async def scene(_):
+    async def scenario(_):
         nonlocal asked
-        await ground.build(replicas=2)
-        ground.annotate(0, restart="")
-        ground.annotate(1, restart="")
+        await environment.build(replicas=2)
+        environment.annotate(0, restart="")
+        environment.annotate(1, restart="")
         for _ in range(120):
-            await ground.rig.sleep(1.0)
-            for one in ground.rig.replicas.values() if curious else ():
+            await environment.rig.sleep(1.0)
+            for one in environment.rig.replicas.values() if curious else ():
                 engine = one.replica.engine
                 for subject in list(subjects(engine)):
                     answer = explain(engine, subject, now=one.replica.shell.now())
@@ -42,11 +42,11 @@ def day(*, curious: bool) -> tuple[list[str], int]:
                     assert answer.state in State
                     asked += 1
                 assert broken(engine) == []
-        assert not ground.rig.unsettled()
-        assert ground.cluster.ready(NS, f"{NAME}-tikv") == 3
+        assert not environment.rig.unsettled()
+        assert environment.cluster.ready(NS, f"{NAME}-tikv") == 3
 
-    ground.rig.play(scene)
-    return ground.rig.writes, asked
+    environment.rig.play(scenario)
+    return environment.rig.writes, asked
 
 
 def test_asking_about_everything_all_the_time_changes_nothing():
@@ -63,16 +63,16 @@ def test_asking_about_everything_all_the_time_changes_nothing():
 )
 def test_whatever_is_asked_gets_an_answer_or_the_nearest_names(subject):
     """No subject, however spelled, raises."""
-    ground = Environment()
+    environment = Environment()
 
-    async def scene(_):
-        await ground.build()
-        found = explain(ground.engine, subject)
+    async def scenario(_):
+        await environment.build()
+        found = explain(environment.engine, subject)
         text = (
-            unknown(ground.engine, subject)
+            unknown(environment.engine, subject)
             if found is None
             else "\n".join(render({"answer": found.answer, "as_of": 0.0}))
         )
         assert text
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)

@@ -19,14 +19,14 @@ def node(**more) -> Node:
 @pytest.mark.parametrize("label", ["cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"])
 def test_page_and_why_name_the_same_rack(label):
     """The rack of a node differed between page and `why` where only topology.kubernetes.io/rack was set."""
-    ground = Environment()
+    environment = Environment()
 
-    async def scene(_):
-        await ground.build()
+    async def scenario(_):
+        await environment.build()
         one = node(labels={label: "7"})
-        assert pagerows.node_row(ground.engine.world, one).rack == "7"
+        assert pagerows.node_row(environment.engine.world, one).rack == "7"
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -66,33 +66,35 @@ def test_a_node_that_is_not_as_usual_never_reads_as_if_nothing_were(given, state
 )
 def test_a_refused_write_is_blocked_and_says_what_to_type(text, reason, command):
     """A missing right and a full quota: the object's answer and the operator's own end with a command."""
-    ground = Environment()
+    environment = Environment()
 
-    async def scene(_):
-        await ground.build()
-        ground.annotate(0, restart="")
-        await ground.until(lambda: ground.running(0))
-        operator = next(iter(ground.engine.running.values())).operator
-        ground.engine.history.tell(entry_of(ground.engine.now, "could-not", "i9", operator, Reason.FAILED, text))
+    async def scenario(_):
+        await environment.build()
+        environment.annotate(0, restart="")
+        await environment.until(lambda: environment.running(0))
+        operator = next(iter(environment.engine.running.values())).operator
+        environment.engine.history.tell(
+            entry_of(environment.engine.now, "could-not", "i9", operator, Reason.FAILED, text)
+        )
         for subject in ("pod/tidb/demo-tikv-0", f"operator/{operator.id}"):
-            answer = explain(ground.engine, subject)
+            answer = explain(environment.engine, subject)
             assert (answer.state, answer.reason) == (State.BLOCKED, reason)
             assert has_command(answer.lines)
             assert any(command in line.text for line in answer.lines)
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)
 
 
 def test_asking_a_follower_recovers_nothing():
     """A replica that does not decide reads the marks; the recovery of the capabilities is not run for an answer."""
-    ground = Environment()
+    environment = Environment()
 
-    async def scene(_):
-        await ground.build(replicas=2)
-        ground.annotate(0, restart="")
-        await ground.until(lambda: ground.running(0))
-        await ground.rig.sleep(5.0)
-        follower = next(r.replica.engine for r in ground.rig.replicas.values() if not r.replica.engine.leading)
+    async def scenario(_):
+        await environment.build(replicas=2)
+        environment.annotate(0, restart="")
+        await environment.until(lambda: environment.running(0))
+        await environment.rig.sleep(5.0)
+        follower = next(r.replica.engine for r in environment.rig.replicas.values() if not r.replica.engine.leading)
         recovered = []
         for capability in follower.capabilities.values():
             type(capability).recover, kept = lambda *a: recovered.append(a) or (), type(capability).recover
@@ -104,20 +106,21 @@ def test_asking_a_follower_recovers_nothing():
                 type(capability).recover = kept
         assert recovered == []
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)
 
 
 def test_an_old_operator_ended_long_ago_or_never_was():
     """`operator/99999` after a few operators: numbers only rise, so the answer can tell."""
-    ground = Environment()
+    environment = Environment()
 
-    async def scene(_):
-        await ground.build()
-        ground.annotate(0, restart="")
-        await ground.until(lambda: ground.running(0))
+    async def scenario(_):
+        await environment.build()
+        environment.annotate(0, restart="")
+        await environment.until(lambda: environment.running(0))
         assert (
-            unknown(ground.engine, "operator/99999") == "operator/99999 not found: the newest is 1; this one never was"
+            unknown(environment.engine, "operator/99999")
+            == "operator/99999 not found: the newest is 1; this one never was"
         )
-        assert "ended long ago or never was" in unknown(ground.engine, "operator/0")
+        assert "ended long ago or never was" in unknown(environment.engine, "operator/0")
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)

@@ -9,18 +9,18 @@ from tests.core.why.situations import Environment
 
 @pytest.fixture(scope="module")
 def replica():
-    ground = Environment()
+    environment = Environment()
     kept = []
 
-    async def scene(_):
-        await ground.build()
-        ground.cluster.deployment("prod", "web", 1)
-        ground.cluster.deployment("default", "api", 1)
-        ground.cluster.deployment("shop", "api", 1)
-        await ground.rig.sleep(30.0)
-        kept.append(next(iter(ground.rig.replicas.values())).replica)
+    async def scenario(_):
+        await environment.build()
+        environment.cluster.deployment("prod", "web", 1)
+        environment.cluster.deployment("default", "api", 1)
+        environment.cluster.deployment("shop", "api", 1)
+        await environment.rig.sleep(30.0)
+        kept.append(next(iter(environment.rig.replicas.values())).replica)
 
-    ground.rig.play(scene)
+    environment.rig.play(scenario)
     return kept[0]
 
 

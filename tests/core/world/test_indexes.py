@@ -86,17 +86,17 @@ def test_other_owners_are_no_workloads(world, rows, see):
 def test_nodes_by_class_and_taint(world, rows, see):
     """Nodes move between classes and taints as their labels and taints change."""
     spot, fixed = {"node.kubernetes.io/capacity": "spot"}, {"node.kubernetes.io/capacity": "on-demand"}
-    doomed = Taint("vacant.io/doomed", "NoSchedule")
+    interrupted = Taint("vacant.io/interrupted", "NoSchedule")
     see(Kind.NODE, rows.node("n1", labels=spot), rows.node("n2", labels=fixed), rows.node("n3"))
     assert names(world.nodes_of_class(NodeClass.SPOT)) == ["n1"]
     assert world.node_class("n3") is NodeClass.UNKNOWN
     assert world.node_class("nowhere") is NodeClass.UNKNOWN
-    see(Kind.NODE, rows.node("n1", labels=fixed, taints=(doomed, Taint("vacant.io/doomed", "NoExecute"))))
+    see(Kind.NODE, rows.node("n1", labels=fixed, taints=(interrupted, Taint("vacant.io/interrupted", "NoExecute"))))
     assert names(world.nodes_of_class(NodeClass.ON_DEMAND)) == ["n1", "n2"]
     assert world.nodes_of_class(NodeClass.SPOT) == ()
-    assert names(world.nodes_with_taint("vacant.io/doomed")) == ["n1"]
+    assert names(world.nodes_with_taint("vacant.io/interrupted")) == ["n1"]
     see(Kind.NODE, rows.node("n1", labels=fixed))
-    assert world.nodes_with_taint("vacant.io/doomed") == ()
+    assert world.nodes_with_taint("vacant.io/interrupted") == ()
     assert names(world.nodes()) == ["n1", "n2", "n3"]
 
 

@@ -195,7 +195,7 @@ def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
     """The Secret at rest and in the middle of a rotation: two authorities, the newest first and with its key, and a leaf
     that one of them vouches for."""
 
-    async def scene(rig):
+    async def scenario(rig):
         keeper = WebhookReconciler(rig.api, rig.clock, ReloadingTls(), Address("mooring-system"), leads=lambda: True)
 
         async def looked(count):
@@ -215,4 +215,4 @@ def test_the_previous_version_goes_on_with_a_rotation_of_this_one():
         await rig.sleep(SETTLED_S)
         assert (await looked(1))[0] == [new]
 
-    Rig(config=Config(features={"mix": True})).play(scene)
+    Rig(config=Config(features={"mix": True})).play(scenario)

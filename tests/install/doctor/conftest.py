@@ -33,8 +33,8 @@ def killed_hand_over():
     return begun
 
 
-def play(scene):
-    """Run a scene on a small cluster with a TidbCluster; every replica is gone at its end."""
+def play(scenario):
+    """Run a scenario on a small cluster with a TidbCluster; every replica is gone at its end."""
     rig = Rig(
         seed=5, config=Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0)), cluster=Cluster(seed=5)
     )
@@ -47,7 +47,7 @@ def play(scene):
         await rig.until(lambda: rig.cluster.ready("tidb", "demo-tikv") == 3)
         rig.cluster.pd["tidb", "demo"].load(60)
         try:
-            await scene(rig)
+            await scenario(rig)
         finally:
             rig.kill()
             await asyncio.sleep(0)

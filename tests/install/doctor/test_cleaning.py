@@ -19,7 +19,7 @@ async def cleaned(rig) -> list[str]:
 def test_a_hand_over_that_was_killed_is_taken_back(played, killed_hand_over):
     """E6 after the end: the evict-leader scheduler, the mark, the status entry and the lease go; asking again finds none."""
 
-    async def scene(rig):
+    async def scenario(rig):
         pd = await killed_hand_over(rig)
         # What the killed one had begun is all there.
         before = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
@@ -32,7 +32,7 @@ def test_a_hand_over_that_was_killed_is_taken_back(played, killed_hand_over):
         assert not pd.server.evict_list()
         assert await cleaned(rig) == []
 
-    played(scene)
+    played(scenario)
 
 
 def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
@@ -43,7 +43,7 @@ def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
             Mark(operator="3", source="fleet", reason="retiring", step="cordoned", since=0.0, before=before)
         )
 
-    async def scene(rig):
+    async def scenario(rig):
         patch = rig.api.patch
         seat = write_mark(
             Mark(operator="4", source="home", reason="home", step="ReserveNode", since=0.0, pod="tidb/demo-tidb-0")
@@ -81,7 +81,7 @@ def test_cordons_seats_and_memories_go_and_a_persons_cordon_stays(played):
         cluster = await rig.api.get(Kind.TIDB_CLUSTER, "tidb", "demo")
         assert cluster["metadata"]["annotations"][HANDOFF] == "not a mark"
 
-    played(scene)
+    played(scenario)
 
 
 def test_interrupted_anywhere_it_is_run_again(played):
@@ -108,7 +108,7 @@ def test_interrupted_anywhere_it_is_run_again(played):
     def store(rig):
         return min(s.id for s in rig.cluster.pd["tidb", "demo"].server.stores())
 
-    async def scene(rig):
+    async def scenario(rig):
         await litter(rig)
         steps = len(await traces(rig.api, rig, "mooring-system"))
         assert steps == 10
@@ -121,4 +121,4 @@ def test_interrupted_anywhere_it_is_run_again(played):
             assert not rig.cluster.pd["tidb", "demo"].server.evict_list()
             await litter(rig)
 
-    played(scene)
+    played(scenario)

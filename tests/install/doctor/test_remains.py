@@ -43,7 +43,7 @@ def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_
     """The next leader reads the mark back and may not end it: a finding of its own although it "runs"; cleanup of that
     feature ends it, PD's scheduler first, and the leader lets go."""
 
-    async def scene(rig):
+    async def scenario(rig):
         pd = await killed_hand_over(rig)
         rights, rig.api = rig.api, WithoutRights(rig.api)
         rig.config = Config(features={"mix": True})
@@ -71,13 +71,13 @@ def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_
         assert HANDOFF not in after["metadata"].get("annotations", {})
         assert await rights.get(Kind.LEASE, "mooring-system", "mooring"), "only what handoff began is gone"
 
-    played(scene)
+    played(scenario)
 
 
 def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
     """The scheduler could not be removed: the mark that tells of it stays, and the next cleanup finds it again."""
 
-    async def scene(rig):
+    async def scenario(rig):
         pd = await killed_hand_over(rig)
 
         class Silent:
@@ -101,7 +101,7 @@ def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
         assert again.what == trace.what and await again.undo() == ""
         assert not pd.server.evict_list()
 
-    played(scene)
+    played(scenario)
 
 
 def node(**more):

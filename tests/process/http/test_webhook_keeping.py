@@ -66,7 +66,7 @@ def test_the_certificate_carries_the_name_it_is_asked_by(address, names):
 def test_the_leader_installs_and_a_stranger_stays():
     """A leader brings configurations and Secret; what somebody changed is set right; a namesake of others is not ours."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.start()
         await rig.until(lambda: len(hooks(rig)) == 2)
         assert rig.cluster.store.find(Kind.SECRET, OWN, SECRET) is not None
@@ -84,14 +84,14 @@ def test_the_leader_installs_and_a_stranger_stays():
             "nothing to write, nothing written"
         )
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_they_belong_to_our_namespace():
     """Whoever deletes the namespace has them collected; those of an earlier version get the same, and nothing else of
     them is touched."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         await install(rig.api, configurations(Address(OWN), b"ca"))
         before = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
         await rig.api.replace(
@@ -106,13 +106,13 @@ def test_they_belong_to_our_namespace():
         found = [rig.cluster.store.find(kind, "", NAME)["metadata"] for kind in KINDS]
         return [[owner["uid"] for owner in one.get("ownerReferences") or ()] for one in found]
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_switched_off_takes_them_away():
     """With Mix off, the next leader removes what an earlier one installed, and only what carries our label."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         wanted = configurations(Address(OWN), b"ca")
         await install(rig.api, wanted)
         rig.start()
@@ -122,7 +122,7 @@ def test_switched_off_takes_them_away():
         assert await uninstall(rig.api) == []
         assert len(hooks(rig)) == 1
 
-    Rig(config=Config(features={"handoff": True})).play(scene)
+    Rig(config=Config(features={"handoff": True})).play(scenario)
 
 
 def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
@@ -141,7 +141,7 @@ def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
         def __getattr__(self, name):
             return getattr(self.api, name)
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         await install(rig.api, configurations(Address(OWN), b"ca"))
         keeper = WebhookReconciler(
             Away(rig.api), rig.clock, ReloadingTls(), Address(OWN), leads=lambda: True, serves=False
@@ -150,13 +150,13 @@ def test_switched_off_while_the_api_server_is_away_takes_them_away_later():
         await rig.until(lambda: hooks(rig) == [], limit_s=60)
         task.cancel()
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_one_that_stops_leaves_the_address_of_another_who_came_after():
     """Two processes outside a cluster: the one that stops takes its own configurations away, never its successor's."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         mine, theirs = (Address(OWN, f"https://127.0.0.1:{port}") for port in (9443, 9444))
         await install(rig.api, configurations(mine, b"ca"))
         await install(rig.api, configurations(theirs, b"ca"))
@@ -164,7 +164,7 @@ def test_one_that_stops_leaves_the_address_of_another_who_came_after():
         assert len(hooks(rig)) == 2
         assert len(await uninstall(rig.api, theirs)) == 2
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_configuration_that_vanishes_while_it_is_replaced_is_made_anew_at_once():
@@ -183,13 +183,13 @@ def test_a_configuration_that_vanishes_while_it_is_replaced_is_made_anew_at_once
         def __getattr__(self, name):
             return getattr(self.api, name)
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         await install(rig.api, configurations(Address(OWN, "https://127.0.0.1:9443"), b"ca"))
         wanted = configurations(Address(OWN, "https://127.0.0.1:9444"), b"ca")
         assert await install(Vanishing(rig.api), wanted) == [f"create {kind}" for kind in KINDS]
         assert all(hook["clientConfig"]["url"].startswith("https://127.0.0.1:9444/") for hook in hooks(rig))
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_clean_stop_outside_a_cluster_leaves_nothing():
@@ -226,7 +226,7 @@ def test_a_rotation_as_it_is_lived():
     """Old and new authority are trusted before the leaf changes, and the old one goes only after; a follower uses the
     leader's leaf all along, and writes nothing."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         calendar = Calendar()
         fronts = ReloadingTls(), ReloadingTls()
         leader, follower = (
@@ -260,7 +260,7 @@ def test_a_rotation_as_it_is_lived():
         assert len(bundle(rig)) == 1
         assert bundle(rig)[0] != old
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 class Pair:
@@ -300,7 +300,7 @@ def test_a_deleted_secret_is_a_rotation_by_hand():
     """Somebody deletes the Secret (a key may be known): a new authority comes beside the old one, the leaf follows,
     the old one goes; all along both replicas are trusted, by the API server and by each other."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         pair = Pair(rig)
         await pair.look()
         (old,), leaf = bundle(rig), pair.leaf()
@@ -312,7 +312,7 @@ def test_a_deleted_secret_is_a_rotation_by_hand():
         await pair.look(SETTLED_S)
         assert len(bundle(rig)) == 1 and old not in bundle(rig)
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_killed_before_the_api_servers_were_told_the_next_leader_waits_from_its_own_telling():
@@ -333,7 +333,7 @@ def test_killed_before_the_api_servers_were_told_the_next_leader_waits_from_its_
         def __getattr__(self, name):
             return getattr(self.api, name)
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         pair = Pair(rig)
         await pair.look()
         # Leaves are renewed as days go by; then the authority is old, and its follower is written down.
@@ -355,7 +355,7 @@ def test_killed_before_the_api_servers_were_told_the_next_leader_waits_from_its_
         await pair.look(SETTLED_S)
         assert len(bundle(rig)) == 1
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
@@ -374,7 +374,7 @@ def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
         def __getattr__(self, name):
             return getattr(self.api, name)
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         pair = Pair(rig)
         await pair.look()
         own = await rig.api.get(Kind.MUTATING_WEBHOOK, "", NAME)
@@ -392,13 +392,13 @@ def test_a_leaf_is_renewed_also_where_the_configurations_may_not_be_written():
         assert len(leaves) == 4
         assert bundle(rig) == authority
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_bundle_that_somebody_put_back_starts_the_wait_again():
     """In the middle of a rotation a deployment tool writes an older caBundle: mended at once, and the next step waits."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         pair = Pair(rig)
         await pair.look()
         before = {kind: rig.cluster.store.find(kind, "", NAME) for kind in KINDS}
@@ -413,7 +413,7 @@ def test_a_bundle_that_somebody_put_back_starts_the_wait_again():
         await pair.look(SETTLED_S)
         assert pair.leaf() != leaf
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_given_files_are_only_read(tmp_path):
@@ -429,7 +429,7 @@ def test_given_files_are_only_read(tmp_path):
 
     one, two = (advance(None, ["x"], time.time()) for _ in range(2))
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         replica = rig.start()
         await rig.until(lambda: replica.webhook.tls.loaded)
         assert replica.webhook.tls.material.certificate == one.certificate
@@ -443,7 +443,7 @@ def test_given_files_are_only_read(tmp_path):
             await rig.api.get(Kind.SECRET, OWN, SECRET)
 
     write(one)
-    rig(webhook_certificates=str(tmp_path)).play(scene)
+    rig(webhook_certificates=str(tmp_path)).play(scenario)
 
 
 def test_the_leaders_address_is_part_of_its_name():

@@ -11,7 +11,7 @@ from aiohttp import web
 from mooring.process.http.status import status_app
 from mooring.sandbox.paced import run_paced
 from tests.process.page.chromium import Chromium, NoBrowser, Program, Tab
-from tests.process.page.ground import Environment
+from tests.process.page.environment import Environment
 
 
 class Site:

@@ -24,7 +24,7 @@ from mooring.process.http.frames import Begun, Frame, Framer, Table, silent_s, w
 from mooring.process.http.page import POLICY
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.http.stream import Hub, difference, picture
-from tests.process.page.ground import on_stage
+from tests.process.page.environment import on_stage
 
 STATIC = Path(pagerows.__file__).parent / "static"
 VIEWS = ("map", "moves", "queue", "stores", "nodes", "racks", "timeline")

@@ -15,7 +15,7 @@ from mooring.core.world.world import World
 from mooring.process.http import queuerows
 from mooring.process.http.frames import Framer
 from mooring.process.http.lists import find, rack_words, row_page
-from tests.process.page.ground import on_stage
+from tests.process.page.environment import on_stage
 
 
 def node(name: str, **more) -> Node:

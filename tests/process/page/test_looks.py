@@ -154,13 +154,13 @@ async def test_a_busy_day_shows_what_the_sketch_shows(easel):
     await tab.until("document.getElementById('why-h').innerText === 'operator/39'")
 
 
-# What a text is drawn on: the first ground that is not clear, through every filter above it.
+# What a text is drawn on: the first environment that is not clear, through every filter above it.
 CONTRAST = """
 (() => {
   const parse = (c) => (c.match(/[\\d.]+/g) ?? []).map(Number);
   const rgba = (c) => { const p = parse(c); return c.startsWith('color(') ? [...p.slice(0, 3).map((v) => v * 255), p[3] ?? 1] : [...p.slice(0, 3), p[3] ?? 1]; };
   const over = (top, below) => top.slice(0, 3).map((v, i) => v * top[3] + below[i] * (1 - top[3]));
-  const ground = (e) => {
+  const environment = (e) => {
     const layers = [];
     for (let at = e; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
     return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
@@ -182,7 +182,7 @@ CONTRAST = """
       filtered ||= getComputedStyle(at).filter.includes('grayscale');
       see *= Number(getComputedStyle(at).opacity);
     }
-    let below = ground(e);
+    let below = environment(e);
     let ink = over([...rgba(getComputedStyle(e).color).slice(0, 3), rgba(getComputedStyle(e).color)[3] * see], below);
     if (filtered) { below = grey(below); ink = grey(ink); }
     const [a, b] = [light(ink), light(below)].sort((x, y) => y - x);
@@ -194,7 +194,7 @@ CONTRAST = """
 
 
 async def test_every_word_can_be_read(easel):
-    """At least 4.5 : 1 between every text and its ground: day and night, live, stale and grey, with why and help open."""
+    """At least 4.5 : 1 between every text and its environment: day and night, live, stale and grey, with why and help open."""
     tab = await easel.show(pictures.busy())
     for scheme in ("light", "dark"):
         await tab.prefers(color_scheme=scheme, reduced_motion="reduce")
@@ -228,17 +228,17 @@ async def test_every_word_can_be_read(easel):
 
 
 async def test_day_and_night_follow_the_system_and_nothing_moves_for_those_who_ask(easel):
-    """prefers-color-scheme changes the ground; prefers-reduced-motion ends every transition and animation."""
+    """prefers-color-scheme changes the environment; prefers-reduced-motion ends every transition and animation."""
     tab = await easel.show(pictures.busy())
-    grounds, moving = [], []
+    environments, moving = [], []
     for scheme, motion in (("light", "no-preference"), ("dark", "reduce")):
         await tab.prefers(color_scheme=scheme, reduced_motion=motion)
-        grounds.append(await tab.ask("getComputedStyle(document.body).backgroundColor"))
+        environments.append(await tab.ask("getComputedStyle(document.body).backgroundColor"))
         moving.append(await tab.ask(
             "[...document.querySelectorAll('*')].map((e) => getComputedStyle(e))"
             ".filter((s) => s.transitionDuration !== '0s' || s.animationName !== 'none').length"
         ))  # fmt: skip
-    assert grounds[0] != grounds[1]
+    assert environments[0] != environments[1]
     assert moving[0] > 0 and moving[1] == 0
 
 

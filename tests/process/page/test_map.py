@@ -18,7 +18,7 @@ from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, 
 from mooring.process.http.past import PIECE, Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub, event
-from tests.process.page.ground import on_stage
+from tests.process.page.environment import on_stage
 
 
 def node(name: str, rack: str = "1", **more) -> Node:

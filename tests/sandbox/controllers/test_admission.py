@@ -100,11 +100,11 @@ def test_a_webhook_that_takes_its_time_on_a_virtual_loop():
 
     configure(cluster, webhook)
 
-    async def scene():
+    async def scenario():
         cluster.deployment("shop", "web", 7)
         await asyncio.sleep(10)
 
-    run_virtual(scene, cluster.timeline)
+    run_virtual(scenario, cluster.timeline)
     assert cluster.ready("shop", "web") == 7 and most[0] == 4
 
 
@@ -117,7 +117,7 @@ def test_the_port_and_the_controllers_share_one_world():
     cluster.run_until_stable()
     first, second = cluster.nodes_of("shop", "web")
 
-    async def scene():
+    async def scenario():
         await cluster.api.evict("shop", first)
         with pytest.raises(EvictionBlockedError):
             await cluster.api.evict("shop", second)
@@ -125,7 +125,7 @@ def test_the_port_and_the_controllers_share_one_world():
         await cluster.api.evict("shop", second)
         await asyncio.sleep(10)
 
-    run_virtual(scene, cluster.timeline)
+    run_virtual(scenario, cluster.timeline)
     assert cluster.ready("shop", "web") == 2 and not {first, second} & set(cluster.nodes_of("shop", "web"))
 
 

@@ -333,7 +333,7 @@ def test_an_extender_may_steer_preemption():
 
 
 def test_incremental_books_equal_a_rebuild():
-    """After a busy scene the scheduler's running totals equal those of a scheduler that starts now."""
+    """After a busy scenario the scheduler's running totals equal those of a scheduler that starts now."""
     from mooring.sandbox.scheduler.scheduler import Scheduler
 
     cluster = Cluster(seed=8)

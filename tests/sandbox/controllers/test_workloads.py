@@ -358,7 +358,7 @@ def test_a_daemon_runs_on_every_node_cordoned_or_not_and_on_new_ones(cluster):
 # ── All of it ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def scene(seed):
+def scenario(seed):
     cluster = Cluster(seed=seed, pace=Pace(start_s=1.5, ready_s=0.5))
     cluster.add_nodes(5, capacity="spot")
     cluster.deployment("shop", "web", 9)
@@ -373,8 +373,8 @@ def scene(seed):
 
 def test_one_seed_one_story():
     """Two runs with one seed write the same event log, byte for byte; another seed another (O5)."""
-    assert scene(11) == scene(11)
-    assert scene(11) != scene(12)
+    assert scenario(11) == scenario(11)
+    assert scenario(11) != scenario(12)
 
 
 SCRIPT = """

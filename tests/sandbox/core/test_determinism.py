@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCENE = Path(__file__).parent / "scene.py"
+SCENARIO = Path(__file__).parent / "scenario.py"
 
 
 def run(seed: int, hash_seed: str) -> str:
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        [sys.executable, str(SCENE), str(seed)], env=env, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, str(SCENARIO), str(seed)], env=env, capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 

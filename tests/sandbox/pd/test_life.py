@@ -250,7 +250,7 @@ def test_unknown_store_is_not_found(make_pd, look):
 
 
 def test_regions_come_with_the_last_store(timeline, look):
-    """A scene may ask for regions before its pods run: they are there as soon as the stores are, leaders on each."""
+    """A scenario may ask for regions before its pods run: they are there as soon as the stores are, leaders on each."""
     pd = SandboxPd(timeline)
     pd.load(regions=9, when_stores=3)
     for i in range(3):

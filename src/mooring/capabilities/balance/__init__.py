@@ -6,7 +6,7 @@ about a cluster of their own (the simulation behind `mooring balance compare`).
 
 from mooring.capabilities.balance.capability import Balance
 from mooring.capabilities.balance.influence import Influence
-from mooring.capabilities.balance.picture import Picture, Wish
+from mooring.capabilities.balance.picture import Picture, Proposal
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.schedulers import SCHEDULERS, operator_of, propose, propose_all
 from mooring.capabilities.balance.summary import Summary
@@ -17,8 +17,8 @@ __all__ = [
     "BalancePolicy",
     "Influence",
     "Picture",
+    "Proposal",
     "Summary",
-    "Wish",
     "operator_of",
     "propose",
     "propose_all",

@@ -181,9 +181,9 @@ class Balance:
         picture = Picture(book.summary, Influence(book.summary), turn)
         repair_at = now if self.policy.repairs_first else None
         _foresee(picture.influence, strangers, cluster, queue)
-        for wish in propose_all(picture, rooms):
-            operator = operator_of(wish, queue.settings, str(cluster), repair_at=repair_at)
-            region = book.summary.regions[wish.move.regions[0]]
+        for proposal in propose_all(picture, rooms):
+            operator = operator_of(proposal, queue.settings, str(cluster), repair_at=repair_at)
+            region = book.summary.regions[proposal.move.regions[0]]
             args = {
                 "cluster": str(cluster),
                 "version": str(region.version),

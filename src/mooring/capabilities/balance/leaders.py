@@ -7,14 +7,14 @@ leaders are somebody else's business. A store that has just lost leaders gets no
 
 from collections.abc import Iterator
 
-from mooring.capabilities.balance.picture import Picture, Wish, emptiest, fullest, transfer
+from mooring.capabilities.balance.picture import Picture, Proposal, emptiest, fullest, transfer
 from mooring.capabilities.balance.policy import BALANCE_LEADER, HOT
 from mooring.capabilities.balance.summary import StoreRow, flow_of, voters, window
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
 
 
-def balance_leader(picture: Picture) -> Iterator[Wish]:
+def balance_leader(picture: Picture) -> Iterator[Proposal]:
     """From stores that lead many to those of their followers that lead few; then to stores that lead few."""
     rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
     takers = [row for row in rows if row.takes_leaders]
@@ -29,7 +29,7 @@ def balance_leader(picture: Picture) -> Iterator[Wish]:
         region, target = found
         source, scores = region.leader_store, search.scores
         few = f"{scores[source]:g} there, {scores[target]:g} here"
-        yield Wish(BALANCE_LEADER, transfer(region, target), Reason.BALANCE, f"leader {source} to {target}: {few}")
+        yield Proposal(BALANCE_LEADER, transfer(region, target), Reason.BALANCE, f"leader {source} to {target}: {few}")
         for store in (source, target):
             scores[store] = picture.leader_score(picture.summary.stores[store])
 
@@ -91,13 +91,13 @@ def _too_hot(picture: Picture, rows: list[StoreRow]) -> float:
     return picture.policy.hot_ratio * served / len(rows) if served else float("inf")
 
 
-def hot(picture: Picture) -> Iterator[Wish]:
+def hot(picture: Picture) -> Iterator[Proposal]:
     """Off the store whose leaders serve the most, region by region, as long as it serves far more than the mean."""
-    while (wish := _next_hot(picture)) is not None:
-        yield wish
+    while (proposal := _next_hot(picture)) is not None:
+        yield proposal
 
 
-def _next_hot(picture: Picture) -> Wish | None:
+def _next_hot(picture: Picture) -> Proposal | None:
     rows = [row for row in picture.summary.stores.values() if row.gives_leaders]
     if len(rows) < 2:
         return None
@@ -113,5 +113,5 @@ def _next_hot(picture: Picture) -> Wish | None:
         # A region hotter than the whole difference would only make another store hot.
         if target is not None and picture.flow(target) + flow < picture.flow(source) - flow / 2:
             many = f"store {source.id} serves {picture.flow(source):.3g}, store {target.id} {picture.flow(target):.3g}"
-            return Wish(HOT, transfer(region, target.id), Reason.BALANCE, many)
+            return Proposal(HOT, transfer(region, target.id), Reason.BALANCE, many)
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from mooring.capabilities.balance.picture import (
     Picture,
-    Wish,
+    Proposal,
     add_peer,
     emptiest,
     fullest,
@@ -26,7 +26,7 @@ from mooring.core.queue import RegionMove
 TRIES = 1500
 
 
-def balance_region(picture: Picture) -> Iterator[Wish]:
+def balance_region(picture: Picture) -> Iterator[Proposal]:
     """From the fullest stores to the emptiest that may hold the region, followers only; TiFlash among itself."""
     for apart in (False, True):
         rows = [row for row in picture.summary.stores.values() if row.up and row.apart == apart]
@@ -36,7 +36,7 @@ def balance_region(picture: Picture) -> Iterator[Wish]:
         while (found := _next(picture, full, empty, tries)) is not None:
             move, source, target = found
             much = f"{picture.region_score(source):.0f} MiB there, {picture.region_score(target):.0f} here"
-            yield Wish(BALANCE_REGION, move, Reason.BALANCE, f"peer from store {source.id} to {target.id}: {much}")
+            yield Proposal(BALANCE_REGION, move, Reason.BALANCE, f"peer from store {source.id} to {target.id}: {much}")
 
 
 class _Tries:
@@ -91,7 +91,7 @@ def _movable(region: Region, store: StoreRow) -> bool:
 # ── Repair ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def replica(picture: Picture) -> Iterator[Wish]:
+def replica(picture: Picture) -> Iterator[Proposal]:
     rows = [row for row in picture.summary.stores.values() if row.takes_peers and not row.apart]
     targets = emptiest(iter(rows), picture.region_score)
     leaving = (row for row in picture.summary.stores.values() if row.state in LEAVING and row.held and not row.apart)
@@ -114,16 +114,16 @@ def _led(picture: Picture, region_id: int) -> Region | None:
     return region if picture.summary.wanted(region) else None
 
 
-def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow]) -> Iterator[Wish]:
+def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow]) -> Iterator[Proposal]:
     """What takes this region's peer off a store that is going or gone."""
     why = f"store {store_id} is {picture.summary.stores[store_id].state}"
     if region.leader_store == store_id and len(region.peers) > 1:
         for heir in picture.heirs(region)[:1]:
-            yield Wish(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
+            yield Proposal(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
         return
     wanted = picture.summary.wanted(region)
     if len(voters(region)) > wanted:
-        yield Wish(REPLICA, remove_peer(region, store_id), Reason.REPAIR, f"{why}: one peer more than wanted")
+        yield Proposal(REPLICA, remove_peer(region, store_id), Reason.REPAIR, f"{why}: one peer more than wanted")
         return
     stray = list(_stray(picture, region)) if len(region.peers) > wanted else []
     target = _place(picture, region, store_id, targets)
@@ -131,10 +131,10 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
         # First: with the dead voter gone instead, it would stand in for one and nobody would miss that.
         yield stray[0]
     elif target is not None:
-        yield Wish(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")
+        yield Proposal(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")
 
 
-def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Wish]:
+def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Proposal]:
     summary = picture.summary
     for count in sorted(summary.by_voters):
         for region_id in window(summary.by_voters[count], picture.turn):
@@ -146,24 +146,24 @@ def _uncounted(picture: Picture, targets: list[StoreRow]) -> Iterator[Wish]:
                 target = _place(picture, region, 0, targets)
                 if target is not None:
                     why = f"{count} of {wanted} voters: one more on store {target}"
-                    yield Wish(REPLICA, add_peer(region, target), Reason.REPAIR, why)
+                    yield Proposal(REPLICA, add_peer(region, target), Reason.REPAIR, why)
             elif count > wanted > 0:
                 extra = [summary.stores[s] for s in voters(region) if s != region.leader_store]
                 source = max(extra, key=lambda row: (picture.region_score(row), row.id))
                 why = f"{count} of {wanted} voters: one less on store {source.id}"
-                yield Wish(REPLICA, remove_peer(region, source.id), Reason.REPAIR, why)
+                yield Proposal(REPLICA, remove_peer(region, source.id), Reason.REPAIR, why)
             elif wanted:
                 yield from _stray(picture, region)
 
 
-def _stray(picture: Picture, region: Region) -> Iterator[Wish]:
+def _stray(picture: Picture, region: Region) -> Iterator[Proposal]:
     """A learner that an operator left behind when PD forgot it. Those of TiFlash and of a rule are wanted."""
     if picture.summary.rules is not None and any(r.role == "learner" for r in picture.summary.rules.of(region)):
         return
     for peer in region.peers:
         if peer.role == "Learner" and not picture.summary.stores[peer.store_id].apart:
             why = f"a learner was left behind on store {peer.store_id}"
-            yield Wish(REPLICA, remove_peer(region, peer.store_id), Reason.REPAIR, why)
+            yield Proposal(REPLICA, remove_peer(region, peer.store_id), Reason.REPAIR, why)
 
 
 def _place(picture: Picture, region: Region, instead_of: int, targets: Iterable[StoreRow]) -> int | None:

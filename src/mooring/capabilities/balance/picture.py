@@ -28,7 +28,7 @@ EMPTIEST: Final = 32
 Score = Callable[[StoreRow], float]
 
 
-class Wish(msgspec.Struct, frozen=True, gc=False):
+class Proposal(msgspec.Struct, frozen=True, gc=False):
     """A move that a scheduler would like, with its reason in words."""
 
     source: str

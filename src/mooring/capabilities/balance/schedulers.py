@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.balance import leaders, peers, shape
-from mooring.capabilities.balance.picture import Picture, Wish
+from mooring.capabilities.balance.picture import Picture, Proposal
 from mooring.capabilities.balance.policy import BALANCE_LEADER, BALANCE_REGION, HOT, MERGE, ORDER, REPLICA, SPLIT
 from mooring.core.model.operator import Operator
 from mooring.core.queue import Settings, region_operator
 
-Scheduler = Callable[[Picture], Iterator[Wish]]
+Scheduler = Callable[[Picture], Iterator[Proposal]]
 
 SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
     {
@@ -27,21 +27,21 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = MappingProxyType(
 )
 
 
-def propose(picture: Picture, source: str, room: int) -> Iterator[Wish]:
+def propose(picture: Picture, source: str, room: int) -> Iterator[Proposal]:
     """At most `room` requests of one scheduler. Each is added to the influence before the next is chosen."""
-    for wish in islice(_free(picture, source), room):
-        picture.influence.add(wish.move.regions, wish.move.steps)
-        yield wish
+    for proposal in islice(_free(picture, source), room):
+        picture.influence.add(proposal.move.regions, proposal.move.steps)
+        yield proposal
 
 
-def _free(picture: Picture, source: str) -> Iterator[Wish]:
+def _free(picture: Picture, source: str) -> Iterator[Proposal]:
     """A scheduler that walks a list may come to a region that its own last request has just taken."""
-    for wish in SCHEDULERS[source](picture):
-        if picture.influence.busy.isdisjoint(wish.move.regions):
-            yield wish
+    for proposal in SCHEDULERS[source](picture):
+        if picture.influence.busy.isdisjoint(proposal.move.regions):
+            yield proposal
 
 
-def propose_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Wish]:
+def propose_all(picture: Picture, rooms: Mapping[str, int]) -> Iterator[Proposal]:
     """Every scheduler that has room, in the order of urgency."""
     for source in ORDER:
         if rooms.get(source, 0) > 0:
@@ -53,18 +53,18 @@ REPAIR_WITHIN_S: Final = 3600.0
 
 
 def operator_of(
-    wish: Wish, settings: Settings, cluster: str = "", id_: str = "", *, repair_at: float | None = None
+    proposal: Proposal, settings: Settings, cluster: str = "", id_: str = "", *, repair_at: float | None = None
 ) -> Operator:
     """The request, priced by its steps. `repair_at`: repairs go first, and this is when it was asked for."""
     operator = region_operator(
         id=id_,
-        source=wish.source,
-        move=wish.move,
+        source=proposal.source,
+        move=proposal.move,
         settings=settings,
         cluster=cluster,
-        reason=wish.reason,
-        detail=wish.detail,
+        reason=proposal.reason,
+        detail=proposal.detail,
     )
-    if repair_at is None or wish.source != REPLICA:
+    if repair_at is None or proposal.source != REPLICA:
         return operator
     return msgspec.structs.replace(operator, deadline=repair_at + REPAIR_WITHIN_S)

@@ -7,14 +7,14 @@ that nobody asked for and that a merge's price does not contain.
 from collections.abc import Iterator
 
 from mooring.capabilities.balance import picture as moves
-from mooring.capabilities.balance.picture import Picture, Wish
+from mooring.capabilities.balance.picture import Picture, Proposal
 from mooring.capabilities.balance.policy import MERGE, SPLIT
 from mooring.capabilities.balance.summary import window
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import Region
 
 
-def merge(picture: Picture) -> Iterator[Wish]:
+def merge(picture: Picture) -> Iterator[Proposal]:
     """A small region into the smaller of its neighbours, if what comes out is not soon split again."""
     for region_id in window(picture.summary.small, picture.turn):
         region = picture.free(region_id)
@@ -23,7 +23,7 @@ def merge(picture: Picture) -> Iterator[Wish]:
         into = min(_partners(picture, region), key=lambda other: (other.size_mib, other.id), default=None)
         if into is not None:
             both = f"{region.size_mib} and {into.size_mib} MiB become one region"
-            yield Wish(MERGE, moves.merge(region, into), Reason.BALANCE, both)
+            yield Proposal(MERGE, moves.merge(region, into), Reason.BALANCE, both)
 
 
 def _partners(picture: Picture, region: Region) -> Iterator[Region]:
@@ -35,9 +35,9 @@ def _partners(picture: Picture, region: Region) -> Iterator[Region]:
             yield other
 
 
-def split(picture: Picture) -> Iterator[Wish]:
+def split(picture: Picture) -> Iterator[Proposal]:
     for region_id in window(picture.summary.large, picture.turn):
         region = picture.free(region_id)
         if region is not None:
             size = f"{region.size_mib} MiB, more than {picture.policy.split_above_mib}"
-            yield Wish(SPLIT, moves.split(region), Reason.BALANCE, size)
+            yield Proposal(SPLIT, moves.split(region), Reason.BALANCE, size)

@@ -288,16 +288,16 @@ class Summary:
 
     def check(self) -> list[str]:
         """Every figure compared with one built again from the regions; what differs, in words. Walks everything."""
-        anew = Summary(self.policy)
+        fresh = Summary(self.policy)
         for region in self.regions.values():
-            anew.put(region)
+            fresh.put(region)
         names = ("size_mib", "leaderless", "small", "large", "broken")
-        wrong = [name for name in names if getattr(self, name) != getattr(anew, name)]
+        wrong = [name for name in names if getattr(self, name) != getattr(fresh, name)]
         mine = {count: held for count, held in self.by_voters.items() if held}
         wrong += ["order"] if [self._start(r) for r in self._order] != sorted(map(self._start, self.regions)) else []
-        wrong += ["by_voters"] if mine != anew.by_voters else []
+        wrong += ["by_voters"] if mine != fresh.by_voters else []
         for store_id, row in self.stores.items():
-            other = anew.stores.get(store_id, StoreRow(store_id))
+            other = fresh.stores.get(store_id, StoreRow(store_id))
             figures = ("held", "led", "hot", "size_mib", "flow")
             wrong += [f"store {store_id} {name}" for name in figures if getattr(row, name) != getattr(other, name)]
         return wrong

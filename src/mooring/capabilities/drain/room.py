@@ -16,7 +16,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 class Bar(StrEnum):
     """What keeps a pod off a node, in the order in which it is told."""
 
-    DOOMED = "about to go"
+    INTERRUPTED = "about to go"
     CORDONED = "cordoned"
     NOT_READY = "not Ready"
     OWN_RULES = "excluded by its own node rules"
@@ -68,10 +68,10 @@ def closed_by(node: Node) -> Bar | None:
     return Bar.NOT_READY if node.ready != "True" or node.deletion_at is not None else None
 
 
-def bar_of(node: Node, needs: Needs, doomed: Collection[str] = ()) -> Bar | None:
+def bar_of(node: Node, needs: Needs, interrupted: Collection[str] = ()) -> Bar | None:
     """The first thing that keeps the pod off this node; None: nothing but, perhaps, its size."""
-    if node.name in doomed:
-        return Bar.DOOMED
+    if node.name in interrupted:
+        return Bar.INTERRUPTED
     closed = closed_by(node)
     if closed is not None:
         return closed

@@ -5,7 +5,7 @@ Two halves share this package. Admission gives each new pod its place; the rebal
 What both stand on (all pure):
 
     targets     Target(mode, share): .on_demand(R) = T(R), .class_of(slot), .sequence(R); default_target(kind, …)
-    labels      wish_of(workload, policy.deployment_target) -> Managed(target, by_default) | Unmanaged | Misconfigured
+    labels      management_of(workload, policy.deployment_target) -> Managed(target, …) | Unmanaged | Misconfigured
                 the keys (ENABLED, MODE, CUSTOM, REBALANCE; on pods AFFINITY, SLOT, RESERVATION, CONFLICT, RELAXED,
                 DELETION_COST); slot_of(pod) -> int | None; parse_share(text)
     policy      MixPolicy (config key `mix`): capacity, spot_tolerations, deployment_default, on_disable, on_shortage …

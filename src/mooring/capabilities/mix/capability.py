@@ -28,7 +28,7 @@ from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.misplaced import is_repaired
-from mooring.capabilities.mix.rebalance.move import KIND, Scene, read_back
+from mooring.capabilities.mix.rebalance.move import KIND, MoveSituation, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
 from mooring.capabilities.mix.rebalance.room import NodeRoom
 from mooring.capabilities.mix.rebalance.workload import Rebalance
@@ -186,9 +186,9 @@ class Mix:
         if workload is not None and workload.uid != op.args["workload_uid"]:
             workload = None
         node = op.args["node"]
-        doomed = node in world.index(InterruptedNodes).names or (op.source == SPOT and _is_lost(world.node(node)))
+        interrupted = node in world.index(InterruptedNodes).names or (op.source == SPOT and _is_lost(world.node(node)))
         detached = world.index(DetachedPods).of(op.args["workload"], world)
-        scene = Scene(
+        situation = MoveSituation(
             op=op,
             world=world,
             rebalance=self.policy.rebalance,
@@ -196,20 +196,20 @@ class Mix:
             now=now,
             health=None if workload is None else health_of(workload, world, now),
             detached=detached,
-            doomed=doomed,
+            interrupted=interrupted,
             limit=1 if workload is None else self.limit_of(workload, world, now),
         )
-        pod = scene.pod
+        pod = situation.pod
         if workload is not None and pod is not None and not pod.terminating:
             seen = Diagnosis(self, workload, world, queue, now, WorkloadNotes((op.subject,)))
             if op.source == SPOT:
-                scene.unwanted = "" if doomed else "the notice was taken back"
+                situation.unwanted = "" if interrupted else "the notice was taken back"
             else:
-                scene.in_transit = seen.is_in_transit()
-                scene.unwanted = "" if scene.in_transit else seen.no_longer(op, pod)
-            if scene.deadline is None:
-                scene.guard = self._guard(running, seen)
-        return next_move_step(running, scene)
+                situation.in_transit = seen.is_in_transit()
+                situation.unwanted = "" if situation.in_transit else seen.no_longer(op, pod)
+            if situation.deadline is None:
+                situation.guard = self._guard(running, seen)
+        return next_move_step(running, situation)
 
     def _guard(self, running: OperatorRecord, seen: Diagnosis) -> tuple[Instruction, ...]:
         """Remember the attempt as if it had failed."""

@@ -12,7 +12,7 @@ from mooring.capabilities.drain.detach import is_detached, mark_on
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.interruption.notices import mark_of, notice_of, unread
-from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, slot_of, wish_of
+from mooring.capabilities.mix.labels import CONFLICT, ENABLED, RELAXED, Managed, Misconfigured, management_of, slot_of
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.health import find_workload, is_fast
@@ -94,14 +94,14 @@ def report(
     """`running`: the engine's, which knows what a move under way waits for; `notes`: its memory of this workload."""
     remembered = notes if isinstance(notes, WorkloadNotes) else NO_NOTES
     look = Diagnosis(mix, workload, world, queue, now, remembered)
-    health, wish = look.health, look.wish
+    health, management = look.health, look.management
     pods = sorted((_pod(look, p, world) for p in health.pods), key=lambda p: (p.slot is None, p.slot or 0, p.name))
     detached = look.detached
     case = look.case()
     mine = [r for r in (running or {}).values() if r.operator.args.get("workload_uid") == workload.uid]
     verdict = _verdict(look, case, detached, mine)
     comes, not_yet = _next(look, case, detached, mine)
-    target = wish.target if isinstance(wish, Managed) else None
+    target = management.target if isinstance(management, Managed) else None
     stays = [p for p in health.pods if p.node not in look.interrupted and is_ready(p, workload, now)]
     return WorkloadReport(
         kind=workload.kind,
@@ -109,7 +109,7 @@ def report(
         name=workload.name,
         managed=target is not None,
         mode="" if target is None else str(target),
-        by_default=isinstance(wish, Managed) and wish.by_default,
+        by_default=isinstance(management, Managed) and management.by_default,
         fast=is_fast(workload),
         replicas=health.wanted,
         ready=health.ready,
@@ -120,7 +120,7 @@ def report(
         state=verdict.state,
         reason=verdict.reason,
         wrong=verdict.detail,
-        problems=wish.problems if isinstance(wish, Misconfigured) else (),
+        problems=management.problems if isinstance(management, Misconfigured) else (),
         next=comes,
         not_yet=not_yet,
         remedy=verdict.remedy or _remedy(look),
@@ -130,8 +130,8 @@ def report(
 
 def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[OperatorRecord]) -> Verdict:
     """The first thing to be said about it."""
-    if isinstance(look.wish, Misconfigured):
-        return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.wish))
+    if isinstance(look.management, Misconfigured):
+        return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.management))
     if detached:
         ready, wanted = look.health.ready, look.health.wanted
         words = f"{counted(len(detached), 'pod')} leaving, still serving; {ready} of {wanted} others Ready"
@@ -156,9 +156,9 @@ def _remedy(look: Diagnosis) -> str:
     """A command that a person could give, where only a person can help."""
     workload = look.workload
     label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
-    if isinstance(look.wish, Misconfigured):
+    if isinstance(look.management, Misconfigured):
         return f"{label} KEY=VALUE --overwrite"
-    return "" if isinstance(look.wish, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
+    return "" if isinstance(look.management, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
 
 
 def _pod(look: Diagnosis, pod: Pod, world: WorldRead) -> PodReport:
@@ -269,8 +269,8 @@ def lines(mix: "Mix", subject: str, world: WorldRead, queue: Queue, now: float) 
         workload = world.workload_of(pod) if pod is not None else None
         if pod is None or workload is None:
             return
-        wish = wish_of(workload, mix.policy.deployment_target)
+        management = management_of(workload, mix.policy.deployment_target)
         slot = slot_of(pod)
-        if isinstance(wish, Managed) and slot is not None:
+        if isinstance(management, Managed) and slot is not None:
             given = class_of(pod, world)
-            yield Line("why there", f"slot {slot} of {workload.name}, {given}: {wish.target}")
+            yield Line("why there", f"slot {slot} of {workload.name}, {given}: {management.target}")

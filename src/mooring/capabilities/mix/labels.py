@@ -66,21 +66,21 @@ class Misconfigured(msgspec.Struct, frozen=True, gc=False):
         return "; ".join(self.problems)
 
 
-Wish = Managed | Unmanaged | Misconfigured
+Management = Managed | Unmanaged | Misconfigured
 _UNMANAGED: Final = Unmanaged()
 
 
-def wish_of(
+def management_of(
     workload: Workload, deployment_default: Target = DEPLOYMENT_DEFAULT, left_out: frozenset[str] = frozenset()
-) -> Wish:
+) -> Management:
     """What this workload wants of Mix. `left_out`: namespaces whose pods are created without our webhook."""
     labels = workload.labels
     if ENABLED not in labels and MODE not in labels and CUSTOM not in labels:
         return _UNMANAGED
-    wish = read(workload.kind, labels, workload.annotations, deployment_default)
-    if workload.namespace in left_out and isinstance(wish, Managed):
+    management = read(workload.kind, labels, workload.annotations, deployment_default)
+    if workload.namespace in left_out and isinstance(management, Managed):
         return Misconfigured((f"namespace {workload.namespace} is left out by the webhook, so {ENABLED} does nothing",))
-    return wish
+    return management
 
 
 def read(
@@ -88,7 +88,7 @@ def read(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     deployment_default: Target = DEPLOYMENT_DEFAULT,
-) -> Wish:
+) -> Management:
     """Everything present is checked, even when it is switched off: what is wrong would strike on the day it is on."""
     shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
     return _read(kind, labels.get(ENABLED, "false"), labels.get(MODE), shares, deployment_default)
@@ -97,7 +97,7 @@ def read(
 @lru_cache(maxsize=1024)
 def _read(
     kind: str, enabled: str, mode: str | None, shares: tuple[str | None, str | None], deployment_default: Target
-) -> Wish:
+) -> Management:
     """Asked at every admission and every look; few different answers make up a whole cluster."""
     problems: list[str] = []
     if enabled not in {"true", "false"}:

@@ -85,8 +85,8 @@ class Transport:
                         self._credentials.refused(credential)
                         if attempt == 1:
                             continue
-                    wish = response.headers.get("Retry-After")
-                    raise error_of(request.what, response.status, said, retry_after=wish)
+                    retry_after = response.headers.get("Retry-After")
+                    raise error_of(request.what, response.status, said, retry_after=retry_after)
         except TimeoutError as error:
             raise UnansweredError(f"{request.what}: no answer from {self.connection.server} in time") from error
         except (aiohttp.ClientError, OSError) as error:

@@ -53,7 +53,7 @@ class PdClient:
         ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
-        believes: Callable[[str], bool] = lambda _: True,
+        may_ask: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._clock = clock
         #: Scheduler → when we last paused it, and for how long: old versions do not say.
@@ -65,7 +65,7 @@ class PdClient:
             ssl_context=ssl_context,
             timeout_s=timeout_s,
             attempts=attempts,
-            believes=believes,
+            may_ask=may_ask,
         )
 
         self._placement = PlacementReader(lambda path: self._ask("GET", path), clock)

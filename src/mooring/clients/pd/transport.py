@@ -7,7 +7,7 @@ next endpoint, with a short pause; what cannot be repeated is tried once. What c
 `Unanswered` / `Throttled`; it never takes longer than attempts × (time-out + pause).
 
 The server may be hostile: a tenant chooses what answers under its cluster's name. No redirect is followed, nothing is
-unpacked, a body has a limit, a member's own address is asked only when `believes` says so, and what is quoted of an
+unpacked, a body has a limit, a member's own address is asked only when `may_ask` says so, and what is quoted of an
 answer is short, printable and without credentials.
 
 PD's status codes are irregular (an absent operator is a 500), so nothing here turns a status into an error except the
@@ -80,16 +80,16 @@ class Transport:
         ssl_context: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
         attempts: int = 3,
-        believes: Callable[[str], bool] = lambda _: True,
+        may_ask: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`believes`: may a member be asked at this address, which PD itself has named?"""
+        """`may_ask`: may a member be asked at this address, which PD itself has named?"""
         if not endpoints:
             raise ValueError("a PD client needs at least one endpoint")
         self.endpoints = tuple(e.rstrip("/") for e in endpoints)
         self._clock = clock
         self._chance = chance
         self._ssl = ssl_context
-        self._believes = believes
+        self._may_ask = may_ask
         self._timeout_s = timeout_s
         self._attempts = max(attempts, 1)
         #: The endpoint that answered last: stay with it as long as it does.
@@ -100,7 +100,7 @@ class Transport:
         self, method: str, path: str, body: Any = None, *, idempotent: bool = True, at: Sequence[str] = ()
     ) -> Answer:
         """`at`: ask these members themselves instead of any endpoint."""
-        if at and not (at := [url for url in at if self._believes(url)]):
+        if at and not (at := [url for url in at if self._may_ask(url)]):
             raise UnansweredError(
                 "PD names a member at an address outside its cluster; an administrator allows it with pd-hosts"
             )

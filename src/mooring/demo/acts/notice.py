@@ -16,12 +16,12 @@ class Notice:
 
     async def play(self, stage: Stage) -> list[Check]:
         rig, cluster = stage.rig, stage.cluster
-        doomed = set(cluster.cloud.spot_nodes())
+        interrupted = set(cluster.cloud.spot_nodes())
         pods = {
             p["metadata"]["uid"]
             for name in SHOP
             for p in cluster.pods(NAMESPACE, name)
-            if podstate.active(p) and podstate.node_of(p) in doomed
+            if podstate.active(p) and podstate.node_of(p) in interrupted
         }
         floors = {name: _on_demand(stage, name) for name in SHOP}
         wanted = {name: int(cluster.workload(NAMESPACE, name)["spec"]["replicas"]) for name in SHOP}
@@ -34,19 +34,19 @@ class Notice:
             for name in SHOP:
                 fewest[name] = min(fewest[name], serving(rig, name))
                 floor_held = floor_held and _on_demand(stage, name) >= floors[name]
-            if not moved_by and not _left_on(stage, doomed):
+            if not moved_by and not _left_on(stage, interrupted):
                 moved_by = rig.clock.monotonic() - began
-        cut_off = sorted(name for name in _left_on(stage, doomed))
+        cut_off = sorted(name for name in _left_on(stage, interrupted))
         await rig.until(lambda: not cluster.cloud.spot_nodes() and not left_behind(rig))
         made = rig.writes[writes:]
         first = next((i for i, w in enumerate(made) if w.startswith(stage.figures.first_move)), len(made))
         cordons = sum(w.startswith("patch Node") for w in made[:first])
         stage.say(f"{len(pods)} pods left 12 nodes in {moved_by:.0f} s, each after its replacement was Ready")
-        for node in sorted(doomed):
+        for node in sorted(interrupted):
             cluster.cloud.give_back(node)
         return [
             Check("M8", not cut_off and fewest == wanted, f"12 cordons, then {len(pods)} pods moved; nobody cut off"),
-            Check("O1", cordons == len(doomed), f"{cordons} cordons before the first move"),
+            Check("O1", cordons == len(interrupted), f"{cordons} cordons before the first move"),
             Check("M8", floor_held, "every workload kept its on-demand replicas throughout"),
         ]
 

@@ -2,6 +2,6 @@
 
 mirror     what the API server holds, followed by watches; its writes are sent there
 boards     the mirror, with the sandbox's PD, machine registry, cloud and operator's stand-in beside it
-house      `mooring run` as it is, in this process, and what it wrote
+process      `mooring run` as it is, in this process, and what it wrote
 stage      all of it behind `rehearse.stage.Stage`
 """

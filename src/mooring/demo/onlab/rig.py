@@ -20,21 +20,21 @@ class LabRig:
         self.mirror = Mirror(timeline, connection, self.api)
         self.cluster = LabFixtures(timeline, self.mirror)
         self.clock = TimelineClock(timeline)
-        self.house = RunningProcess(connection, config)
+        self.process = RunningProcess(connection, config)
 
     @property
     def config(self) -> Config:
-        return self.house.config
+        return self.process.config
 
     @property
     def writes(self) -> list[str]:
-        return self.house.writes
+        return self.process.writes
 
     def any(self) -> Replica | None:
-        return self.house.replica
+        return self.process.replica
 
     def leader(self) -> Replica | None:
-        replica = self.house.replica
+        replica = self.process.replica
         return replica if replica is not None and replica.engine.deciding else None
 
     def leads(self) -> bool:
@@ -54,12 +54,12 @@ class LabRig:
         """Wait until something holds; an AssertionError that tells the story when it does not in time."""
         end = self.clock.monotonic() + limit_s
         while not holds():
-            self.house.check()
+            self.process.check()
             if self.clock.monotonic() >= end:
                 raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self.story()}")
             await self.clock.sleep(every_s)
 
     def story(self) -> str:
-        replica = self.house.replica
+        replica = self.process.replica
         entries = list(replica.engine.history.timeline)[-40:] if replica is not None else []
         return "\n".join(f"{e.at:.2f} {e.verb} {e.id} {e.subjects[:2]} {e.reason} {e.text}" for e in entries)

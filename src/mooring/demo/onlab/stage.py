@@ -122,7 +122,7 @@ class LabStage(Stage):
 
     async def close(self) -> None:
         rig = self.rig
-        await rig.house.stop()
+        await rig.process.stop()
         await self._beside.aclose()
         await rig.mirror.close()
         await rig.api.close()
@@ -176,13 +176,13 @@ class LabStage(Stage):
         url = await self._serve(pd_app(pd))
         pd.urls = dict.fromkeys(pd.urls, url)
         cluster.pd[TIDB, DEMO] = pd
-        house = self.rig.house
-        house.use_pd(f"{TIDB}/{DEMO}", url)
+        process = self.rig.process
+        process.use_pd(f"{TIDB}/{DEMO}", url)
 
     async def start(self) -> None:
         self._progress("starting Mooring and a shop of 33 pods")
         self._urls["sabakan"] = await self._serve(sabakan_app(self.rig.cluster.sabakan))
-        self.rig.house.start()
+        self.rig.process.start()
         await self.rig.until(self.rig.leads, limit_s=120.0)
         await self._asked()
         for then in self._then:
@@ -212,7 +212,7 @@ class LabStage(Stage):
         return site.name
 
     def switch_on(self, feature: str) -> None:
-        self.rig.house.switch_on(feature)
+        self.rig.process.switch_on(feature)
 
     @property
     def registry_url(self) -> str:

@@ -63,16 +63,16 @@ def advance(material: Material | None, names: Iterable[str], now: float, serving
     wanted = tuple(dict.fromkeys((PEER_NAME, *names)))
     now = float(int(now))
     if material is None:
-        return _anew(serving, wanted, now)
+        return _new_material(serving, wanted, now)
     try:
         authorities = [x509.load_pem_x509_certificate(pem) for pem in material.authorities]
         leaf = x509.load_pem_x509_certificate(material.certificate)
         _check_pair(material)
     except ValueError:
-        return _anew(serving, wanted, now)
+        return _new_material(serving, wanted, now)
     at = dt.datetime.fromtimestamp(now, dt.UTC)
     if not authorities or authorities[0].not_valid_after_utc <= at or not _issued_by_any(leaf, authorities):
-        return _anew(serving, wanted, now)
+        return _new_material(serving, wanted, now)
     newest, settled = authorities[0], now - material.since >= SETTLED_S
     # First a leaf that can be used: after a long time away it may have run out, and a rotation takes minutes.
     if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
@@ -112,7 +112,7 @@ def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
 # ── Making ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _anew(serving: Material | None, names: tuple[str, ...], now: float) -> Material:
+def _new_material(serving: Material | None, names: tuple[str, ...], now: float) -> Material:
     if serving is not None and all(_ends(one) > now for one in (serving.certificate, *serving.authorities)):
         return _beside(serving, now)
     return _fresh(names, now)

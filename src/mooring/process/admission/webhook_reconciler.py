@@ -159,7 +159,7 @@ class WebhookReconciler:
             if serving is not None and not await stand(self._api, await self._wanted(serving)):
                 self._installed = False
                 if secret is not None and material == serving:
-                    secret, material = await self._counted_anew(secret, serving)
+                    secret, material = await self._with_next_count(secret, serving)
                 await self._install(serving)
         except (ConflictError, AlreadyExistsError, NotFoundError):
             return  # somebody was faster; the next look sees it
@@ -196,7 +196,7 @@ class WebhookReconciler:
         version, until = self._checked
         return bool(version == secret["metadata"]["resourceVersion"] and self._clock.now() < until)
 
-    async def _counted_anew(self, secret: Json, material: Material) -> tuple[Json, Material]:
+    async def _with_next_count(self, secret: Json, material: Material) -> tuple[Json, Material]:
         """In the middle of a rotation the API servers hear only now whom to trust (the one who led was killed, or could
         not write): what follows waits from now on. Written before they hear of it, so that being killed again here
         costs time and not trust."""

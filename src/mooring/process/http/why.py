@@ -10,7 +10,7 @@ from typing import Final
 from mooring.clients.ports import PortError
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why import Explanation, explain, render, unknown
-from mooring.core.engine.why.asker import manager_of, wish_of, with_asker
+from mooring.core.engine.why.asker import annotation_behind, manager_of, with_asker
 from mooring.core.engine.why.phrases import clock
 from mooring.core.engine.why.resolve import KINDS, SPACED, resolve
 from mooring.core.engine.why.text import SHOWN
@@ -40,15 +40,15 @@ async def full_answer(replica: Replica, subject: str, namespace: str = "") -> Ex
     if found is None:
         meant = resolve(replica.engine, subject, namespace)
         found = answer(replica, meant[0]) if len(meant) == 1 else None
-    wish = wish_of(found) if found is not None else None
-    if found is None or wish is None:
+    asking = annotation_behind(found) if found is not None else None
+    if found is None or asking is None:
         return found
     try:
         async with asyncio.timeout(LOOK_S):
-            obj = await replica.api.get(_KINDS[wish.kind], wish.namespace, wish.name)
+            obj = await replica.api.get(_KINDS[asking.kind], asking.namespace, asking.name)
     except (PortError, TimeoutError):
         return found
-    manager, at = manager_of(obj["metadata"].get("managedFields") or (), wish.key)
+    manager, at = manager_of(obj["metadata"].get("managedFields") or (), asking.key)
     return with_asker(found, manager, at) if manager else found
 
 

@@ -12,8 +12,8 @@ _LOOK_AGAIN_S: Final = 1.0
 
 
 def keep_namespaces(store: ObjectStore) -> None:
-    """The four of every cluster. What a scene puts straight into the store brings its namespace along; clients of the
-    API must create theirs, as everywhere."""
+    """The four of every cluster. What a scenario puts straight into the store brings its namespace along;
+    clients of the API must create theirs, as everywhere."""
 
     def need(name: str) -> None:
         if store.find(Kind.NAMESPACE, "", name) is None:

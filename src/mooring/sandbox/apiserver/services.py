@@ -1,6 +1,6 @@
 """What the API server allocates for a Service: a cluster address and, where asked for, ports on the nodes.
 
-Lowest free first, so that the same scene gives the same numbers (the real server draws them).
+Lowest free first, so that the same scenario gives the same numbers (the real server draws them).
 """
 
 from collections.abc import Iterable

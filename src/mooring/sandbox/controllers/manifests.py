@@ -1,4 +1,4 @@
-"""Small, complete manifests for scenes: what a test or a demo would otherwise write out each time."""
+"""Small, complete manifests for scenarios: what a test or a demo would otherwise write out each time."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""`SandboxPd`: the sandbox's PD behind `ports.PlacementDriver`, and the strings a test or a scene pulls on it.
+"""`SandboxPd`: the sandbox's PD behind `ports.PlacementDriver`, and the strings a test or a scenario pulls on it.
 
 pd = SandboxPd(timeline, seed=1)
 for i in range(3):
@@ -79,7 +79,7 @@ class SandboxPd:
     def load(self, regions: int, replicas: int | None = None, *, when_stores: int = 0) -> None:
         """Regions over the stores attached so far; PD knows them at once and schedules (no start-up to sit through).
 
-        `when_stores`: as soon as there are that many, for scenes whose pods are yet to come.
+        `when_stores`: as soon as there are that many, for scenarios whose pods are yet to come.
         """
         if len(self.server.tikv.stores) < when_stores:
             self._load_later = lambda: self.load(regions, replicas, when_stores=when_stores)

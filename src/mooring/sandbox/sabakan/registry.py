@@ -84,7 +84,7 @@ class SandboxSabakan:
         bmc_type: str = "iDRAC-9",
         state: MachineState | None = None,
     ) -> Entry:
-        """A new machine, uninitialized unless a scene says that it has been through that already."""
+        """A new machine, uninitialized unless a scenario says that it has been through that already."""
         if self.ipam is None:
             raise ForbiddenError("no-ipam", "IPAMConfig is not set")
         if not serial:

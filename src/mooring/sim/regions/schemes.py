@@ -53,10 +53,10 @@ class QueueScheme:
             return begun
         picture = Picture(summary, Influence(summary), turn)
         picture.influence.add_operators(self._queue.operators(), "region/")
-        for wish in propose_all(picture, rooms):
+        for proposal in propose_all(picture, rooms):
             self._next += 1
             repair_at = now if self._repairs_first else None
-            operator = operator_of(wish, self.settings, id_=str(self._next), repair_at=repair_at)
+            operator = operator_of(proposal, self.settings, id_=str(self._next), repair_at=repair_at)
             operator = msgspec.structs.replace(operator, timeout_s=None)
             self._operators[operator.id] = operator
             begun += self._promoted(self._queue.submit(operator))
@@ -129,9 +129,9 @@ class LimitScheme:
         picture.influence.add_operators(self._running.values(), "region/")
         begun = []
         for source in allowed:  # each has looked at its limit before any of them adds
-            for wish in propose(picture, source, 1):
+            for proposal in propose(picture, source, 1):
                 self._next += 1
-                operator = operator_of(wish, self.settings, id_=str(self._next))
+                operator = operator_of(proposal, self.settings, id_=str(self._next))
                 self._running[operator.id] = operator
                 self._count(operator, 1)
                 begun.append(operator)

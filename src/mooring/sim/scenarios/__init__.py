@@ -1,1 +1,1 @@
-"""Scenes: a small cluster, something a person does, and when it is over. Tests, rehearsals and the demo share them."""
+"""Scenarios: a small cluster, something a person does, and when it is over; for tests, rehearsals and the demo."""

@@ -1,6 +1,6 @@
-"""Scenes of Mix: a mode is changed, spot nodes get notice.
+"""Scenarios of Mix: a mode is changed, spot nodes get notice.
 
-Both are kill scenes (`sim/kill.py`): played undisturbed, then with the replica ended at every write.
+Both are kill scenarios (`sim/kill.py`): played undisturbed, then with the replica ended at every write.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def given(rig: Environment, name: str) -> list[str]:
 
 
 def physical(rig: Environment, name: str) -> list[str]:
-    """The classes of the nodes they are on, sorted; by the names of the scene's nodes."""
+    """The classes of the nodes they are on, sorted; by the names of the scenario's nodes."""
     return sorted(
         "spot" if node.startswith("s") else "on-demand" for node in rig.cluster.nodes_of(NAMESPACE, name).values()
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.handoff.members import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
-from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, wish_of
+from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
@@ -304,7 +304,7 @@ def inexact(sim: "Simulation") -> Iterator[str]:
     for kind in (Kind.DEPLOYMENT, Kind.STATEFUL_SET):
         for obj in sim.objects(kind, namespace=SHOP):
             meta = obj["metadata"]
-            said = wish_of(project(kind, obj))  # type: ignore[arg-type]
+            said = management_of(project(kind, obj))  # type: ignore[arg-type]
             if ENABLED not in podstate.labels_of(obj) or not isinstance(said, Managed) or meta["name"] in blocked:
                 continue
             wanted = said.target.on_demand(obj["spec"].get("replicas", 1))

@@ -42,7 +42,7 @@ async def installed(rig: Rig) -> None:
 def test_a_burst_and_its_nodes():
     """M3, M4: a Deployment of 30 gets exactly 16 on-demand replicas, each on an on-demand node."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.start()
         await installed(rig)
         rig.cluster.deployment("default", "web", 30, labels=MAJORITY)
@@ -53,13 +53,13 @@ def test_a_burst_and_its_nodes():
                 assert pod["spec"]["nodeName"].startswith("safe-")
 
     rig_ = rig()
-    rig_.play(scene)
+    rig_.play(scenario)
 
 
 def test_nobody_alive_admits_unchanged():
     """Availability first: while no replica is alive, pods are created as their owners wrote them."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.start()
         await installed(rig)
         rig.kill()
@@ -67,14 +67,14 @@ def test_nobody_alive_admits_unchanged():
         await rig.until(lambda: len(pods(rig)) == 5)
         assert split(rig) == (0, 0)
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_bad_label_is_refused_by_the_api_server():
     """M1: the API server refuses a Deployment whose labels make no sense, in our words."""
     from mooring.clients.ports import RefusedError
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.start()
         await installed(rig)
         body = {
@@ -94,14 +94,14 @@ def test_a_bad_label_is_refused_by_the_api_server():
         with pytest.raises(RefusedError, match="all-in-on-demand, all-in-spot"):
             await rig.api.create(Kind.DEPLOYMENT, body)
 
-    rig().play(scene)
+    rig().play(scenario)
 
 
 def test_a_rolling_restart_of_our_replicas_lets_no_pod_through_without_our_patch():
     """M4, issue 20: ten pods a second while both replicas are replaced one after the other: 38 of 1,045 came through
     unpatched. Requests wait for the next leader, who is told that it is needed."""
 
-    async def scene(rig: Rig) -> None:
+    async def scenario(rig: Rig) -> None:
         rig.cluster.add_nodes(8, "n", capacity="on-demand", pods=500)
         rig.start("a")
         await admitting(rig)
@@ -127,4 +127,4 @@ def test_a_rolling_restart_of_our_replicas_lets_no_pod_through_without_our_patch
         assert len(pods) == 300
         assert [p["metadata"]["name"] for p in pods if RESERVATION not in p["metadata"].get("annotations", {})] == []
 
-    Rig(seed=1, config=Config(features={"mix": True})).play(scene)
+    Rig(seed=1, config=Config(features={"mix": True})).play(scenario)

@@ -25,17 +25,17 @@ class Stage:
         self.cluster.add_nodes(on_demand, "n", capacity="on-demand", **node)
         self.cluster.add_nodes(spot, "s", capacity="spot", **node)
 
-    def play(self, scene: Callable[["Stage"], Awaitable[None]], *, begin: bool = True) -> None:
+    def play(self, scenario: Callable[["Stage"], Awaitable[None]], *, begin: bool = True) -> None:
         async def whole(rig: Rig) -> None:
             if begin:
                 await self.begin()
-            await scene(self)
+            await scenario(self)
             self._check()
 
         self.rig.play(whole)
 
     def _check(self) -> None:
-        """True of every scene: no replica fell over, and nothing of the user's was written (M3, M9)."""
+        """True of every scenario: no replica fell over, and nothing of the user's was written (M3, M9)."""
         for one in self.rig.replicas.values():
             assert not one.task.done(), f"{one.replica.identity} ended: {one.task}"
         theirs = {w for w in self.rig.writes if w.split()[1] in {"Deployment", "StatefulSet", "ReplicaSet"}}

@@ -31,7 +31,7 @@ def told() -> dict[str, bytes]:
     """The bodies of the API's answers, by path, of a small cluster with one of each."""
     found: dict[str, bytes] = {}
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "custom", 1)
         stage.cluster.stateful_set(NAMESPACE, "db", 2, labels=switched_on())
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
@@ -44,7 +44,7 @@ def told() -> dict[str, bytes]:
             one = await handlers["/api/v1/mix/{workload}"](_Asked(name))
             found[f"/api/v1/mix/{name}"] = one.body
 
-    Stage().play(scene)
+    Stage().play(scenario)
     return found
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_there_is_said_once_with_what_to_try(told):
 
 
 def test_json_carries_everything_that_is_known(told, capsysbinary):
-    """M10: -o json has every field of the report, for each workload, pod and doomed node; nothing else is on stdout."""
+    """M10: -o json has every field of the report, for each workload, pod and interrupted node; nothing else is on stdout."""
     _with_server(told, lambda url: status(reach=Reach(server=url), output=Format.JSON))
     answer = json.loads(capsysbinary.readouterr().out)
     rows = {row["name"]: row for row in answer["workloads"]}

@@ -27,7 +27,7 @@ def test_tikv_is_not_restarted_in_circles_while_the_webhook_is_away():
     """M10, issue 20: 224 restarts in two hours. Successors come back on spot: nobody is asked for again within the hour,
     unless an API server has reached us meanwhile; the words name the webhook."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("n0", "n1", "n2", "n3"):
             stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
         stage.rig.webhook_away = True
@@ -40,13 +40,13 @@ def test_tikv_is_not_restarted_in_circles_while_the_webhook_is_away():
         assert "without our webhook" in verdict.detail
         assert "mooring doctor" in verdict.remedy
 
-    Stage(on_demand=4, spot=4).play(scene)
+    Stage(on_demand=4, spot=4).play(scenario)
 
 
 def test_a_stateful_set_is_not_restarted_in_circles_while_the_webhook_is_away():
     """M10: the same without TiKV: eight in two hours were still too many."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("n0", "n1", "n2", "n3"):
             stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
         stage.rig.webhook_away = True
@@ -55,13 +55,13 @@ def test_a_stateful_set_is_not_restarted_in_circles_while_the_webhook_is_away():
         assert physical(stage.rig, "db") == ["spot"] * 3
         assert 1 <= deleted(stage, "db-") <= 3
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_once_the_webhook_is_reached_again_nobody_waits_for_the_hour():
     """M10: what an API server asks us is the sign that successors will come right: the back-off is the usual one then."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("n0", "n1", "n2", "n3"):
             stage.cluster.store.patch(Kind.NODE, "", node, {"spec": {"taints": [SOFT]}})
         stage.rig.webhook_away = True
@@ -73,14 +73,14 @@ def test_once_the_webhook_is_reached_again_nobody_waits_for_the_hour():
         stage.cluster.deployment(NAMESPACE, "web", 1, labels=switched_on())
         await stage.rig.until(lambda: physical(stage.rig, "db") == ["on-demand"] * 3, 300.0)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_request_for_a_hand_over_is_remembered_before_anything_is_disturbed():
     """One-queue, "a crash": the attempt is noted in the ConfigMap before the TiKV pod is deleted, and a hand-over that
     helped is forgotten."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("s0", "s1", "s2", "s3"):
             stage.cluster.cordon(node)
         await tikv(stage, "all-in-spot")
@@ -93,14 +93,14 @@ def test_a_request_for_a_hand_over_is_remembered_before_anything_is_disturbed():
         assert MEMORY in writes[0]
         assert sum(MEMORY in w for w in writes) >= 3
 
-    Stage(on_demand=4, spot=4).play(scene)
+    Stage(on_demand=4, spot=4).play(scenario)
 
 
 def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
     """One-queue, "features know each other": nobody would act on the request: it is blocked, with the line to type, and a
     request that stood when handoff was switched off is taken back."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         leader = stage.rig.leader()
         await tikv(stage, "all-in-spot")
         await stage.rig.sleep(120.0)
@@ -110,7 +110,7 @@ def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
         assert deleted(stage, "demo-tikv") == 0
         assert left_behind(stage.rig) == []
 
-    Stage(features={"mix": True}).play(scene)
+    Stage(features={"mix": True}).play(scenario)
 
 
 SOFT = {"key": "x", "effect": "PreferNoSchedule"}

@@ -36,7 +36,7 @@ def test_pods_of_workloads_that_are_not_switched_on(policy: MixPolicy, left: int
     """Off by default: they stay. With `evict` they stand elsewhere before the machine goes; what nobody recreates, and
     what belongs to the node, stays."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await _there(stage)
         stage.cluster.cloud.notice("s0", after_s=120)
         await stage.rig.sleep(110.0)
@@ -46,16 +46,16 @@ def test_pods_of_workloads_that_are_not_switched_on(policy: MixPolicy, left: int
         if left == 2:
             assert stage.cluster.ready(NAMESPACE, "web") == 2 and stage.cluster.ready(NAMESPACE, "db") == 1
 
-    Stage(policy, on_demand=1, spot=1).play(scene)
+    Stage(policy, on_demand=1, spot=1).play(scenario)
 
 
 def test_a_voluntary_disruption_is_left_to_whoever_began_it():
     """M8: Karpenter and the cluster autoscaler drain by themselves; everybody means interruptions."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await _there(stage)
         disrupt(stage, "s0", SIGNS["karpenter"])
         await stage.rig.sleep(300.0)
         assert len(_on(stage, "s0")) == 5
 
-    Stage(EVICT, on_demand=1, spot=1).play(scene)
+    Stage(EVICT, on_demand=1, spot=1).play(scenario)

@@ -27,7 +27,7 @@ CAPACITY = "node.kubernetes.io/capacity"
 def test_a_workload_whose_own_rules_tie_it_to_spot_is_held_in_words():
     """M9: its pods cannot be on-demand: nobody is moved, and the verdict names the contradiction and what would help."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         template = manifests.pod_template({"app": "web"}, nodeSelector={CAPACITY: "spot"})
         await stage.deployed("web", 3, "majority-in-on-demand", template=template)
         await stage.rig.sleep(60.0)
@@ -41,13 +41,13 @@ def test_a_workload_whose_own_rules_tie_it_to_spot_is_held_in_words():
         )
         assert "mode" in verdict.remedy
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_pods_on_nodes_of_no_known_class_are_held_in_words():
     """B7: a node without a label is never counted and never chosen; whoever must label it reads its name."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.deployment(NAMESPACE, "web", 2)
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 2)
         nodes = set(stage.cluster.nodes_of(NAMESPACE, "web").values())
@@ -60,13 +60,13 @@ def test_pods_on_nodes_of_no_known_class_are_held_in_words():
         assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.UNKNOWN)
         assert f"the class of {min(nodes)}" in verdict.detail and "label" in verdict.remedy
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_node_that_turns_into_a_spot_node_gives_its_on_demand_replicas_back():
     """B7: the floor stood on a node whose label was changed; its replica is moved, and nobody else."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "custom", 1)
         (node,) = (n for n in stage.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("n"))
         stage.cluster.store.patch(Kind.NODE, "", node, {"metadata": {"labels": {CAPACITY: "spot"}}})
@@ -77,13 +77,13 @@ def test_a_node_that_turns_into_a_spot_node_gives_its_on_demand_replicas_back():
         now = set(stage.cluster.nodes_of(NAMESPACE, "web").values())
         assert sum(n.startswith("n") and n != node for n in now) == 1
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_notice_that_is_taken_back_wakes_the_workload_that_waited_for_it():
-    """M5, M8: housekeeping stands back while a node of the workload is doomed, and goes on when it is not."""
+    """M5, M8: housekeeping stands back while a node of the workload is interrupted, and goes on when it is not."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: "2099-01-01T00:00:00Z"})
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
@@ -92,13 +92,13 @@ def test_a_notice_that_is_taken_back_wakes_the_workload_that_waited_for_it():
         stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: None})
         await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand"] * 2)
 
-    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), spot=1).play(scenario)
 
 
 def test_a_stateful_set_may_count_from_anywhere_and_change_its_mind():
     """M4: ordinals.start is a large number and moves on; slots follow it, and each pod is written on once at most."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on(), ordinals={"start": 2_000_000})
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 3)
         await stage.rig.sleep(30.0)
@@ -112,7 +112,7 @@ def test_a_stateful_set_may_count_from_anywhere_and_change_its_mind():
         patches = [w for w in stage.rig.writes[writes:] if w.startswith("patch Pod")]
         assert len(patches) <= 3
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def _first(stage: Stage) -> str:
@@ -128,10 +128,10 @@ def _slots(stage: Stage, name: str) -> dict[str, str]:
 
 
 def test_news_that_was_lost_is_made_up_for_by_the_list():
-    """M7: pods go and come, a mode is changed and a node is doomed while our watches are cut and their history is
-    compacted: after the list webhook and rebalancer agree, the split is exact and the doomed node is empty."""
+    """M7: pods go and come, a mode is changed and a node is interrupted while our watches are cut and their history is
+    compacted: after the list webhook and rebalancer agree, the split is exact and the interrupted node is empty."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 12, "custom", 4)
         for round_ in range(3):
             for pod in stage.cluster.pods(NAMESPACE, "web")[round_::4]:
@@ -148,14 +148,14 @@ def test_news_that_was_lost_is_made_up_for_by_the_list():
         assert sorted(_slots(stage, "web").values(), key=int) == [str(i) for i in range(12)]
         assert "s0" not in stage.cluster.nodes_of(NAMESPACE, "web").values()
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_pods_of_other_owners_are_left_alone():
     """M1, M9: a DaemonSet, a ReplicaSet of nobody's and a bare pod carry the labels and are not touched, at creation
-    or on a doomed node; the workload beside them is."""
+    or on a interrupted node; the workload beside them is."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.daemon_set(NAMESPACE, "agent", labels=switched_on("all-in-on-demand"))
         labelled = {"app": "lone"} | switched_on("all-in-on-demand")
         lone = manifests.deployment(NAMESPACE, "lone", 2, manifests.pod_template(labelled), labels=labelled)
@@ -175,7 +175,7 @@ def test_pods_of_other_owners_are_left_alone():
         now = {p["metadata"]["uid"]: p["metadata"]["resourceVersion"] for p in stage.cluster.store.list(Kind.POD)}
         assert before.items() <= now.items()
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def _is_of(pod, name: str) -> bool:
@@ -185,7 +185,7 @@ def _is_of(pod, name: str) -> bool:
 def test_a_workload_deleted_and_made_anew_under_its_name_in_the_middle_of_a_move():
     """M5: owners are known by uid: the new one starts at slot 0 with its own mode, nothing of the old one is left."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-spot", template=slow_template("web", 20))
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
         await stage.rig.until(lambda: bool(stage.moves()))
@@ -199,13 +199,13 @@ def test_a_workload_deleted_and_made_anew_under_its_name_in_the_middle_of_a_move
         assert sorted(_slots(stage, "web").values()) == ["0", "1", "2"]
         assert left_behind(stage.rig) == []
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_rollout_at_full_surge_with_two_replica_sets_and_a_scaling_autoscaler_stays_exact():
     """M5, M9: maxSurge 100 %, maxUnavailable 0, the replica count flaps meanwhile: the end is T(R), nobody is moved."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
         await stage.deployed("web", 6, "custom", "30pct", template=slow_template("web", 6), strategy=strategy)
         writes = len(stage.rig.writes)
@@ -219,13 +219,13 @@ def test_a_rollout_at_full_surge_with_two_replica_sets_and_a_scaling_autoscaler_
         assert given(stage.rig, "web") == ["on-demand"] * 3 + ["spot"] * 4
         assert stage.moves(writes) == []
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_leader_that_dies_in_the_middle_of_a_burst_costs_no_place():
     """M4: reservations die with their leader; the next one counts what it sees, and what came out wrong is mended."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.rig.start()
         await stage.rig.sleep(5.0)
         stage.cluster.deployment(NAMESPACE, "web", 60, labels=switched_on("majority-in-on-demand"))
@@ -240,14 +240,14 @@ def test_a_leader_that_dies_in_the_middle_of_a_burst_costs_no_place():
         assert physical(stage.rig, "web") == ["on-demand"] * 31 + ["spot"] * 29
         assert sorted(_slots(stage, "web").values(), key=int) == [str(i) for i in range(60)]
 
-    Stage(on_demand=6, spot=6).play(scene)
+    Stage(on_demand=6, spot=6).play(scenario)
 
 
 def test_a_preference_of_the_users_own_is_not_fought_for_ever():
     """M9, M10: the user draws the pod to on-demand nodes harder than we draw it to spot: it is sent back ever more
     rarely, since nothing but money is at stake."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         drawn = {"matchExpressions": [{"key": CAPACITY, "operator": "In", "values": ["on-demand"]}]}
         named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
         preferred = [{"weight": 100, "preference": one} for one in (drawn, named)]
@@ -261,14 +261,14 @@ def test_a_preference_of_the_users_own_is_not_fought_for_ever():
         assert physical(stage.rig, "web") == ["on-demand"]
 
     pace = RebalancePolicy(room_for_s=60, return_every_s=60, pause_s=6, longest_pause_s=180)
-    Stage(MixPolicy(rebalance=pace), on_demand=1, spot=1).play(scene)
+    Stage(MixPolicy(rebalance=pace), on_demand=1, spot=1).play(scenario)
 
 
 def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
     """M9: pods of kube-system are created without our webhook, so moving them would never help: nobody is moved, not
-    even off a doomed node, and the verdict says why."""
+    even off a interrupted node, and the verdict says why."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         labels = switched_on("all-in-on-demand")
         stage.cluster.deployment("kube-system", "dns", 2, labels=labels)
         await stage.rig.until(lambda: stage.cluster.ready("kube-system", "dns") == 2)
@@ -282,13 +282,13 @@ def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
         await stage.rig.sleep(30.0)
         assert not [w for w in stage.rig.writes if "Pod kube-system/" in w]
 
-    Stage(on_demand=0, spot=2).play(scene)
+    Stage(on_demand=0, spot=2).play(scenario)
 
 
 def test_a_paused_deployment_is_placed_and_not_rebalanced():
     """§1.8: paused stops rollouts, not pods: a lost one is placed as ever, a new mode waits and says for what."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "custom", 1)
         stage.cluster.store.patch(Kind.DEPLOYMENT, NAMESPACE, "web", {"spec": {"paused": True}})
         lost = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.annotations_of(p)[SLOT] == "0")
@@ -302,7 +302,7 @@ def test_a_paused_deployment_is_placed_and_not_rebalanced():
         stage.cluster.store.patch(Kind.DEPLOYMENT, NAMESPACE, "web", {"spec": {"paused": False}})
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_stateful_set_held_between_revisions_by_its_owner_is_not_rolled_by_us(
     """M5, M9: with OnDelete or a partition our eviction would roll a pod that its owner holds back: a new mode waits,
     and a pod that the owner deletes himself comes back with the class that is missing."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.stateful_set(
             NAMESPACE, "db", 3, labels=switched_on("custom", 1), updateStrategy=strategy, podManagementPolicy="Parallel"
         )
@@ -328,14 +328,14 @@ def test_a_stateful_set_held_between_revisions_by_its_owner_is_not_rolled_by_us(
         stage.cluster.store.delete(Kind.POD, NAMESPACE, "db-1")
         await stage.rig.until(lambda: given(stage.rig, "db") == ["on-demand", "on-demand", "spot"])
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_available_is_ready_for_min_ready_seconds():
     """B8: health is what Kubernetes calls available: the next one goes only when the last has been Ready for long
     enough, and the words name it meanwhile."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot", minReadySeconds=40)
         await stage.rig.sleep(60.0)
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
@@ -345,13 +345,13 @@ def test_available_is_ready_for_min_ready_seconds():
         await stage.rig.until(lambda: len(stage.moves()) == 2)
         assert stage.rig.clock.monotonic() - began >= 38.0
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_replica_sets_of_old_revisions_are_history():
     """B21, A10: after a rollout the old ReplicaSet stays behind with nothing in it; a new mode is heeded all the same."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "custom", 1)
         for image in ("web:2", "web:3"):
             stage.cluster.set_image(Kind.DEPLOYMENT, NAMESPACE, "web", image)
@@ -363,14 +363,14 @@ def test_replica_sets_of_old_revisions_are_history():
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
         assert len(stage.moves()) == 1
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_the_quicker_way_gives_back_what_it_cannot_replace():
     """M6, M10: a quota leaves no room for a surge: the detached pods go back to their ReplicaSet, nobody restarts, the
     workload is paused, longer each time, and nothing of ours stays on the pods."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.quota(NAMESPACE, "tight", pods=3)
         await stage.deployed("web", 3, "all-in-spot", annotations={REBALANCE: "fast"})
         before = uids(stage.rig, "web")
@@ -388,13 +388,13 @@ def test_the_quicker_way_gives_back_what_it_cannot_replace():
         assert stage.verdict("web").reason is Reason.BACK_OFF
 
     pace = RebalancePolicy(ready_within_s=30)
-    Stage(MixPolicy(rebalance=pace)).play(scene)
+    Stage(MixPolicy(rebalance=pace)).play(scenario)
 
 
 def test_recreate_is_never_run_side_by_side():
     """M6, M9: whoever chose Recreate wants no two of it at once: neither the quicker way nor a notice detaches it."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("one", 2, "all-in-spot", strategy={"type": "Recreate"}, annotations={REBALANCE: "fast"})
         relabel(stage.rig, Kind.DEPLOYMENT, "one", {MODE: "all-in-on-demand"})
         fewest = 2
@@ -413,7 +413,7 @@ def test_recreate_is_never_run_side_by_side():
             assert _owned(stage) <= 2
         assert physical(stage.rig, "one") == ["on-demand"] * 2
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def _owned(stage: Stage) -> int:
@@ -426,7 +426,7 @@ def _owned(stage: Stage) -> int:
 def test_scaled_to_nothing_and_back_starts_at_slot_zero():
     """§1.8: to 0 and back: the first pods after it are placed like the very first; one replica, then a hundred."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "majority-in-on-demand")
         for replicas in (0, 1, 0, 30):
             stage.cluster.scale(Kind.DEPLOYMENT, NAMESPACE, "web", replicas)
@@ -437,13 +437,13 @@ def test_scaled_to_nothing_and_back_starts_at_slot_zero():
             assert given(stage.rig, "web").count("on-demand") == (replicas // 2 + 1 if replicas else 0)
         assert stage.moves() == []
 
-    Stage(on_demand=6, spot=6).play(scene)
+    Stage(on_demand=6, spot=6).play(scenario)
 
 
 def test_the_quicker_way_goes_as_far_as_the_workload_itself_allows():
     """M6, issue 20: 50 replicas with maxSurge 100 % went ten at a time, for the cluster-wide limit of housekeeping."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         strategy = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
         annotations = {REBALANCE: "fast"}
         template = slow_template("web", 20.0)
@@ -462,14 +462,14 @@ def test_the_quicker_way_goes_as_far_as_the_workload_itself_allows():
         assert most >= 40
         assert fewest >= 50
 
-    Stage(on_demand=12, spot=12).play(scene)
+    Stage(on_demand=12, spot=12).play(scenario)
 
 
 def test_after_an_admission_gap_the_split_is_back_as_quickly_as_the_workload_allows():
     """M4, issue 20: the leader is killed and 120 pods are created before the other one leads, all on spot: 13 minutes
     when they went one by one. Exactly the difference goes, no more away than maxUnavailable (25 %) allows."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         rig = stage.rig
         for node in range(8):
             soft = {"spec": {"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}}
@@ -494,4 +494,4 @@ def test_after_an_admission_gap_the_split_is_back_as_quickly_as_the_workload_all
         assert len(stage.moves()) == 61
         assert most <= 30
 
-    Stage(on_demand=8, spot=8).play(scene)
+    Stage(on_demand=8, spot=8).play(scenario)

@@ -7,11 +7,11 @@ from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickS
 
 
 @pytest.mark.parametrize(
-    "scene",
+    "scenario",
     [ModeChangeScenario(), QuickScenario(replicas=3, before=0, after=2), NoticeScenario(spots=1, replicas=2)],
     ids=lambda s: s.name,
 )
-def test_kill_at_every_write(scene: KillScenario) -> None:
+def test_kill_at_every_write(scenario: KillScenario) -> None:
     """M5, M6, M8: killed right before or right after any write, the next leader ends in the same state, nobody is deleted
     twice, and no mark, cordon or detached pod stays."""
-    assert list(kill_everywhere(scene)) == []
+    assert list(kill_everywhere(scenario)) == []

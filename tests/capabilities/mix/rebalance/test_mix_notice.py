@@ -25,10 +25,10 @@ from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
 @pytest.mark.parametrize("dialect", [d for d in Dialect if d not in {Dialect.SILENT, Dialect.SHUTDOWN, Dialect.AKS}])
-def test_a_single_replica_on_a_doomed_node_never_has_zero_ready_endpoints(dialect: Dialect):
+def test_a_single_replica_on_a_interrupted_node_never_has_zero_ready_endpoints(dialect: Dialect):
     """M8: 120 s of notice, 20 s of start-up, one replica: its replacement is Ready before it goes, in every dialect."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.service(NAMESPACE, "one", {"app": "one"})
         await stage.deployed("one", 1, "all-in-spot", template=slow_template("one", 20))
         assert physical(stage.rig, "one") == ["spot"]
@@ -41,13 +41,13 @@ def test_a_single_replica_on_a_doomed_node_never_has_zero_ready_endpoints(dialec
         assert physical(stage.rig, "one") == ["on-demand"]
         assert left_behind(stage.rig) == []
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_moves_wait_for_the_cordons_of_the_other_interrupted_nodes():
     """Worked example 5: the request to cordon s0 is lost; no pod is moved off s1 until s0 is closed too."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 4, "all-in-spot", template=slow_template("web", 3))
         writes = len(stage.rig.writes)
         stage.cluster.api.faults.arm(Fault.LOST_REQUEST, verb="patch", kind=Kind.NODE)
@@ -56,14 +56,14 @@ def test_moves_wait_for_the_cordons_of_the_other_interrupted_nodes():
         closed = [bool(n["spec"].get("unschedulable")) for n in stage.cluster.store.list(Kind.NODE)]
         assert sum(closed) == 2, "moved before both were cordoned"
 
-    Stage(on_demand=3, spot=2).play(scene)
+    Stage(on_demand=3, spot=2).play(scenario)
 
 
 def test_twelve_spot_nodes_at_once():
     """Worked example 5: twelve cordons before the first move, on-demand floors untouched, forty pods on one node with
     20 s start-up replaced within 120 s, housekeeping stands back."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         elsewhere = [f"s{i:02d}" for i in range(1, 12)] + [f"n{i:02d}" for i in range(12)]
         for node in elsewhere:
             stage.cluster.cordon(node)
@@ -97,24 +97,24 @@ def test_twelve_spot_nodes_at_once():
         sources = [o.source for o in leader.engine.running.values()] + [
             o.source for o in leader.engine.waiting.values()
         ]
-        assert "mix" not in sources, "housekeeping waits until nothing of the workload is doomed"
+        assert "mix" not in sources, "housekeeping waits until nothing of the workload is interrupted"
         await stage.rig.sleep(120.0)
         assert left_behind(stage.rig) == []
 
-    Stage(on_demand=12, spot=12).play(scene)
+    Stage(on_demand=12, spot=12).play(scenario)
 
 
 def test_a_housekeeping_move_waits_behind_a_notice():
     """Worked example 5, by name: a move of housekeeping waits for its node's room; a notice comes; what has a deadline
     is let through first, and housekeeping goes on when it has passed."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for name in ("idle", "busy"):
             stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
         await stage.rig.sleep(30.0)
         leader = stage.rig.leader()
         assert leader is not None
-        doomed = stage.cluster.nodes_of(NAMESPACE, "busy")
+        interrupted = stage.cluster.nodes_of(NAMESPACE, "busy")
         # Both want the one place that housekeeping has; the first takes it and is held by a budget, the other waits.
         stage.cluster.pdb(NAMESPACE, "idle", {"app": "idle"}, min_available=2)
         await stage.rig.sleep(5.0)
@@ -125,7 +125,7 @@ def test_a_housekeeping_move_waits_behind_a_notice():
         waiting = {o.subject for o in leader.engine.waiting.values()}
         stage.cluster.deployment(NAMESPACE, "hasty", 2, labels=switched_on("all-in-spot"))
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "hasty") == 2)
-        spot = sorted(set(stage.cluster.nodes_of(NAMESPACE, "hasty").values()) - set(doomed.values()))
+        spot = sorted(set(stage.cluster.nodes_of(NAMESPACE, "hasty").values()) - set(interrupted.values()))
         assert spot, "a node of its own"
         stage.cluster.cloud.notice(spot[0])
         await stage.rig.until(lambda: any(o.source == "spot" for o in _running(leader)))
@@ -134,7 +134,7 @@ def test_a_housekeeping_move_waits_behind_a_notice():
         stage.cluster.store.delete(Kind.PDB, NAMESPACE, "idle")
         await stage.rig.until(lambda: physical(stage.rig, "busy") == ["on-demand"] * 2, 600.0)
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1)), on_demand=4, spot=6).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1)), on_demand=4, spot=6).play(scenario)
 
 
 def _running(leader):
@@ -144,7 +144,7 @@ def _running(leader):
 def test_a_stateful_set_keeps_its_quorum_until_the_last_call():
     """M8: no surge, so as many go at once as leave a quorum, the rest when those are back."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.stateful_set(
             NAMESPACE, "db", 5, labels=switched_on("all-in-spot"), template=slow_template("db", 8, grace_s=10)
         )
@@ -160,13 +160,13 @@ def test_a_stateful_set_keeps_its_quorum_until_the_last_call():
         assert physical(stage.rig, "db") == ["on-demand"] * 5
         assert stage.cluster.ready(NAMESPACE, "db") == 5
 
-    Stage(on_demand=5, spot=5).play(scene)
+    Stage(on_demand=5, spot=5).play(scenario)
 
 
 def test_without_room_a_pod_goes_with_its_grace_before_the_node_does():
     """M8: no replacement can start, so at deadline − grace − margin the pod is let go: it ends in order."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=30))
         stage.cluster.cordon("n0")
         (name,) = stage.cluster.nodes_of(NAMESPACE, "web")
@@ -177,13 +177,13 @@ def test_without_room_a_pod_goes_with_its_grace_before_the_node_does():
         await stage.rig.until(lambda: stage.rig.pod(NAMESPACE, name) is None)
         assert stage.rig.clock.monotonic() - began < 120.0
 
-    Stage(on_demand=1, spot=1).play(scene)
+    Stage(on_demand=1, spot=1).play(scenario)
 
 
 def test_a_notice_taken_back_undoes_only_what_we_did():
     """M8: our cordon is lifted, a person's stays; a detached pod goes back to its ReplicaSet, and nobody restarts."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot", template=slow_template("web", 30))
         before = uids(stage.rig, "web")
         stage.cluster.cordon("s1")
@@ -199,13 +199,13 @@ def test_a_notice_taken_back_undoes_only_what_we_did():
         await stage.until_quiet()
         assert uids(stage.rig, "web") == before
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_a_spot_node_that_falls_silent_is_emptied_without_a_notice():
     """M8: unannounced loss; Deployment pods are replaced within a minute, not after the default five."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         node = min(stage.cluster.nodes_of(NAMESPACE, "web").values())
         stage.cluster.kubelets.silence(node)
@@ -219,14 +219,14 @@ def test_a_spot_node_that_falls_silent_is_emptied_without_a_notice():
         )
         assert stage.rig.clock.monotonic() - began < 120.0
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 @pytest.mark.parametrize("dialect", [Dialect.SHUTDOWN, Dialect.AKS])
 def test_half_a_minute_is_enough_to_go_in_order(dialect: Dialect):
     """M8, B10: a kubelet that shuts down, or a cloud that gives 30 s; the pod is replaced long before the default."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=5))
         (node,) = stage.cluster.nodes_of(NAMESPACE, "web").values()
         stage.cluster.cloud.notice(node, after_s=30.0, dialect=dialect)
@@ -238,13 +238,13 @@ def test_half_a_minute_is_enough_to_go_in_order(dialect: Dialect):
             limit_s=40,
         )
 
-    Stage(on_demand=1, spot=2).play(scene)
+    Stage(on_demand=1, spot=2).play(scenario)
 
 
 def test_workloads_that_are_not_switched_on_are_left_alone():
     """M1: the node is cordoned, for the others' sake; a pod that nobody gave us is not touched."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "off")
         await stage.rig.sleep(5.0)
         stage.cluster.cloud.notice_all_spot()
@@ -252,13 +252,13 @@ def test_workloads_that_are_not_switched_on_are_left_alone():
         assert stage.moves() == []
         assert not [w for w in stage.rig.writes if w.startswith("patch Pod")]
 
-    Stage(on_demand=0, spot=2).play(scene)
+    Stage(on_demand=0, spot=2).play(scenario)
 
 
 def test_observe_says_what_it_would_do_and_does_nothing():
     """M8: mix.interruption.action observe."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         writes = len(stage.rig.writes)
         stage.cluster.cloud.notice_all_spot()
@@ -268,13 +268,13 @@ def test_observe_says_what_it_would_do_and_does_nothing():
         assert leader is not None
         assert leader.engine.verdicts["mix", "node/s0"].reason is Reason.NOTICE
 
-    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), on_demand=2, spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OBSERVE)), on_demand=2, spot=1).play(scenario)
 
 
 def test_off_hears_nothing_and_rebalances_all_the_same():
-    """B9: mix.interruption.action off: no cordon, no verdict, no move off a doomed or silent node; modes are still kept."""
+    """B9: mix.interruption.action off: no cordon, no verdict, no move off a interrupted or silent node; modes are still kept."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         writes = len(stage.rig.writes)
         stage.cluster.cloud.notice_all_spot(after_s=600.0)
@@ -286,13 +286,13 @@ def test_off_hears_nothing_and_rebalances_all_the_same():
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
         await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand"] * 2)
 
-    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scenario)
 
 
-def test_the_leaders_of_a_tikv_pod_on_a_doomed_node_leave_before_it():
-    """O2, M8: mix never deletes a TiKV pod; it writes the wish with the deadline, and handoff empties its store."""
+def test_the_leaders_of_a_tikv_pod_on_a_interrupted_node_leave_before_it():
+    """O2, M8: mix never deletes a TiKV pod; it writes the management with the deadline, and handoff empties its store."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
         await stage.rig.sleep(1.0)
         await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
@@ -310,7 +310,7 @@ def test_the_leaders_of_a_tikv_pod_on_a_doomed_node_leave_before_it():
         assert len(pd.interruptions) == 0
         assert not [w for w in stage.rig.writes if w.startswith("evict Pod tidb/")]
 
-    Stage(on_demand=0, spot=5).play(scene)
+    Stage(on_demand=0, spot=5).play(scenario)
 
 
 def _ready_on_demand(stage: Stage, name: str) -> int:

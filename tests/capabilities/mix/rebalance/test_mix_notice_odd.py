@@ -33,7 +33,7 @@ def test_a_short_notice_is_used_to_its_last_call(after_s: float, start_s: float,
     """M8, B10: 30 s or less; a pod that serves goes on until deadline − grace − margin, so a quick replacement is
     Ready before it goes and the Service is never empty."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.service(NAMESPACE, "one", {"app": "one"})
         template = slow_template("one", start_s, grace_s=grace_s)
         await stage.deployed("one", 1, "all-in-spot", template=template)
@@ -42,13 +42,13 @@ def test_a_short_notice_is_used_to_its_last_call(after_s: float, start_s: float,
         assert await _fewest(stage, "one", after_s + 10) == 1
         assert not [what for what in left_behind(stage.rig) if "pod" in what]
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_a_grace_that_is_longer_than_the_notice_begins_at_once():
     """M8: 300 s of grace in 120 s of notice: it goes now, with all the time there is."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("slow", 1, "all-in-spot", template=slow_template("slow", 5, grace_s=300))
         (pod,) = stage.cluster.pods(NAMESPACE, "slow")
         stage.cluster.cloud.notice_all_spot()
@@ -56,14 +56,14 @@ def test_a_grace_that_is_longer_than_the_notice_begins_at_once():
         leaving = stage.cluster.store.find(Kind.POD, NAMESPACE, pod["metadata"]["name"])
         assert leaving is not None and 100 <= leaving["metadata"]["deletionGracePeriodSeconds"] <= 120
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_a_moment_that_has_passed_still_leaves_a_pod_its_grace():
     """M8: an annotation with a moment long gone on a node that lives: it is emptied at once, and nobody is killed in
     one second for a node that may stay."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=30))
         (pod,) = stage.cluster.pods(NAMESPACE, "web")
         stage.cluster.annotate(Kind.NODE, "", podstate.node_of(pod), {INTERRUPT_AT: _at(stage, -600.0)})
@@ -71,14 +71,14 @@ def test_a_moment_that_has_passed_still_leaves_a_pod_its_grace():
         leaving = stage.cluster.store.find(Kind.POD, NAMESPACE, pod["metadata"]["name"])
         assert leaving is not None and leaving["metadata"]["deletionGracePeriodSeconds"] == 30
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-11-16T05:00:00", "05:00", "1794772680"])
 def test_a_moment_that_cannot_be_read_is_told_and_empties_nobody(text: str):
     """M8: whoever wrote it finds a Warning on the node and a verdict that says how to write it; the node stays open."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         writes = len(stage.rig.writes)
         stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: text})
@@ -95,13 +95,13 @@ def test_a_moment_that_cannot_be_read_is_told_and_empties_nobody(text: str):
         await stage.rig.sleep(5.0)
         assert ("mix", "node/s0") not in leader.engine.verdicts
 
-    Stage(on_demand=2, spot=1).play(scene)
+    Stage(on_demand=2, spot=1).play(scenario)
 
 
 def test_a_notice_that_is_brought_forward_brings_the_last_call_forward():
     """M8: ten minutes become sixty seconds while a replacement hangs: the pod still ends in order before the node."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=20))
         stage.cluster.cordon("n0")
         (pod,) = stage.cluster.pods(NAMESPACE, "web")
@@ -114,13 +114,13 @@ def test_a_notice_that_is_brought_forward_brings_the_last_call_forward():
         await stage.rig.until(lambda: stage.moves() == [name])
         assert 33.0 <= stage.rig.clock.monotonic() - began <= 38.0
 
-    Stage(on_demand=1, spot=1).play(scene)
+    Stage(on_demand=1, spot=1).play(scenario)
 
 
 def test_a_notice_that_is_put_off_lets_the_pod_serve_on():
     """M8: sixty seconds become ten minutes: the pod that waits for its replacement is not sent away at the old moment."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 5, grace_s=20))
         stage.cluster.cordon("n0")
         node = podstate.node_of(stage.cluster.pods(NAMESPACE, "web")[0])
@@ -131,13 +131,13 @@ def test_a_notice_that_is_put_off_lets_the_pod_serve_on():
         assert stage.moves() == []
         assert serving(stage.rig, "web") == 1
 
-    Stage(on_demand=1, spot=1).play(scene)
+    Stage(on_demand=1, spot=1).play(scenario)
 
 
-def test_a_budget_that_allows_none_holds_a_doomed_stateful_pod_until_its_last_call():
+def test_a_budget_that_allows_none_holds_a_interrupted_stateful_pod_until_its_last_call():
     """M8, B2: a PDB is respected while there is time; after that the pod goes with its grace instead of with the node."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.stateful_set(
             NAMESPACE, "db", 2, labels=switched_on("all-in-spot"), template=slow_template("db", 5, grace_s=20)
         )
@@ -155,14 +155,14 @@ def test_a_budget_that_allows_none_holds_a_doomed_stateful_pod_until_its_last_ca
         assert 94.0 <= stage.rig.clock.monotonic() - began <= 98.0
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 2)
 
-    Stage(on_demand=3, spot=2).play(scene)
+    Stage(on_demand=3, spot=2).play(scenario)
 
 
 def test_every_spot_node_falls_silent_at_once():
     """M8: no notice at all; every workload keeps its on-demand floor throughout, and all of it is back within two
     minutes; a StatefulSet's pods on silent nodes are left for Kubernetes to declare dead."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "custom", 2)
         await stage.deployed("api", 4, "majority-in-on-demand")
         stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on())
@@ -180,14 +180,14 @@ def test_every_spot_node_falls_silent_at_once():
         assert stage.cluster.ready(NAMESPACE, "api") == 4
         assert not [name for name in stage.moves() if name.startswith("db-")]
 
-    Stage(on_demand=4, spot=3).play(scene)
+    Stage(on_demand=4, spot=3).play(scenario)
 
 
 def test_who_has_nothing_left_elsewhere_goes_first():
-    """§1.9-2: a sibling on another doomed node is no comfort: the pod with no safe replica is detached first."""
+    """§1.9-2: a sibling on another interrupted node is no comfort: the pod with no safe replica is detached first."""
 
-    async def scene(stage: Stage) -> None:
-        # zzz has replicas on both doomed nodes and none elsewhere; bbb has one on a node that stays.
+    async def scenario(stage: Stage) -> None:
+        # zzz has replicas on both interrupted nodes and none elsewhere; bbb has one on a node that stays.
         await stage.deployed("bbb", 2, "custom", 1)
         await stage.deployed("zzz", 2, "all-in-spot", template=slow_template("zzz", 5))
         await stage.deployed("ccc", 2, "custom", 1)
@@ -201,7 +201,7 @@ def test_who_has_nothing_left_elsewhere_goes_first():
             if any(name.startswith("zzz") for name in names):
                 assert names[0].startswith("zzz"), nodes
 
-    Stage(on_demand=3, spot=2).play(scene)
+    Stage(on_demand=3, spot=2).play(scenario)
 
 
 def _on(stage: Stage, node: str) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_detector_of_ones_own_is_heeded():
     """M8: detectors are configurable: a label, and a cordon on a spot node, may be a notice; the default ones are then
     no longer listened to."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         stage.cluster.store.patch(Kind.NODE, "", "s0", {"metadata": {"labels": {"example.com/drain": "soon"}}})
         stage.cluster.cordon("s1")
@@ -224,7 +224,7 @@ def test_a_detector_of_ones_own_is_heeded():
         await stage.rig.until(lambda: _marked(stage) == {"s0"})
 
     detectors = (Detector(sign=Sign.LABEL, key="example.com/drain"), Detector(sign=Sign.CORDON))
-    Stage(MixPolicy(interruption=InterruptionPolicy(detectors=detectors)), on_demand=1, spot=3).play(scene)
+    Stage(MixPolicy(interruption=InterruptionPolicy(detectors=detectors)), on_demand=1, spot=3).play(scenario)
 
 
 def _marked(stage: Stage) -> set[str]:

@@ -31,29 +31,29 @@ def _stall_at(rig: Rig, number: int, resume_after_s: float) -> None:
 def test_never_more_than_one_replica_over_the_limit(resume_after_s: float) -> None:
     """Worked example 7: whichever write it stalls at, at most one replica more than allowed is away, ever."""
     for number in range(1, WRITES + 1):
-        scene = ModeChangeScenario(before=1, after=3)
-        rig = scene.rig()
-        fewest = scene.replicas
+        scenario = ModeChangeScenario(before=1, after=3)
+        rig = scenario.rig()
+        fewest = scenario.replicas
 
-        async def whole(rig: Rig, scene: ModeChangeScenario = scene, number: int = number) -> None:
+        async def whole(rig: Rig, scenario: ModeChangeScenario = scenario, number: int = number) -> None:
             nonlocal fewest
-            await scene.build(rig)
+            await scenario.build(rig)
             rig.start()
             rig.start()
             await rig.until(rig.leads)
             _stall_at(rig, number, resume_after_s)
-            await scene.act(rig)
+            await scenario.act(rig)
             end = rig.clock.monotonic() + 900
-            while not (scene.done(rig) and not rig.unsettled()):
+            while not (scenario.done(rig) and not rig.unsettled()):
                 await rig.sleep(0.25)
                 fewest = min(fewest, rig.cluster.ready(NAMESPACE, "web"))
                 assert rig.clock.monotonic() < end, rig.story()
             await rig.sleep(60.0)
 
         rig.play(whole)
-        assert fewest >= scene.replicas - 2, f"stalled at write {number}"
+        assert fewest >= scenario.replicas - 2, f"stalled at write {number}"
         assert left_behind(rig) == []
-        assert scene.done(rig)
+        assert scenario.done(rig)
 
 
 def test_a_leader_that_stalls_in_the_two_minutes_costs_nobody_an_endpoint() -> None:
@@ -61,22 +61,22 @@ def test_a_leader_that_stalls_in_the_two_minutes_costs_nobody_an_endpoint() -> N
     harm: no detached pod, mark or cordon stays, and no endpoint is lost."""
     writes = len(undisturbed(NoticeScenario(spots=2, replicas=2)).writes)
     for number in range(1, writes + 1):
-        scene = NoticeScenario(spots=2, replicas=2)
-        rig = scene.rig()
+        scenario = NoticeScenario(spots=2, replicas=2)
+        rig = scenario.rig()
 
-        async def whole(rig: Rig, scene: NoticeScenario = scene, number: int = number) -> None:
-            await scene.build(rig)
+        async def whole(rig: Rig, scenario: NoticeScenario = scenario, number: int = number) -> None:
+            await scenario.build(rig)
             rig.start()
             rig.start()
             await rig.until(rig.leads)
             _stall_at(rig, number, 30.0)
-            await scene.act(rig)
+            await scenario.act(rig)
             end = rig.clock.monotonic() + 900
-            while not (scene.done(rig) and not rig.unsettled()):
+            while not (scenario.done(rig) and not rig.unsettled()):
                 await rig.sleep(0.25)
                 assert rig.clock.monotonic() < end, f"stalled at {number}: {left_behind(rig)}\n{rig.story()}"
             await rig.sleep(60.0)
 
         rig.play(whole)
-        assert scene.fewest == 2, f"stalled at write {number}"
-        assert scene.left_overs(rig) == []
+        assert scenario.fewest == 2, f"stalled at write {number}"
+        assert scenario.left_overs(rig) == []

@@ -21,7 +21,7 @@ from mooring.capabilities.mix.pace import (
 )
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.rebalance.health import facts_of, health_of
-from mooring.capabilities.mix.rebalance.misplaced import mend, plan
+from mooring.capabilities.mix.rebalance.misplaced import fix_slots, plan
 from mooring.capabilities.mix.rebalance.room import NodeRoom, Room
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.capacity import CapacityRules, NodeClass
@@ -117,7 +117,7 @@ def test_mending_gives_every_pod_a_slot_of_its_own_and_then_rests(drawn, target)
     do; and where the count is right, every slot has the class of its sequence."""
     pods = [pod(i, c, slot, marked=marked) for i, (c, slot, marked) in enumerate(drawn)]
     world, workload = town(pods)
-    patches = mend(health_of(workload, world, NOW), target, world)
+    patches = fix_slots(health_of(workload, world, NOW), target, world)
     mended = []
     for one in pods:
         patch = next((p.patch["metadata"] for p in patches if p.uid == one.uid), {})
@@ -129,7 +129,7 @@ def test_mending_gives_every_pod_a_slot_of_its_own_and_then_rests(drawn, target)
     slots = sorted(int(p.annotations[SLOT]) for p in mended)
     assert slots == list(range(len(pods)))
     world, workload = town(mended)
-    assert mend(health_of(workload, world, NOW), target, world) == []
+    assert fix_slots(health_of(workload, world, NOW), target, world) == []
     if sum(c == "on-demand" for c, *_ in drawn) == target.on_demand(len(pods)):
         assert all(target.class_of(int(p.annotations[SLOT])).value == p.labels[AFFINITY] for p in mended)
 
@@ -147,7 +147,7 @@ def test_slots_of_many_adopted_pods_are_reckoned_in_one_pass():
     target = Counting(Mode.MAJORITY_IN_ON_DEMAND)
     pods = [pod(i, "on-demand" if i % 2 else "spot", None) for i in range(500)]
     world, workload = town(pods, replicas=500)
-    patches = mend(health_of(workload, world, NOW), target, world)
+    patches = fix_slots(health_of(workload, world, NOW), target, world)
     assert sorted(int(p.patch["metadata"]["annotations"][SLOT]) for p in patches) == list(range(500))
     assert len(asked) <= 4 * 500
 
@@ -159,7 +159,7 @@ def test_a_deletion_cost_that_somebody_set_himself_stays():
         **{f: getattr(mine, f) for f in mine.__struct_fields__} | {"annotations": {SLOT: "3", DELETION_COST: "7"}}
     )
     world, workload = town([mine])
-    (patch,) = mend(health_of(workload, world, NOW), Target(Mode.ALL_IN_SPOT), world)
+    (patch,) = fix_slots(health_of(workload, world, NOW), Target(Mode.ALL_IN_SPOT), world)
     assert patch.patch["metadata"]["annotations"] == {SLOT: "0"}
 
 
@@ -230,8 +230,8 @@ def test_room_is_a_node_that_would_take_the_pod(how, fits):
     assert Room(ROOM, world).fits(mover, NodeClass.ON_DEMAND) is fits
 
 
-def test_room_leaves_out_doomed_nodes_our_own_rule_and_those_already_on_their_way():
-    """M10: a doomed node is no room; our own affinity does not bind a successor; others in flight take room too."""
+def test_room_leaves_out_interrupted_nodes_our_own_rule_and_those_already_on_their_way():
+    """M10: a interrupted node is no room; our own affinity does not bind a successor; others in flight take room too."""
     ours = SelectorTerm((Requirement(CAPACITY, "In", ("on-demand",)),))
     mover = pod(0, "on-demand", 0, cpu_milli=1500, required_terms=(ours,))
     world, _ = town([mover])
@@ -339,9 +339,9 @@ def test_every_detector_speaks(detector):
         Sign.SHUTDOWN: {"ready": "False", "ready_reason": "NodeShutdown"},
     }[detector.sign]
     world, _ = town([], [node("spot0", "spot", **how)], replicas=1)
-    doomed = world.node("spot0")
-    assert doomed is not None
-    notice = notice_of(doomed, policy, world, NOW)
+    interrupted = world.node("spot0")
+    assert interrupted is not None
+    notice = notice_of(interrupted, policy, world, NOW)
     assert isinstance(notice, Notice)
     expected = 1_767_225_720.0 if detector.sign is Sign.ANNOTATION else NOW + detector.notice_s
     if detector.kind is NoticeKind.VOLUNTARY:

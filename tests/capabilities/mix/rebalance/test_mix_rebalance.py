@@ -17,7 +17,7 @@ from tests.capabilities.mix.rebalance.mix_stage import Stage
 def test_three_spot_and_two_on_demand_wanted_as_two_and_three_moves_exactly_one():
     """M5: the seed's example; one pod goes, it is a spot one, and its slot says so afterwards."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "custom", 2)
         assert given(stage.rig, "web") == ["on-demand"] * 2 + ["spot"] * 3
         before, writes = uids(stage.rig, "web"), len(stage.rig.writes)
@@ -34,13 +34,13 @@ def test_three_spot_and_two_on_demand_wanted_as_two_and_three_moves_exactly_one(
             assert target.class_of(slot).value == podstate.labels_of(pod)[AFFINITY]
         assert left_behind(stage.rig) == []
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_pods_that_were_there_before_are_adopted_without_a_restart():
     """M5: where the count already fits, a label is all it takes."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("s0", "s1", "s2", "s3"):
             stage.cluster.cordon(node)
         stage.cluster.deployment(NAMESPACE, "web", 2)
@@ -63,13 +63,13 @@ def test_pods_that_were_there_before_are_adopted_without_a_restart():
         slots = sorted(int(podstate.annotations_of(p)[SLOT]) for p in stage.cluster.pods(NAMESPACE, "web"))
         assert slots == [0, 1, 2, 3, 4]
 
-    Stage().play(scene, begin=False)
+    Stage().play(scenario, begin=False)
 
 
 def test_only_one_is_away_at_a_time():
     """M5: all five change class, one after another, never two away; the queue's own limit does it."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "all-in-spot")
         fewest = 5
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
@@ -82,13 +82,13 @@ def test_only_one_is_away_at_a_time():
         assert fewest == 4
         assert len(stage.moves()) == 5
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_replica_that_is_being_moved_is_charged_once():
     """O1, facts with subjects: while a move runs, its workload shows one of one used, not the move and the gap besides."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-spot", template=slow_template("web", 10))
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
         leader = stage.rig.leader()
@@ -104,13 +104,13 @@ def test_a_replica_that_is_being_moved_is_charged_once():
         assert used == {0, 1}
         assert physical(stage.rig, "web") == ["on-demand"] * 3
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_the_quicker_way_keeps_everybody_serving_and_stays_within_the_surge():
     """M6: asked for by annotation, replacements come first, at most maxSurge + maxUnavailable at once."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}
         await stage.deployed(
             "web",
@@ -132,13 +132,13 @@ def test_the_quicker_way_keeps_everybody_serving_and_stays_within_the_surge():
         await stage.rig.sleep(35.0)  # the last ones' grace
         assert left_behind(stage.rig) == []
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_workload_with_a_pod_that_is_not_ready_waits_until_it_is():
     """Worked example 2: another pod's failure is a fact that parks the move; it runs once that is mended."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "custom", 2)
         broken = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "on-demand")
         name = broken["metadata"]["name"]
@@ -157,13 +157,13 @@ def test_a_workload_with_a_pod_that_is_not_ready_waits_until_it_is():
         await stage.until_quiet()
         assert stage.moves() == [waiting.subject.rpartition("/")[2]]
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_the_cure_is_not_blocked_by_its_disease():
     """Worked example 2: if the one to move is the one that is not Ready, it runs at once."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "custom", 2)
         broken = next(p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "spot")
         name = broken["metadata"]["name"]
@@ -173,13 +173,13 @@ def test_the_cure_is_not_blocked_by_its_disease():
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 3)
         assert stage.moves() == [name]
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_switched_off_pods_with_our_affinity_are_made_anew_one_by_one():
     """M5: on-disable recreate; every pod is new in the end, and none carries a label of ours."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-on-demand")
         before = uids(stage.rig, "web")
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {ENABLED: "false"})
@@ -193,26 +193,26 @@ def test_switched_off_pods_with_our_affinity_are_made_anew_one_by_one():
         affinities = [p["spec"].get("affinity") for p in stage.cluster.pods(NAMESPACE, "web")]
         assert affinities == [None] * 3
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_switched_off_with_leave_nothing_happens():
     """M5: on-disable leave keeps the pods."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-on-demand")
         before = uids(stage.rig, "web")
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {ENABLED: "false"})
         await stage.rig.sleep(120.0)
         assert uids(stage.rig, "web") == before
 
-    Stage(MixPolicy(on_disable=OnDisable.LEAVE)).play(scene)
+    Stage(MixPolicy(on_disable=OnDisable.LEAVE)).play(scenario)
 
 
 def test_no_room_means_no_eviction_and_words_that_say_so():
     """M10: on-demand is full, so nobody is evicted only to come back; the verdict names what is missing."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed(
             "filler", 1, "off", template=_big("filler", "900m", {"node.kubernetes.io/capacity": "on-demand"})
         )
@@ -224,13 +224,13 @@ def test_no_room_means_no_eviction_and_words_that_say_so():
         assert (verdict.state, verdict.reason) == (State.WAITING, Reason.NO_ROOM)
         assert "no on-demand node has room" in verdict.detail
 
-    Stage(on_demand=1, spot=2, cpu="1").play(scene)
+    Stage(on_demand=1, spot=2, cpu="1").play(scenario)
 
 
 def test_a_pod_that_finds_no_on_demand_node_is_let_go_and_comes_back_when_there_is_room():
     """M10: deadlock-free; on-shortage relax lets it prefer on-demand, and it moves there once a node comes."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.deployment(
             NAMESPACE, "web", 2, labels=switched_on("all-in-on-demand"), template=_big("web", "700m")
         )
@@ -241,13 +241,13 @@ def test_a_pod_that_finds_no_on_demand_node_is_let_go_and_comes_back_when_there_
         stage.cluster.add_node("n9", capacity="on-demand", cpu="1")
         await stage.rig.until(lambda: physical(stage.rig, "web") == ["on-demand", "on-demand"], limit_s=600)
 
-    Stage(on_demand=1, spot=2, cpu="1").play(scene)
+    Stage(on_demand=1, spot=2, cpu="1").play(scenario)
 
 
 def test_on_shortage_wait_holds_and_says_what_would_help():
     """M10: on-shortage wait leaves the Pending pod alone, visibly."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.deployment(
             NAMESPACE, "web", 2, labels=switched_on("all-in-on-demand"), template=_big("web", "700m")
         )
@@ -256,13 +256,13 @@ def test_on_shortage_wait_holds_and_says_what_would_help():
         assert stage.verdict("web").state is State.BLOCKED
         assert "add on-demand nodes" in stage.verdict("web").remedy
 
-    Stage(MixPolicy(on_shortage=OnShortage.WAIT), on_demand=1, spot=2, cpu="1").play(scene)
+    Stage(MixPolicy(on_shortage=OnShortage.WAIT), on_demand=1, spot=2, cpu="1").play(scenario)
 
 
 def test_a_budget_that_allows_none_holds_the_move_visibly():
     """M5, B2: a PodDisruptionBudget is asked first; its refusal is a wait that names it."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-spot")
         stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=3)
         await stage.rig.sleep(5.0)
@@ -278,13 +278,13 @@ def test_a_budget_that_allows_none_holds_the_move_visibly():
         stage.cluster.store.patch(Kind.PDB, NAMESPACE, "web", {"spec": {"minAvailable": 2}})
         await stage.rig.until(lambda: given(stage.rig, "web").count("on-demand") == 2)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_rollout_is_waited_for():
     """M5: while a rollout goes on nothing is moved; it makes the pods anew anyway."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 4, "custom", 1, template=slow_template("web", 8))
         stage.cluster.set_image(Kind.DEPLOYMENT, NAMESPACE, "web", "registry.example/app:2")
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {CUSTOM: "2"})
@@ -293,13 +293,13 @@ def test_a_rollout_is_waited_for():
         assert given(stage.rig, "web").count("on-demand") == 2
         assert len(stage.moves()) <= 1
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_scaling_moves_nobody():
     """M9: an autoscaler scales up and down; the split stays exact and nobody is moved."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 4, "majority-in-on-demand")
         target = Target(Mode.MAJORITY_IN_ON_DEMAND)
         for replicas in (7, 3, 10, 2, 6):
@@ -310,13 +310,13 @@ def test_scaling_moves_nobody():
             assert given(stage.rig, "web").count("on-demand") == target.on_demand(replicas)
         assert stage.moves() == []
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_stateful_set_moves_one_ordinal_at_a_time():
     """M5: StatefulSets too; the ordinal that the sequence wants elsewhere goes."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.stateful_set(NAMESPACE, "db", 3, labels=switched_on("custom", 1))
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 3)
         await stage.rig.sleep(15.0)
@@ -325,14 +325,14 @@ def test_a_stateful_set_moves_one_ordinal_at_a_time():
         await stage.until_quiet()
         assert stage.moves() == ["db-1"]
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_move_that_does_not_help_is_not_repeated_at_once():
     """M10: no eviction loop; without our webhook the successor comes back wrong, so the workload is paused, longer each
     time, and the memory of it is written before the pod goes."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         stage.cluster.store.remove(Kind.MUTATING_WEBHOOK, "", _webhook(stage))
         for node in ("n0", "n1", "n2", "n3"):
@@ -351,13 +351,13 @@ def test_a_move_that_does_not_help_is_not_repeated_at_once():
         first = next(w for w in stage.rig.writes if "ConfigMap" in w or w.startswith("evict"))
         assert memory in first
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_return_to_spot_is_late_and_slow():
     """M10: spot pods that fell back return once spot has had room for ten minutes, one per workload per ten minutes."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("s0", "s1"):
             stage.cluster.cordon(node)
         await stage.deployed("web", 3, "all-in-spot")
@@ -375,13 +375,13 @@ def test_return_to_spot_is_late_and_slow():
         assert all(b - a >= 9 for a, b in itertools.pairwise(back))
         assert len(stage.moves()) == 3
 
-    Stage(on_demand=4, spot=2).play(scene)
+    Stage(on_demand=4, spot=2).play(scenario)
 
 
 def test_a_workload_that_is_not_understood_is_left_alone_and_told():
     """M1: never guess; the verdict and the Event carry the words of admission."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")
         await stage.rig.stop()
         relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "mostly"})
@@ -393,7 +393,7 @@ def test_a_workload_that_is_not_understood_is_left_alone_and_told():
         events = [e["message"] for e in stage.cluster.store.list(Kind.EVENT, NAMESPACE)]
         assert any("it must be one of all-in-on-demand" in message for message in events)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def _big(name: str, cpu: str, selector: dict[str, str] | None = None):
@@ -409,7 +409,7 @@ def _webhook(stage: Stage) -> str:
 def test_a_held_move_is_given_up_when_nobody_wants_it_any_more():
     """M5: the mode is changed back while a budget holds the move; the mark goes, the pod stays."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "all-in-spot")
         stage.cluster.pdb(NAMESPACE, "web", {"app": "web"}, min_available=3)
         await stage.rig.sleep(5.0)
@@ -421,13 +421,13 @@ def test_a_held_move_is_given_up_when_nobody_wants_it_any_more():
         await stage.rig.sleep(60.0)
         assert uids(stage.rig, "web") == before
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_housekeeping_is_bounded_in_the_whole_cluster():
     """O1: eight workloads change at once; no more moves are under way than the share of one namespace in `at-once`."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         names = [f"app{i:02d}" for i in range(8)]
         for name in names:
             stage.cluster.deployment(NAMESPACE, name, 2, labels=switched_on("all-in-spot"))
@@ -443,13 +443,13 @@ def test_housekeeping_is_bounded_in_the_whole_cluster():
         assert most == 4
         assert all(physical(stage.rig, name) == ["on-demand"] * 2 for name in names)
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=5))).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=5))).play(scenario)
 
 
 def test_a_move_that_a_budget_blocks_gives_its_place_back():
     """O1: tenants whose budgets allow nothing hold no place for ever: the mark goes, others move, it is tried later."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for name in ("stuck", "free"):
             await stage.deployed(name, 3, "all-in-spot")
         stage.cluster.pdb(NAMESPACE, "stuck", {"app": "stuck"}, min_available=3)
@@ -460,13 +460,13 @@ def test_a_move_that_a_budget_blocks_gives_its_place_back():
         await stage.rig.until(lambda: physical(stage.rig, "free") == ["on-demand"] * 3, limit_s=600)
         assert physical(stage.rig, "stuck") == ["spot"] * 3
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1))).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(at_once=1))).play(scenario)
 
 
 def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
     """M8: no garbage collector knows it, so the next leader ends it, and says so."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
         await stage.deployed(
             "web",
@@ -491,13 +491,13 @@ def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
         await stage.begin()
         await stage.rig.until(lambda: stage.cluster.store.list(Kind.POD, NAMESPACE) == [], limit_s=120)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_tikv_pod_is_asked_for_and_the_request_is_taken_back_when_nobody_wants_it():
     """M5, E1: mix never deletes a TiKV pod; the request goes to handoff, and goes away with its reason."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         for node in ("n0", "n1", "n2"):
             stage.cluster.cordon(node)
         stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
@@ -515,4 +515,4 @@ def test_a_tikv_pod_is_asked_for_and_the_request_is_taken_back_when_nobody_wants
         await stage.rig.until(lambda: left_behind(stage.rig) == [], limit_s=60)
         assert stage.moves() == []
 
-    Stage(on_demand=3, spot=3).play(scene)
+    Stage(on_demand=3, spot=3).play(scenario)

@@ -11,7 +11,7 @@ def test_health_is_checked_once_more_right_before_the_eviction():
     """M5, only while healthy: a sibling fails between mark and eviction; the move waits until it is Ready again."""
     failed: list[str] = []
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         rig = stage.rig
         stage.cluster.stateful_set(NAMESPACE, "db", 4, labels=switched_on("custom", 1), template=slow_template("db", 3))
         await rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 4)
@@ -34,4 +34,4 @@ def test_health_is_checked_once_more_right_before_the_eviction():
         await stage.until_quiet()
         assert stage.moves(writes)
 
-    Stage().play(scene)
+    Stage().play(scenario)

@@ -28,7 +28,7 @@ def taint_spot(stage: Stage) -> None:
 def test_a_relaxed_pod_tolerates_the_taint_of_spot_pools():
     """M10, issue 20: AKS taints every spot node. On-demand is full: the pod is let go, and its successor runs on spot."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         taint_spot(stage)
         full(stage)
         stage.cluster.deployment(NAMESPACE, "web", 2, labels=switched_on("all-in-on-demand"))
@@ -36,13 +36,13 @@ def test_a_relaxed_pod_tolerates_the_taint_of_spot_pools():
         assert physical(stage.rig, "web") == ["spot"] * 2
         assert all(RELAXED in podstate.annotations_of(p) for p in stage.cluster.pods(NAMESPACE, "web"))
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_a_relaxed_pod_that_lacks_the_toleration_is_made_anew():
     """M10: one that was admitted without it would be Pending for ever; it is tried again, once."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         full(stage, "")
         stage.cluster.deployment(NAMESPACE, "web", 1, labels=switched_on("all-in-on-demand"))
         await stage.rig.until(lambda: any(_is_relaxed(p) for p in stage.cluster.pods(NAMESPACE, "web")), 300.0)
@@ -54,7 +54,7 @@ def test_a_relaxed_pod_that_lacks_the_toleration_is_made_anew():
         await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 1, 600.0)
         assert physical(stage.rig, "web") == ["spot"]
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(relaxed_s=3600.0)), on_demand=2, spot=2).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(relaxed_s=3600.0)), on_demand=2, spot=2).play(scenario)
 
 
 def _is_relaxed(pod: dict) -> bool:
@@ -64,7 +64,7 @@ def _is_relaxed(pod: dict) -> bool:
 def test_what_finds_no_node_of_either_class_is_told():
     """M10: Pending, and every class counted: nothing we could do, and no riddle. Nobody is let go in circles."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         full(stage, "")
         stage.cluster.deployment(NAMESPACE, "web", 1, labels=switched_on("all-in-on-demand"))
         stage.cluster.deployment(NAMESPACE, "api", 1, labels=switched_on("all-in-spot"))
@@ -79,7 +79,7 @@ def test_what_finds_no_node_of_either_class_is_told():
         (api,) = [p for p in stage.cluster.pods(NAMESPACE, "api") if podstate.active(p)]
         assert api["metadata"]["labels"][AFFINITY] == "spot"
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(relaxed_s=3600.0)), on_demand=2, spot=2).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(relaxed_s=3600.0)), on_demand=2, spot=2).play(scenario)
 
 
 def test_spot_pools_of_azure_are_tolerated_by_their_own_taint():

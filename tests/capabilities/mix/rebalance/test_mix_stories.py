@@ -20,7 +20,7 @@ CAPACITY = "node.kubernetes.io/capacity"
 
 
 def _told(stage: Stage, name: str):
-    """What the API answers about one Deployment, and the doomed nodes."""
+    """What the API answers about one Deployment, and the interrupted nodes."""
     leader = stage.rig.leader()
     assert leader is not None
     engine = leader.engine
@@ -98,7 +98,7 @@ async def rolled_out(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scene", "first", "remedy"),
+    ("scenario", "first", "remedy"),
     [
         (unmanaged, "Deployment/web is not managed", f"kubectl -n shop label deployment/web {ENABLED}=true"),
         (
@@ -136,11 +136,11 @@ async def rolled_out(stage: Stage) -> None:
         (rolled_out, "Deployment/web is waiting: web has a rollout in progress", ""),
     ],
 )
-def test_line_one_is_the_answer_and_names_what_blocks(scene, first: str, remedy: str):
+def test_line_one_is_the_answer_and_names_what_blocks(scenario, first: str, remedy: str):
     """M10: at most 110 characters; what was cut stands below, whole; where a person can help, how."""
 
     async def whole(stage: Stage) -> None:
-        await scene(stage)
+        await scenario(stage)
         one, _ = _told(stage, "web")
         story = workload_lines(one)
         assert first in story[0]
@@ -151,14 +151,14 @@ def test_line_one_is_the_answer_and_names_what_blocks(scene, first: str, remedy:
             assert part in rest, "nothing of what is wrong is hidden"
         assert workload_row(one)[0] == one["state"]
 
-    policy = MixPolicy(on_shortage=OnShortage.WAIT) if scene is shortage else MixPolicy()
+    policy = MixPolicy(on_shortage=OnShortage.WAIT) if scenario is shortage else MixPolicy()
     Stage(policy).play(whole)
 
 
 def test_a_detached_pod_is_still_in_the_picture():
     """M8, M10: where each pod stands: also the one that belongs to nobody just now, with the time it has."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await notice(stage)
         one, nodes = _told(stage, "web")
         (leaving,) = [pod for pod in one["pods"] if "detached" in pod["note"]]
@@ -168,13 +168,13 @@ def test_a_detached_pod_is_still_in_the_picture():
         assert node_line(nodes[0]).startswith(f"{leaving['node']} goes in 11")
         assert node_line(nodes[0]).endswith("1 pod on it")
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_nodes_are_told_of_in_every_state():
     """M8: about to go, past its moment, a notice that cannot be read, and one that stays after all."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot")
         stage.cluster.annotate(Kind.NODE, "", "s1", {INTERRUPT_AT: "soon"})
         stage.cluster.annotate(Kind.NODE, "", "s2", {INTERRUPT_AT: "2001-01-01T00:00:00Z"})
@@ -185,16 +185,16 @@ def test_nodes_are_told_of_in_every_state():
             "s2 was to be gone by now (annotation vacant.io/interrupt-at), 0 pods on it",
         ]
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_the_api_tells_every_slot_and_the_table_says_what_it_hides():
     """M10: -o json is complete; the table shows forty slots and how to see the rest."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 60, "majority-in-on-demand")
         one, _ = _told(stage, "web")
         assert len(one["sequence"]) == 60 and len(one["pods"]) == 60
         assert any(line.endswith("… (60, -o json shows all)") for line in workload_lines(one))
 
-    Stage(on_demand=6, spot=6).play(scene)
+    Stage(on_demand=6, spot=6).play(scenario)

@@ -45,7 +45,7 @@ def test_a_budget_holds_while_three_nodes_are_disrupted(taint: str):
     """Three on-demand nodes at once, pods that need 75 s to start, a PDB of 2: never fewer than 2 Ready, and in the end
     all three stand elsewhere."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         nodes = await database(stage)
         fewest = 3
 
@@ -59,7 +59,7 @@ def test_a_budget_holds_while_three_nodes_are_disrupted(taint: str):
         await stage.rig.until(moved, 1200.0)
         assert fewest == 2
 
-    Stage(on_demand=7, spot=1, cpu="1").play(scene)
+    Stage(on_demand=7, spot=1, cpu="1").play(scenario)
 
 
 def _all_ready(stage: Stage) -> bool:
@@ -69,7 +69,7 @@ def _all_ready(stage: Stage) -> bool:
 def test_a_budget_that_allows_none_blocks_and_nobody_is_deleted():
     """M8: however long it lasts, nobody goes past the PDB; the words name it."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         nodes = await database(stage, budget=3, start_s=5.0)
         for node in nodes:
             disrupt(stage, node, SIGNS["karpenter"])
@@ -79,13 +79,13 @@ def test_a_budget_that_allows_none_blocks_and_nobody_is_deleted():
         waiting = [r.waiting_on for r in leader.engine.running.values()]
         assert [(w.state, w.reason) for w in waiting] == [(State.BLOCKED, Reason.PDB)]
 
-    Stage(on_demand=7, spot=1, cpu="1").play(scene)
+    Stage(on_demand=7, spot=1, cpu="1").play(scenario)
 
 
 def test_nobody_is_evicted_where_there_is_no_room_elsewhere():
     """M8, M10: evicted, it would be Pending; whoever disrupts the node may make room first. The words say so."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         nodes = await database(stage, start_s=5.0)
         for node in ("n0", "n1", "n2"):
             disrupt(stage, node, SIGNS["cluster-autoscaler"])
@@ -98,13 +98,13 @@ def test_nobody_is_evicted_where_there_is_no_room_elsewhere():
         stage.cluster.add_nodes(3, "n1", capacity="on-demand")
         await stage.rig.until(lambda: not nodes & set(stage.cluster.nodes_of(NAMESPACE, "db").values()), 600.0)
 
-    Stage(on_demand=3, spot=1, cpu="1").play(scene)
+    Stage(on_demand=3, spot=1, cpu="1").play(scenario)
 
 
 def test_a_deployment_has_its_replacement_first():
     """M8: a single replica never has zero Ready endpoints, however long its successor needs."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot", template=slow_template("web", 150.0))
         (node,) = set(stage.cluster.nodes_of(NAMESPACE, "web").values())
         disrupt(stage, node, SIGNS["karpenter"])
@@ -118,13 +118,13 @@ def test_a_deployment_has_its_replacement_first():
         await stage.rig.until(moved, 600.0)
         assert fewest == 1
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_replacement_that_never_comes_up_is_not_tried_in_circles():
     """No circles: the pod goes back to its ReplicaSet, and the next attempt is later each time."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 1, "all-in-spot")
         ((pod, node),) = stage.cluster.nodes_of(NAMESPACE, "web").items()
         stage.cluster.kubelets.pace = Pace(start_s=9e9)
@@ -134,14 +134,14 @@ def test_a_replacement_that_never_comes_up_is_not_tried_in_circles():
         detached = sum(w == f"patch Pod {NAMESPACE}/{pod}" for w in stage.rig.writes)
         assert 4 <= detached <= 16, "each attempt is two patches"
 
-    Stage(MixPolicy(rebalance=RebalancePolicy(ready_within_s=60.0)), on_demand=2, spot=2).play(scene)
+    Stage(MixPolicy(rebalance=RebalancePolicy(ready_within_s=60.0)), on_demand=2, spot=2).play(scenario)
 
 
 def test_an_interruption_that_follows_is_the_one_that_counts():
     """M8: Karpenter's taint says nothing about the moment; when the two minutes are told as well, they hold: the pod that
     its budget kept goes with its grace."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         nodes = await database(stage, budget=3, start_s=5.0)
         node = min(nodes)
         disrupt(stage, node, SIGNS["karpenter"])
@@ -151,13 +151,13 @@ def test_an_interruption_that_follows_is_the_one_that_counts():
         await stage.rig.sleep(115.0)
         assert len(stage.moves()) == 1
 
-    Stage(on_demand=7, spot=1, cpu="1").play(scene)
+    Stage(on_demand=7, spot=1, cpu="1").play(scenario)
 
 
 def test_a_disruption_that_ends_leaves_nothing_behind():
     """M8: the taint goes (Karpenter has changed its mind): our cordon is lifted, no mark stays, nobody was moved."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         nodes = await database(stage, budget=3, start_s=5.0)
         node = min(nodes)
         disrupt(stage, node, SIGNS["karpenter"])
@@ -169,4 +169,4 @@ def test_a_disruption_that_ends_leaves_nothing_behind():
         assert not stage.cluster.store.get(Kind.NODE, "", node)["spec"].get("unschedulable")
         assert stage.moves() == [] and physical(stage.rig, "db") == ["on-demand"] * 3
 
-    Stage(on_demand=7, spot=1, cpu="1").play(scene)
+    Stage(on_demand=7, spot=1, cpu="1").play(scenario)

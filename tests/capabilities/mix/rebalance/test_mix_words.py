@@ -33,7 +33,7 @@ def _builtins(value):
 def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
     """M10: `mooring mix explain` of a workload with nothing wrong."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 3, "majority-in-on-demand")
         _, engine, one = _report(stage, "web")
         assert (one.state, one.have, one.wanted, one.safe, one.sequence) == ("stable", 2, 2, 2, "OOs")
@@ -49,13 +49,13 @@ def test_a_workload_at_rest_is_placed_and_every_pod_has_its_slot():
         assert [w.name for w in speaking(engine.world)] == ["web"]
         assert workload_row(_builtins(in_order([one])[0]))[0] == "stable"
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_what_waits_is_explained_with_the_fact_that_blocks_it():
     """M10, O3: what is wrong, who goes next, and the pod that it waits for, by name; the Event says the same."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 5, "custom", 2)
         broken = next(
             p for p in stage.cluster.pods(NAMESPACE, "web") if podstate.labels_of(p)[AFFINITY] == "on-demand"
@@ -75,25 +75,25 @@ def test_what_waits_is_explained_with_the_fact_that_blocks_it():
         events = [e["message"] for e in stage.cluster.store.list(Kind.EVENT, NAMESPACE)]
         assert any(m.endswith("is moved: custom 3 wants 3 of 5 on on-demand, has 2") for m in events)
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_a_default_deployment_says_that_its_floor_is_zero():
     """M2: the floor is in the words, not only in the docs."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2)
         _, _, one = _report(stage, "web")
         assert one.by_default
         assert "floor       0 on on-demand; 0 Ready there now" in workload_lines(_builtins(one))
 
-    Stage().play(scene)
+    Stage().play(scenario)
 
 
 def test_release_gives_back_what_we_took():
     """M8: Mooring is stopped for good in the middle of a notice; `mooring mix release` leaves nothing of ours."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot", template=slow_template("web", 60))
         before = uids(stage.rig, "web")
         stage.cluster.cloud.notice_all_spot()
@@ -114,13 +114,13 @@ def test_release_gives_back_what_we_took():
         await stage.rig.sleep(90.0)
         assert uids(stage.rig, "web") == before
 
-    Stage(on_demand=2, spot=2).play(scene)
+    Stage(on_demand=2, spot=2).play(scenario)
 
 
 def test_release_leaves_a_persons_cordon():
     """M8: only what a mark says we did is undone."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         stage.cluster.cordon("s0")
         stage.cluster.cloud.notice_all_spot()
         await stage.rig.sleep(5.0)
@@ -131,13 +131,13 @@ def test_release_leaves_a_persons_cordon():
         }
         assert nodes == {"n0": False, "s0": True, "s1": False}
 
-    Stage(on_demand=1, spot=2).play(scene)
+    Stage(on_demand=1, spot=2).play(scenario)
 
 
 def test_the_mode_label_is_read_again_after_each_change():
     """M5: back and forth, each change moves only the difference."""
 
-    async def scene(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 4, "all-in-spot")
         for mode, count in (("majority-in-on-demand", 3), ("all-in-spot", 4)):
             writes = len(stage.rig.writes)
@@ -145,4 +145,4 @@ def test_the_mode_label_is_read_again_after_each_change():
             await stage.rig.sleep(200.0)
             assert len(stage.moves(writes)) == (count if mode != "all-in-spot" else 3)
 
-    Stage().play(scene)
+    Stage().play(scenario)

@@ -223,8 +223,8 @@ class Fleet:
                 why = f"{args['address']} is empty"
                 released = Released(emptied=frozenset({args["address"]}), immediate=self.policy.retire == "immediate")
                 write = store(survey, from_here, released, self.namespace, self.policy, why)
-        scene = retire.Scene(running, node, machine, member, seen, off, write, queue, now)
-        return retire.next_retire_step(scene, world, self.policy)
+        situation = retire.RetireSituation(running, node, machine, member, seen, off, write, queue, now)
+        return retire.next_retire_step(situation, world, self.policy)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -239,7 +239,7 @@ class Fleet:
         """
         for node in sorted(world.nodes(), key=lambda n: n.name):
             mark = retiring_mark(node)
-            if mark is None or mark.step == retire.HELD or not mark.machine:
+            if mark is None or mark.step == retire.BLOCKED or not mark.machine:
                 continue
             yield retire.resumed(node, mark)
             for pod in to_leave(node.name, world):
@@ -289,7 +289,7 @@ def _off(settings: Settings | None, wrong: str, running: OperatorRecord) -> str:
 def _lifted(node: Node, member: Member, machine: Machine, queue: Queue) -> Instruction | None:
     """Healthy again, and nothing of ours is under way: our cordon goes."""
     mark = retiring_mark(node)
-    if (mark is not None and mark.step != retire.HELD) or (mark is None and cordon_mark(node, SOURCE) is None):
+    if (mark is not None and mark.step != retire.BLOCKED) or (mark is None and cordon_mark(node, SOURCE) is None):
         return None
     if member.state_taint is not None or retire.still_wanted(member, machine):
         return None

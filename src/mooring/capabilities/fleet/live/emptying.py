@@ -137,7 +137,7 @@ def _annotate(pod: Pod, text: str | None, why: str) -> Patch:
 
 def is_being_emptied(node: Node | None) -> bool:
     mark = retiring_mark(node) if node is not None else None
-    return node is not None and mark is not None and mark.step != "held" and not taken_back(node)
+    return node is not None and mark is not None and mark.step != "blocked" and not taken_back(node)
 
 
 # ── Workloads ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger
             spare = "spare" if machine.state is MachineState.HEALTHY else f"not to be chosen: {machine.state.value}"
             yield Line("now", f"in no cluster (revision {ledger.revision}); {spare}")
         return
-    yield Line("now", f"{_seat(member)} in the stored cluster, revision {ledger.revision}")
+    yield Line("now", f"{_role(member)} in the stored cluster, revision {ledger.revision}")
     chosen = next(_said(ledger, member.address), None)
     if chosen is not None:
         yield Line("why there", chosen)
@@ -34,7 +34,7 @@ def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger
         if held:
             yield Line("to change", f"confirm with mooring fleet confirm-removal {member.address}")
     mark = retiring_mark(node) if node is not None else None
-    if mark is not None and mark.step == retire.HELD:
+    if mark is not None and mark.step == retire.BLOCKED:
         yield Line("now", f"given up for now: {mark.detail}; tried again later")
 
 
@@ -47,7 +47,7 @@ def retirement(
     if retire.still_wanted(member, machine) and taken_back(node):
         words = f"{node.name} was uncordoned by hand while machine {serial} is {state}: nothing more is evicted"
         return Verdict(State.BLOCKED, Reason.CORDONED, words, f"kubectl cordon {node.name}, to go on")
-    if mark is not None and mark.step == retire.HELD:
+    if mark is not None and mark.step == retire.BLOCKED:
         again = max(0.0, retire.may_try(node, policy) - now) / 60
         words = f"gave its place up, tried again in {again:.0f} min"
         held = emptying.emptiness(node, world, policy, now).held
@@ -60,7 +60,7 @@ def retirement(
     return Verdict(State.WAITING, Reason.RETIRING, f"drained and tainted, {state}", ends)
 
 
-def _seat(member: Member) -> str:
+def _role(member: Member) -> str:
     if member.control_plane:
         return "control plane"
     if member.leaving:

@@ -21,7 +21,7 @@ from mooring.capabilities.fleet.live.store import Decisions
 from mooring.capabilities.fleet.planner.current import Current, Member
 from mooring.capabilities.fleet.planner.decide import decide
 from mooring.capabilities.fleet.planner.explain import listed
-from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, Seat
+from mooring.capabilities.fleet.planner.plan import Action, Assignment, ClusterPlan, FleetView
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
 from mooring.core.model.cluster import Node
 from mooring.core.model.instructions import Instruction
@@ -126,8 +126,10 @@ def _adoption_guard(plan: ClusterPlan, nodes: Mapping[str, Node]) -> PlanError |
 def stays(survey: Survey) -> ClusterPlan:
     """The stored cluster as a plan: nobody comes, nobody goes, and taints follow as far as they are released."""
     machines = survey.machines
-    seats = [Seat(m.address, m.control_plane, machines.get(m.address)) for m in survey.ledger.members if not m.leaving]
-    return ClusterPlan(Action.NONE, tuple(seats))
+    assignments = [
+        Assignment(m.address, m.control_plane, machines.get(m.address)) for m in survey.ledger.members if not m.leaving
+    ]
+    return ClusterPlan(Action.NONE, tuple(assignments))
 
 
 def members_next(survey: Survey, plan: ClusterPlan, released: Released) -> tuple[Member, ...]:
@@ -169,9 +171,9 @@ def _beside(survey: Survey, made: Pass, policy: FleetPolicy) -> dict[str, str]:
     if ledger.pending != Pending() and settled:
         noted[PENDING] = "{}"
     # Non-existent workers are removed before anything else is done: one that is still there was held.
-    seated = [s.address for s in made.wanted.seats if s.machine is None and not s.control_plane]
+    assigned = [s.address for s in made.wanted.assignments if s.machine is None and not s.control_plane]
     absent = (a for a in ledger.held if a not in survey.machines and a not in survey.settings.confirmed)
-    held = frozenset(seated) if made.wanted.error is None else frozenset(absent)
+    held = frozenset(assigned) if made.wanted.error is None else frozenset(absent)
     if held != ledger.held:
         noted[HELD] = msgspec.json.encode(sorted(held)).decode()
     return noted

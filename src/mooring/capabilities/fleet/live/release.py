@@ -19,7 +19,7 @@ import msgspec
 
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
-from mooring.capabilities.fleet.planner.plan import ClusterPlan, Seat
+from mooring.capabilities.fleet.planner.plan import Assignment, ClusterPlan
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.template import Template
 from mooring.core.model.machine import Machine
@@ -56,11 +56,11 @@ class Released(msgspec.Struct, frozen=True):
 def member_changes(members: Iterable[Member], plan: ClusterPlan) -> tuple[MemberChange, ...]:
     """The way from the stored control plane to the planned one, dead members first, replacements before the rest."""
     stored = [m.address for m in members if m.control_plane]
-    planned = {s.address: s for s in plan.seats if s.control_plane}
-    seated = {s.address: s for s in plan.seats}
+    planned = {s.address: s for s in plan.assignments if s.control_plane}
+    assigned = {s.address: s for s in plan.assignments}
     incoming = [a for a in planned if a not in stored]
     outgoing = [a for a in stored if a not in planned]
-    outgoing.sort(key=lambda a: a in seated)  # those that leave altogether (vanished) before the demoted; stable
+    outgoing.sort(key=lambda a: a in assigned)  # those that leave altogether (vanished) before the demoted; stable
     pairs = min(len(incoming), len(outgoing))
     replaced = [MemberChange(i, o) for i, o in zip(incoming, outgoing, strict=False)]
     return (
@@ -72,13 +72,13 @@ def member_changes(members: Iterable[Member], plan: ClusterPlan) -> tuple[Member
 
 def to_empty(members: Iterable[Member], plan: ClusterPlan, machines: Mapping[str, Machine]) -> tuple[Machine, ...]:
     """Machines whose node must be emptied before the plan can be carried out for them."""
-    seats = {s.address: s for s in plan.seats}
+    assignments = {s.address: s for s in plan.assignments}
     found = []
     for m in members:
         machine = machines.get(m.address)
         if machine is None or m.state_taint is not None or m.control_plane:
             continue  # nothing to empty, empty already, or not its turn yet: a control plane is demoted first
-        if m.address not in seats or wanted_state_taint(machine.state) is not None:
+        if m.address not in assignments or wanted_state_taint(machine.state) is not None:
             found.append(machine)
     return tuple(found)
 
@@ -93,8 +93,8 @@ def cluster_now(
     """The members to store now: what is there, plus what needs no release, plus what was released."""
     stored = {m.address: m for m in members}
     if not stored:
-        return tuple(_member(s, tainted=True) for s in plan.seats)
-    seats = {s.address: s for s in plan.seats}
+        return tuple(_member(s, tainted=True) for s in plan.assignments)
+    assignments = {s.address: s for s in plan.assignments}
     change = released.control_plane
     if change not in member_changes(stored.values(), plan):
         change = None  # the world has moved on: an old release is no licence
@@ -103,22 +103,22 @@ def cluster_now(
     for address, old in stored.items():
         if address == incoming:
             continue
-        seat = seats.get(address)
+        assignment = assignments.get(address)
         if old.control_plane and address != outgoing:
-            planes.append(_kept(old, seat, released, control_plane=True))
-        elif seat is not None:
-            workers.append(_kept(old, seat, released, control_plane=False))
+            planes.append(_kept(old, assignment, released, control_plane=True))
+        elif assignment is not None:
+            workers.append(_kept(old, assignment, released, control_plane=False))
         elif address in machines and not _may_leave(old, released):
             workers.append(Member(address, False, None, old.serial, leaving=True))
     if incoming:
-        planes.append(_member(seats[incoming], tainted=False))
+        planes.append(_member(assignments[incoming], tainted=False))
     workers += _newcomers(plan, stored, workers, maximum_workers)
     return (*planes, *workers)
 
 
 def _newcomers(plan: ClusterPlan, stored: Mapping[str, Member], kept: list[Member], maximum: int) -> list[Member]:
     """New workers, as many as the maximum allows while one to be promoted still sits among the workers."""
-    new = [_member(s, tainted=False) for s in plan.seats if not s.control_plane and s.address not in stored]
+    new = [_member(s, tainted=False) for s in plan.assignments if not s.control_plane and s.address not in stored]
     if not maximum:
         return new
     before = sum(1 for m in stored.values() if not m.control_plane and not m.leaving)
@@ -126,14 +126,14 @@ def _newcomers(plan: ClusterPlan, stored: Mapping[str, Member], kept: list[Membe
     return new[: max(room, 0)]
 
 
-def _kept(old: Member, seat: Seat | None, released: Released, *, control_plane: bool) -> Member:
-    if seat is None or seat.machine is None:
+def _kept(old: Member, assignment: Assignment | None, released: Released, *, control_plane: bool) -> Member:
+    if assignment is None or assignment.machine is None:
         return msgspec.structs.replace(old, control_plane=control_plane)
-    wanted = wanted_state_taint(seat.machine.state)
+    wanted = wanted_state_taint(assignment.machine.state)
     waiting_on = wanted is not None and old.state_taint is None
     if waiting_on and not released.immediate and old.address not in released.emptied:
         wanted = None
-    return Member(old.address, control_plane, wanted, seat.machine.serial)
+    return Member(old.address, control_plane, wanted, assignment.machine.serial)
 
 
 def _may_leave(old: Member, released: Released) -> bool:
@@ -141,12 +141,12 @@ def _may_leave(old: Member, released: Released) -> bool:
     return released.immediate or old.state_taint is not None or old.address in released.emptied
 
 
-def _member(seat: Seat, *, tainted: bool) -> Member:
-    machine = seat.machine
+def _member(assignment: Assignment, *, tainted: bool) -> Member:
+    machine = assignment.machine
     if machine is None:
-        return Member(seat.address, seat.control_plane)
+        return Member(assignment.address, assignment.control_plane)
     taint = wanted_state_taint(machine.state) if tainted else None
-    return Member(seat.address, seat.control_plane, taint, machine.serial)
+    return Member(assignment.address, assignment.control_plane, taint, machine.serial)
 
 
 def write_released(
@@ -171,7 +171,9 @@ def write_released(
 def proposals(members: tuple[Member, ...], plan: ClusterPlan, machines: Mapping[str, Machine]) -> Iterator[Operator]:
     """What the plan asks of the queue. The engine gives ids; a full source proposes again on its next look."""
     why = {c.address: c.why for c in plan.changes}
-    serials = {m.address: m.serial for m in members} | {s.address: s.machine.serial for s in plan.seats if s.machine}
+    serials = {m.address: m.serial for m in members} | {
+        s.address: s.machine.serial for s in plan.assignments if s.machine
+    }
     for change in member_changes(members, plan)[:1]:
         who = change.outgoing or change.incoming
         yield Operator(

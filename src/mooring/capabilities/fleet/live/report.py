@@ -23,11 +23,11 @@ def report_of(survey: Survey, made: Pass, before: Report) -> Report:
     if made.wanted.error is not None:
         return msgspec.structs.replace(before, successful=False, at=survey.now, unmet=_unmet(made))
     machines, members = survey.machines, survey.ledger.members
-    seated = [machines[m.address] for m in members if not m.control_plane and m.address in machines]
-    counted = Counter(m.role for m in seated)
+    assigned = [machines[m.address] for m in members if not m.control_plane and m.address in machines]
+    counted = Counter(m.role for m in assigned)
     roles = {t.role: t.weight for t in survey.settings.template.workers}
     weights = sum(roles.values())
-    total = max(len(seated), survey.settings.constraints.minimum_workers)
+    total = max(len(assigned), survey.settings.constraints.minimum_workers)
     in_cluster = {m.address for m in members}
     return Report(
         True,

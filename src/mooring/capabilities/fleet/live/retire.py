@@ -49,13 +49,13 @@ STEPS: Final = (Step(StepKind.CORDON), Step(StepKind.EMPTY_NODE), Step(StepKind.
 CORDON, EMPTY, TAINT = range(3)
 EMPTYING: Final = "emptying"
 EMPTIED: Final = "emptied"
-HELD: Final = "held"
+BLOCKED: Final = "blocked"
 _DAY_S: Final = 86_400.0
 #: From here on the wait is a day in any case.
 _DOUBLINGS: Final = 32
 
 
-class Scene(msgspec.Struct, frozen=True):
+class RetireSituation(msgspec.Struct, frozen=True):
     """What a retire operator sees."""
 
     running: OperatorRecord
@@ -98,7 +98,7 @@ def resumed(node: Node, mark: Mark) -> Recovered:
 def may_try(node: Node, policy: FleetPolicy) -> float:
     """When a machine that was given up on may be tried again; 0: at once."""
     mark = retiring_mark(node)
-    if mark is None or mark.step != HELD:
+    if mark is None or mark.step != BLOCKED:
         return 0.0
     doubled: int = 2 ** (max(1, min(_tries(mark), _DOUBLINGS)) - 1)
     again = mark.since + min(policy.retire_hold_s * doubled, _DAY_S)
@@ -117,46 +117,46 @@ def still_wanted(member: Member | None, machine: Machine) -> bool:
     return member.leaving or wanted_state_taint(machine.state) is not None
 
 
-def next_retire_step(scene: Scene, world: WorldRead, policy: FleetPolicy) -> NextStep:
-    running, node = scene.running, scene.node
-    again = scene.now + policy.recheck_s
+def next_retire_step(situation: RetireSituation, world: WorldRead, policy: FleetPolicy) -> NextStep:
+    running, node = situation.running, situation.node
+    again = situation.now + policy.recheck_s
     if node is None:
         return _end(running, Reason.NODE_GONE, f"node {running.operator.args['node']} is gone")
-    if scene.off:
-        return _undo(scene, node, world, Reason.FEATURE_OFF, scene.off, uncordon=True)
-    if not scene.registry_seen:
+    if situation.off:
+        return _undo(situation, node, world, Reason.FEATURE_OFF, situation.off, uncordon=True)
+    if not situation.registry_seen:
         waiting_on = Verdict(State.WAITING, Reason.REGISTRY_UNREACHABLE, "the machine registry has not answered yet")
         return NextStep(step=running.step, waiting_on=waiting_on, again_at=again)
-    if scene.machine is None:
+    if situation.machine is None:
         detail = f"machine {running.operator.args['serial']} is not in the registry any more"
-        return _undo(scene, node, world, Reason.SUBJECT_GONE, detail, uncordon=False)
+        return _undo(situation, node, world, Reason.SUBJECT_GONE, detail, uncordon=False)
     mark = retiring_mark(node)
     emptied = mark is not None and mark.step == EMPTIED
-    tainted = scene.member is not None and scene.member.state_taint is not None
-    if mark is None and (tainted or (running.step == TAINT and scene.member is None)):
+    tainted = situation.member is not None and situation.member.state_taint is not None
+    if mark is None and (tainted or (running.step == TAINT and situation.member is None)):
         return _end(running, Reason.DONE, f"{node.name} is empty" + (" and tainted" if tainted else ""))
-    if not still_wanted(scene.member, scene.machine) and not (emptied and scene.member is None):
-        if scene.member is None:
-            return _undo(scene, node, world, Reason.WITHDRAWN, "it is in the cluster no more", uncordon=False)
-        detail = f"machine {scene.machine.serial} is {scene.machine.state.value} again"
-        return _undo(scene, node, world, Reason.WITHDRAWN, detail, uncordon=True)
-    if mark is None or (mark.step == HELD and mark.operator != running.operator.id):
-        return NextStep(step=CORDON, instructions=(_cordon(scene, node, mark),))
-    if mark.step == HELD:
+    if not still_wanted(situation.member, situation.machine) and not (emptied and situation.member is None):
+        if situation.member is None:
+            return _undo(situation, node, world, Reason.WITHDRAWN, "it is in the cluster no more", uncordon=False)
+        detail = f"machine {situation.machine.serial} is {situation.machine.state.value} again"
+        return _undo(situation, node, world, Reason.WITHDRAWN, detail, uncordon=True)
+    if mark is None or (mark.step == BLOCKED and mark.operator != running.operator.id):
+        return NextStep(step=CORDON, instructions=(_cordon(situation, node, mark),))
+    if mark.step == BLOCKED:
         return _end(running, Reason.TIMEOUT, f"given up for now: {mark.detail}")
     if emptied:
-        return _taint(scene, node, mark, world, policy)
-    return _empty(scene, node, world, policy, mark)
+        return _taint(situation, node, mark, world, policy)
+    return _empty(situation, node, world, policy, mark)
 
 
-def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
-    operator = scene.running.operator
+def _cordon(situation: RetireSituation, node: Node, held: Mark | None) -> Patch:
+    operator = situation.running.operator
     mark = Mark(
         operator=operator.id,
         source=SOURCE,
         reason=Reason.RETIRING,
         step=EMPTYING,
-        since=scene.now,
+        since=situation.now,
         detail=operator.detail,
         node=operator.args["address"],
         machine=operator.args["serial"],
@@ -167,25 +167,25 @@ def _cordon(scene: Scene, node: Node, held: Mark | None) -> Patch:
     return cordon(node, first, f"cordons {node.name}: {operator.detail}", {RETIRING: write_mark(mark)})
 
 
-def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
-    running, now = scene.running, scene.now
+def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
+    running, now = situation.running, situation.now
     state = emptying.emptiness(node, world, policy, now)
     if not state.left or policy.retire == "immediate":
         return NextStep(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
     if taken_back(node):
-        return _give_up(scene, node, world, mark, f"{node.name} was uncordoned by hand")
+        return _give_up(situation, node, world, mark, f"{node.name} was uncordoned by hand")
     if not node.unschedulable:
-        return NextStep(step=CORDON, instructions=(_cordon(scene, node, mark),))
+        return NextStep(step=CORDON, instructions=(_cordon(situation, node, mark),))
     late = emptying.is_late(node, policy, now)
-    if late and _is_last_round_over(scene, world, state):
+    if late and _is_last_round_over(situation, world, state):
         return _break_off(node, mark, policy, state)
     if policy.retire == "hold" and now - mark.since >= policy.retire_timeout_s:
-        return _give_up(scene, node, world, mark, state.words)
+        return _give_up(situation, node, world, mark, state.words)
     progress = {"left": float(len(state.left)), "late": float(late)}
     same = all(running.notes.get(k) == v for k, v in progress.items())
     since = running.notes.get("since", now) if same else now
-    if now - since >= policy.retire_patience_s and not _is_handing_over(scene, state):
-        return _give_up(scene, node, world, mark, state.words)
+    if now - since >= policy.retire_patience_s and not _is_handing_over(situation, state):
+        return _give_up(situation, node, world, mark, state.words)
     asked = tuple(
         mark_leaving(p, running.operator.id, running.operator.detail, now)
         for p in state.left
@@ -208,31 +208,31 @@ def _empty(scene: Scene, node: Node, world: WorldRead, policy: FleetPolicy, mark
     )
 
 
-def _is_handing_over(scene: Scene, state: emptying.Emptiness) -> bool:
+def _is_handing_over(situation: RetireSituation, state: emptying.Emptiness) -> bool:
     """Leaders leave a member, or its restart has begun: that may take long, and goes on."""
-    members, queue = {str(p.key) for p in state.left}, scene.queue
+    members, queue = {str(p.key) for p in state.left}, situation.queue
     at_work = (o for o in queue.operators() if o.source == "handoff" and o.args.get("pod") in members)
     return any(queue.is_running(o.id) for o in at_work)
 
 
-def _is_last_round_over(scene: Scene, world: WorldRead, state: emptying.Emptiness) -> bool:
+def _is_last_round_over(situation: RetireSituation, world: WorldRead, state: emptying.Emptiness) -> bool:
     """Whether what is left is kept by budgets, and by nothing that ends by itself. TiKV and PD members are never cut
     off: their leaders would be."""
     if any(way_of(p, world) is Way.HANDED_OVER for p in state.left):
         return False
     if len(state.held) < len(state.left):
         return False
-    serial, here = scene.running.operator.args["serial"], {p.uid for p in state.left}
-    begun = (o for o in scene.queue.operators() if o.kind == EVICT_POD and o.args["serial"] == serial)
-    return not any(o.args["uid"] not in here and scene.queue.is_running(o.id) for o in begun)
+    serial, here = situation.running.operator.args["serial"], {p.uid for p in state.left}
+    begun = (o for o in situation.queue.operators() if o.kind == EVICT_POD and o.args["serial"] == serial)
+    return not any(o.args["uid"] not in here and situation.queue.is_running(o.id) for o in begun)
 
 
-def _give_up(scene: Scene, node: Node, world: WorldRead, mark: Mark, detail: str) -> NextStep:
+def _give_up(situation: RetireSituation, node: Node, world: WorldRead, mark: Mark, detail: str) -> NextStep:
     """For now: the place is free for others, the cordon stays, and it is tried again later."""
-    wishes = _take_back_wishes(node, world)
-    if wishes:
-        return NextStep(step=EMPTY, instructions=wishes, progress="gives its place up")
-    held = msgspec.structs.replace(mark, step=HELD, since=scene.now, value=str(_tries(mark) + 1), detail=detail)
+    withdrawals = _withdraw_requests(node, world)
+    if withdrawals:
+        return NextStep(step=EMPTY, instructions=withdrawals, progress="gives its place up")
+    held = msgspec.structs.replace(mark, step=BLOCKED, since=situation.now, value=str(_tries(mark) + 1), detail=detail)
     return NextStep(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
 
 
@@ -250,21 +250,21 @@ def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Empt
     return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; cuts off {names}")))
 
 
-def _taint(scene: Scene, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:
+def _taint(situation: RetireSituation, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:
     """Stored first, then on the node, where a live list must show what we see: nobody to cut off but what is kept by
     budgets once the time is over."""
-    member, may_cut_off = scene.member, None
+    member, may_cut_off = situation.member, None
     if policy.retire != "immediate":
-        late, left = emptying.is_late(node, policy, scene.now), to_leave(node.name, world)
+        late, left = emptying.is_late(node, policy, situation.now), to_leave(node.name, world)
         kept = [p for p in left if late and emptying.held_by(p, world, policy, late=True) is not None]
         if len(kept) < len(left) or any(way_of(p, world) is Way.HANDED_OVER for p in left):
-            return NextStep(step=EMPTY, instructions=(_say(node, mark, EMPTYING, scene.running.operator.detail),))
+            return NextStep(step=EMPTY, instructions=(_say(node, mark, EMPTYING, situation.running.operator.detail),))
         may_cut_off = tuple(p.uid for p in kept)
-    if scene.store is not None:
-        return NextStep(step=TAINT, instructions=(scene.store,), progress="to be stored in the cluster")
+    if situation.store is not None:
+        return NextStep(step=TAINT, instructions=(situation.store,), progress="to be stored in the cluster")
     if member is not None and member.state_taint is None:
         # Empty, and the plan did not let it go yet: it is looked at again when something changes.
-        return NextStep(step=TAINT, progress="empty; waits to be stored", again_at=scene.now + 5.0)
+        return NextStep(step=TAINT, progress="empty; waits to be stored", again_at=situation.now + 5.0)
     taint = member.state_taint if member is not None else None
     add = (Taint(keys.STATE_TAINT, taint[1], taint[0]),) if taint is not None else ()
     why = f"{node.name}: {mark.detail}"
@@ -274,22 +274,24 @@ def _taint(scene: Scene, node: Node, mark: Mark, world: WorldRead, policy: Fleet
     return NextStep(step=TAINT, instructions=(edit,))
 
 
-def _undo(scene: Scene, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool) -> NextStep:
+def _undo(
+    situation: RetireSituation, node: Node, world: WorldRead, reason: Reason, detail: str, *, uncordon: bool
+) -> NextStep:
     """Take back what a mark says we did, requests first; ended once nothing of it is there."""
-    step = scene.running.step
-    wishes = _take_back_wishes(node, world)
-    if wishes:
-        return NextStep(step=step, instructions=wishes, progress=detail)
+    step = situation.running.step
+    withdrawals = _withdraw_requests(node, world)
+    if withdrawals:
+        return NextStep(step=step, instructions=withdrawals, progress=detail)
     if RETIRING in node.annotations and retiring_mark(node) is not None:
         told = EmitEvent(
             kind=Kind.NODE, key=node.key, uid=node.uid, reason=reason, message=f"no longer emptied: {detail}"
         )
         back = lift_cordon(node, SOURCE, detail, (RETIRING,)) if uncordon else _put(node, None, detail)
         return NextStep(step=step, instructions=(told, back), progress=detail)
-    return _end(scene.running, reason, detail)
+    return _end(situation.running, reason, detail)
 
 
-def _take_back_wishes(node: Node, world: WorldRead) -> tuple[Instruction, ...]:
+def _withdraw_requests(node: Node, world: WorldRead) -> tuple[Instruction, ...]:
     pods = sorted(world.pods_on(node.name), key=lambda p: (p.namespace, p.name))
     return tuple(stay(p) for p in pods if leaving_mark(p) is not None and p.deletion_at is None)
 

@@ -56,7 +56,7 @@ _decoder: Final = msgspec.json.Decoder(_Stored)
 
 def decisions_of(plan: ClusterPlan, revision: str) -> Decisions:
     """The plan itself as stored form: its destination, taints included."""
-    return Decisions(revision, tuple(_member(s.address, s.control_plane, s.machine) for s in plan.seats))
+    return Decisions(revision, tuple(_member(s.address, s.control_plane, s.machine) for s in plan.assignments))
 
 
 def _member(address: str, control_plane: bool, machine: Any) -> Member:
@@ -72,17 +72,19 @@ def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes
         workers = [m for m in what.members if not m.control_plane]
         made = _Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers]))
     else:
-        made = _Stored(_VERSION, revision, len(what.control_planes), _seat_rows(what))
+        made = _Stored(_VERSION, revision, len(what.control_planes), _assignment_rows(what))
     text = msgspec.json.encode(made)
     if len(text) < _PLAIN_BELOW:
         return text
     return _PACKED + b64encode(zlib.compress(text, _LEVEL))
 
 
-def _seat_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
+def _assignment_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
     """A plan's places have the control planes first already."""
     value = {state: (taint[0] if (taint := wanted_state_taint(state)) else "") for state in MachineState}
-    return [(m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.seats]
+    return [
+        (m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.assignments
+    ]
 
 
 def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:

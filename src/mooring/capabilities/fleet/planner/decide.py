@@ -8,7 +8,7 @@ from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.draft import Draft, verb_of
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
 from mooring.capabilities.fleet.planner.nodetext import NodeText
-from mooring.capabilities.fleet.planner.plan import Action, Change, ClusterPlan, FleetView, Seat, Verb
+from mooring.capabilities.fleet.planner.plan import Action, Assignment, Change, ClusterPlan, FleetView, Verb
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.template import Template
 from mooring.capabilities.fleet.planner.update import update
@@ -30,24 +30,26 @@ def decide(view: FleetView) -> ClusterPlan:
 
 def _finish(draft: Draft, action: Action) -> ClusterPlan:
     machines = draft.machines
-    seats = tuple(
-        [Seat(a, True, machines[a]) if a in machines else _vanished(draft, a) for a in draft.control_planes]
-        + [Seat(a, False, machines[a]) if a in machines else _vanished(draft, a) for a in draft.workers]
+    assignments = tuple(
+        [Assignment(a, True, machines[a]) if a in machines else _vanished(draft, a) for a in draft.control_planes]
+        + [Assignment(a, False, machines[a]) if a in machines else _vanished(draft, a) for a in draft.workers]
     )
     unmet, notes = generate.unmet(draft), tuple(draft.notes)
     if action is Action.NONE:
-        return ClusterPlan(action, seats, unmet=unmet, notes=notes)
+        return ClusterPlan(action, assignments, unmet=unmet, notes=notes)
     nodes = None
     if draft.view.current is not None and draft.view.current.document is not None:
-        nodes = write_nodes(draft.view.template, seats)
-    return ClusterPlan(action, seats, tuple(_changes(draft, seats, nodes)), unmet, None, notes, nodes)
+        nodes = write_nodes(draft.view.template, assignments)
+    return ClusterPlan(action, assignments, tuple(_changes(draft, assignments, nodes)), unmet, None, notes, nodes)
 
 
-def _vanished(draft: Draft, address: str) -> Seat:
-    return Seat(address, address in draft.control_planes, None, draft.members[address].node)
+def _vanished(draft: Draft, address: str) -> Assignment:
+    return Assignment(address, address in draft.control_planes, None, draft.members[address].node)
 
 
-def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, Any], ...] | None) -> list[Change]:
+def _changes(
+    draft: Draft, assignments: tuple[Assignment, ...], nodes: tuple[Mapping[str, Any], ...] | None
+) -> list[Change]:
     """Moves in the order they were decided, then what is only written again."""
     if not draft.members:
         return [Change(a, draft.machines[a].serial, Verb.ADD, said) for a, said in draft.said.items()]
@@ -59,13 +61,13 @@ def _changes(draft: Draft, seats: tuple[Seat, ...], nodes: tuple[Mapping[str, An
     rewritten = []
     # From decisions alone there is nothing else to tell than taints.
     members = draft.members if nodes is not None else draft.wrongly_tainted()
-    doubtful = seats if nodes is not None else [s for s in seats if s.address in members] if members else ()
-    for index, seat in enumerate(doubtful):
-        member = members.get(seat.address)
-        if member is None or seat.machine is None or member.control_plane != seat.control_plane:
+    doubtful = assignments if nodes is not None else [s for s in assignments if s.address in members] if members else ()
+    for index, assignment in enumerate(doubtful):
+        member = members.get(assignment.address)
+        if member is None or assignment.machine is None or member.control_plane != assignment.control_plane:
             continue
         node = nodes[index] if nodes is not None else None
-        change = _rewritten(member, seat, node, every_field=draft.view.regenerate)
+        change = _rewritten(member, assignment, node, every_field=draft.view.regenerate)
         if change is not None:
             rewritten.append(change)
     return moved + rewritten
@@ -76,14 +78,16 @@ def _serial(draft: Draft, address: str) -> str:
     return machine.serial if machine is not None else draft.members[address].serial
 
 
-def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, every_field: bool) -> Change | None:
+def _rewritten(
+    member: Member, assignment: Assignment, node: Mapping[str, Any] | None, *, every_field: bool
+) -> Change | None:
     """A field that the current file leaves out is news only when everything is written again on purpose."""
-    machine = seat.machine
+    machine = assignment.machine
     assert machine is not None
     wanted = wanted_state_taint(machine.state)
     if wanted != member.state_taint:
         verb = Verb.UNTAINT if wanted is None else Verb.TAINT
-        return Change(seat.address, machine.serial, verb, f"its machine is {machine.state.value}")
+        return Change(assignment.address, machine.serial, verb, f"its machine is {machine.state.value}")
     if node is None or member.node is None:
         return None
     old = member.node
@@ -91,19 +95,19 @@ def _rewritten(member: Member, seat: Seat, node: Mapping[str, Any] | None, *, ev
     differ = [f for f in compared if (node.get(f) or None) != (old.get(f) or None)]
     if not differ:
         return None
-    return Change(seat.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written again")
+    return Change(assignment.address, machine.serial, Verb.UPDATE, f"{', '.join(differ)} written again")
 
 
 _COMPARED = ("user", "labels", "annotations", "taints")
 
 
-def write_nodes(template: Template, seats: tuple[Seat, ...]) -> tuple[Mapping[str, Any], ...]:
+def write_nodes(template: Template, assignments: tuple[Assignment, ...]) -> tuple[Mapping[str, Any], ...]:
     renderer = Renderer(template)
     return tuple(
         renderer.node(s.machine, control_plane=s.control_plane, state_taint=wanted_state_taint(s.machine.state))
         if s.machine is not None
         else renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)
-        for s in seats
+        for s in assignments
     )
 
 
@@ -111,7 +115,7 @@ def encode_cluster(view: FleetView, plan: ClusterPlan) -> Mapping[str, Any] | No
     """`write_cluster` on its way to JSON: what takes most of the room is text already."""
     if plan.error is not None or plan.action is Action.NONE or plan.nodes is not None:
         return write_cluster(view, plan)
-    nodes = NodeText(view.template).nodes(plan.seats)
+    nodes = NodeText(view.template).nodes(plan.assignments)
     return {key: nodes if key == "nodes" else value for key, value in view.template.document.items()}
 
 
@@ -124,5 +128,5 @@ def write_cluster(view: FleetView, plan: ClusterPlan) -> dict[str, Any] | None:
         return None
     if plan.action is Action.NONE and view.current is not None and view.current.document is not None:
         return dict(view.current.document)
-    nodes = plan.nodes if plan.nodes is not None else write_nodes(view.template, plan.seats)
+    nodes = plan.nodes if plan.nodes is not None else write_nodes(view.template, plan.assignments)
     return with_nodes(view.template, nodes)

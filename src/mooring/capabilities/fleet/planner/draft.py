@@ -48,19 +48,19 @@ class Draft:
     def unused(self) -> dict[str, Machine]:
         """Healthy, no member when the pass began, and not chosen since."""
         if self._unused is None:
-            seated, said = self.members, self.said
+            assigned, said = self.members, self.said
             self._unused = {
-                a: m for a, m in self.machines.items() if m.state is _HEALTHY and a not in seated and a not in said
+                a: m for a, m in self.machines.items() if m.state is _HEALTHY and a not in assigned and a not in said
             }
         return self._unused
 
     def vanished(self, addresses: dict[str, None]) -> list[str]:
         return [a for a in addresses if a not in self.machines]
 
-    def seated_control_planes(self) -> list[Machine]:
+    def assigned_control_planes(self) -> list[Machine]:
         return [self.machines[a] for a in self.control_planes if a in self.machines]
 
-    def seated_workers(self) -> list[Machine]:
+    def assigned_workers(self) -> list[Machine]:
         """Workers whose machine is known; one kept after its machine vanished is skipped."""
         if self._worker_machines is None:
             machines = self.machines
@@ -71,7 +71,7 @@ class Draft:
         return self.worker_states().count(_HEALTHY)
 
     def worker_states(self) -> list[MachineState]:
-        return [m.state for m in self.seated_workers()]
+        return [m.state for m in self.assigned_workers()]
 
     def wrongly_tainted(self) -> dict[str, Member]:
         """Members whose state taint is not the one their machine's state asks for."""
@@ -121,7 +121,7 @@ class Draft:
         return True
 
     def promote_worker(self) -> bool:
-        fit = [m for m in self.seated_workers() if self.fit_for_control_plane(m)]
+        fit = [m for m in self.assigned_workers() if self.fit_for_control_plane(m)]
         choice = to_add(fit, self._control_plane_counts(), self._lives).take()
         if choice is None:
             return False
@@ -152,7 +152,7 @@ class Draft:
         return True
 
     def demote_lowest(self) -> None:
-        queue = to_remove(self.seated_control_planes(), _by_rack, self._control_plane_counts(), self._lives)
+        queue = to_remove(self.assigned_control_planes(), _by_rack, self._control_plane_counts(), self._lives)
         choice = queue.take()
         if choice is not None:
             self.demote(choice.machine.address, choice_in_words(choice, self.view.now, "lowest control plane: "))
@@ -168,7 +168,7 @@ class Draft:
         if len(self.workers) <= until:
             return
         demoted = frozenset(a for a in self.workers if a in self.members and self.members[a].control_plane)
-        queue = to_remove(self.seated_workers(), self._group, self._worker_counts(), self._lives, demoted)
+        queue = to_remove(self.assigned_workers(), self._group, self._worker_counts(), self._lives, demoted)
         while len(self.workers) > until:
             choice = queue.take()
             if choice is None:
@@ -223,27 +223,27 @@ class Draft:
 
     def _control_plane_counts(self) -> dict[Group, int]:
         counts: dict[Group, int] = {}
-        for m in self.seated_control_planes():
+        for m in self.assigned_control_planes():
             counts[m.rack] = counts.get(m.rack, 0) + 1
         return counts
 
     def _worker_counts(self) -> dict[Group, int]:
         counts: dict[Group, int] = {}
-        for m in self.seated_workers():
+        for m in self.assigned_workers():
             group = self._group(m)
             counts[group] = counts.get(group, 0) + 1
         return counts
 
     def _role_counts(self) -> dict[str, int]:
         roles: dict[str, int] = {}
-        for (role, _), count in self._seated().items():
+        for (role, _), count in self._assigned().items():
             roles[role] = roles.get(role, 0) + count
         return roles
 
-    def _seated(self) -> "Counter[tuple[str, int]]":
+    def _assigned(self) -> "Counter[tuple[str, int]]":
         """Workers by role and rack, counted in one go: there are thousands of them, and a few hundred of these."""
         if self._census is None:
-            self._census = Counter([(m.role, m.rack) for m in self.seated_workers()])
+            self._census = Counter([(m.role, m.rack) for m in self.assigned_workers()])
         return self._census
 
     def _queues(self) -> dict[str, RackQueue]:
@@ -254,7 +254,7 @@ class Draft:
                 if held is not None:
                     held.append(m)
             counts: dict[str, dict[Group, int]] = {role: {} for role in spare}
-            for (role, rack), count in self._seated().items():
+            for (role, rack), count in self._assigned().items():
                 racks = counts.get("" if self._roleless else role)
                 if racks is not None:
                     racks[rack] = racks.get(rack, 0) + count

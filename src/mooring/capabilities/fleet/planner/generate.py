@@ -65,10 +65,10 @@ def role_guard(draft: Draft) -> PlanError | None:
     if len(template.workers) == 1:
         return None
     offered = {t.role for t in template.workers}
-    if offered.issuperset({m.role for m in draft.seated_workers()}):
+    if offered.issuperset({m.role for m in draft.assigned_workers()}):
         return None
     lost: dict[str, list[str]] = {}
-    for m in draft.seated_workers():
+    for m in draft.assigned_workers():
         if m.role not in offered:
             lost.setdefault(m.role, []).append(m.address)
     said = "; ".join(f"role {role}: {listed(nodes)}" for role, nodes in sorted(lost.items()))

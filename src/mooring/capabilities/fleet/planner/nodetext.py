@@ -12,7 +12,7 @@ import msgspec
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.labels import Renderer, rfc3339
-from mooring.capabilities.fleet.planner.plan import Seat
+from mooring.capabilities.fleet.planner.plan import Assignment
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.template import Template
 from mooring.core.model.machine import Machine
@@ -39,13 +39,13 @@ class NodeText:
         #: their identity stays theirs.
         self._parts: dict[tuple[bool, str, str, int], tuple[_Parts, Mapping[str, str]]] = {}
 
-    def nodes(self, seats: Iterable[Seat]) -> msgspec.Raw:
+    def nodes(self, assignments: Iterable[Assignment]) -> msgspec.Raw:
         """The list of nodes, ready to be put into a document."""
         written = [
             self._node(s.machine, s.control_plane)
             if s.machine is not None
             else _encode(self._renderer.vanished(s.address, control_plane=s.control_plane, kept=s.kept)).decode()
-            for s in seats
+            for s in assignments
         ]
         return msgspec.Raw(f"[{','.join(written)}]".encode())
 

@@ -57,7 +57,7 @@ class Unmet(msgspec.Struct, frozen=True, gc=False):
     have: int
 
 
-class Seat(msgspec.Struct, frozen=True, gc=False):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A place in the planned cluster. `machine` is None for a node kept although its machine has vanished."""
 
     address: str
@@ -93,22 +93,22 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
-    """The destination. `error` set: nothing is to change, and `seats` is empty."""
+    """The destination. `error` set: nothing is to change, and `assignments` is empty."""
 
     action: Action
-    seats: tuple[Seat, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
     changes: tuple[Change, ...] = ()
     unmet: tuple[Unmet, ...] = ()
     error: PlanError | None = None
     #: For people: machines left out, odd settings, what could not be done though nothing demands it.
     notes: tuple[str, ...] = ()
-    #: Nodes as written, in the order of `seats`, where the plan had to write them to compare; else None.
+    #: Nodes as written, in the order of `assignments`, where the plan had to write them to compare; else None.
     nodes: tuple[Mapping[str, Any], ...] | None = None
 
     @property
-    def control_planes(self) -> tuple[Seat, ...]:
-        return tuple(s for s in self.seats if s.control_plane)
+    def control_planes(self) -> tuple[Assignment, ...]:
+        return tuple(s for s in self.assignments if s.control_plane)
 
     @property
-    def workers(self) -> tuple[Seat, ...]:
-        return tuple(s for s in self.seats if not s.control_plane)
+    def workers(self) -> tuple[Assignment, ...]:
+        return tuple(s for s in self.assignments if not s.control_plane)

@@ -133,7 +133,7 @@ def _replace_control_plane(draft: Draft) -> Outcome:
 
 
 def _first_bad(draft: Draft) -> tuple[str, str]:
-    for m in draft.seated_control_planes():
+    for m in draft.assigned_control_planes():
         if m.state not in _GOOD_STATES:
             return m.address, f"its machine is {m.state.value}"
         taint = draft.bad_taint(m.address)
@@ -153,7 +153,7 @@ def _decrease_workers(draft: Draft) -> Outcome:
     if _RETIRED not in draft.worker_states():
         return False
     view, minimum = draft.view, draft.view.constraints.minimum_workers
-    for m in draft.seated_workers():
+    for m in draft.assigned_workers():
         if m.state != _RETIRED or not view.now - m.state_since > view.wait_retired_s:
             continue
         retired_s = int(view.now - m.state_since)

@@ -31,7 +31,7 @@ from mooring.capabilities.mix.labels import (
     SLOT,
     Managed,
     Misconfigured,
-    wish_of,
+    management_of,
 )
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.mix.slots import Managing, NotOurs, NotSeen, managing, ordinal_slot
@@ -100,11 +100,11 @@ class Admission:
         if found.workload.namespace != request.namespace:
             # An owner's UID can be read and written by anybody; it owns pods of its own namespace only.
             return Decision(Reason.NOT_MANAGED)
-        wish = wish_of(found.workload, self._default)
-        if not isinstance(wish, Managed):
-            reason = Reason.MISCONFIGURED if isinstance(wish, Misconfigured) else Reason.NOT_MANAGED
-            return Decision(reason, str(wish) if reason is Reason.MISCONFIGURED else "", workload=found.workload)
-        return self._place(request, pod, found, wish.target, world, now, token, patient=patient)
+        management = management_of(found.workload, self._default)
+        if not isinstance(management, Managed):
+            reason = Reason.MISCONFIGURED if isinstance(management, Misconfigured) else Reason.NOT_MANAGED
+            return Decision(reason, str(management) if reason is Reason.MISCONFIGURED else "", workload=found.workload)
+        return self._place(request, pod, found, management.target, world, now, token, patient=patient)
 
     def _place(
         self,

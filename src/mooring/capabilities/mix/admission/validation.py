@@ -52,26 +52,26 @@ def judge(
     capacity: CapacityRules = CapacityRules(),
 ) -> Judgement:
     """`before`: the workload as it stands, when this is a change."""
-    wish = read(draft.kind, draft.labels, draft.annotations, deployment_default)
+    management = read(draft.kind, draft.labels, draft.annotations, deployment_default)
     warnings = list(_misplaced(draft))
-    if isinstance(wish, Misconfigured):
+    if isinstance(management, Misconfigured):
         if before is not None and before.says() == draft.says():
-            return Judgement(warnings=(*(f"not managed: {problem}" for problem in wish.problems), *warnings))
-        return Judgement(problems=wish.problems)
+            return Judgement(warnings=(*(f"not managed: {problem}" for problem in management.problems), *warnings))
+        return Judgement(problems=management.problems)
     mode = draft.labels.get(MODE)
     if mode != Mode.CUSTOM and (CUSTOM in draft.labels or CUSTOM in draft.annotations):
         warnings.append(f"{CUSTOM} is ignored: {MODE} is {mode or 'not set'}, not custom")
-    if isinstance(wish, Managed):
-        warnings += _about(draft, wish)
-        warnings += _contradictions(draft, wish.target, capacity)
+    if isinstance(management, Managed):
+        warnings += _about(draft, management)
+        warnings += _contradictions(draft, management.target, capacity)
     return Judgement(warnings=tuple(warnings))
 
 
-def _about(draft: Draft, wish: Managed) -> list[str]:
+def _about(draft: Draft, management: Managed) -> list[str]:
     warnings = []
-    target = wish.target
+    target = management.target
     if draft.replicas > 0 and target.on_demand(draft.replicas) == 0:
-        by_default = f", the default of a {draft.kind}" if wish.by_default else ""
+        by_default = f", the default of a {draft.kind}" if management.by_default else ""
         warnings.append(
             f"{target}{by_default}: guaranteed on-demand floor is 0 replicas; losing all spot nodes can stop it"
         )

@@ -15,7 +15,7 @@ from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
-from mooring.capabilities.mix.labels import Managed, wish_of
+from mooring.capabilities.mix.labels import Managed, management_of
 from mooring.capabilities.mix.pace import Everybody
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
@@ -95,7 +95,7 @@ class Emptying:
         return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
 
     def _is_managed(self, workload: Workload) -> bool:
-        return isinstance(wish_of(workload, self.mix.policy.deployment_target, self.mix.left_out), Managed)
+        return isinstance(management_of(workload, self.mix.policy.deployment_target, self.mix.left_out), Managed)
 
     def _takes_everybody(self) -> bool:
         urgent = self.notice.deadline is not None and not self.notice.lost

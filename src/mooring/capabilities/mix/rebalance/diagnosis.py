@@ -20,7 +20,7 @@ from mooring.capabilities.drain.readiness import subject_of, target_of
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
-from mooring.capabilities.mix.labels import RESERVATION, Managed, Misconfigured, wish_of
+from mooring.capabilities.mix.labels import RESERVATION, Managed, Misconfigured, management_of
 from mooring.capabilities.mix.memory import Note
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
@@ -75,7 +75,7 @@ class Diagnosis:
         self.queue = queue
         self.now = now
         self.health: Health = health_of(workload, world, now)
-        self.wish = wish_of(workload, mix.policy.deployment_target, mix.left_out)
+        self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
         moves = self._moves(notes.moves)
@@ -111,9 +111,9 @@ class Diagnosis:
 
     def case(self) -> Case:
         """The first thing that is wrong, by what hurts most."""
-        if isinstance(self.wish, Misconfigured):
+        if isinstance(self.management, Misconfigured):
             return NOTHING_WRONG
-        if not isinstance(self.wish, Managed):
+        if not isinstance(self.management, Managed):
             return self._disabled()
         health, name = self.health, self.workload.name
         shortage = stuck(health, self.now, self.pace.shortage_s, self.policy.tolerations)
@@ -127,13 +127,13 @@ class Diagnosis:
         waiting = starved(health, self.now, self.pace.shortage_s)
         if waiting:
             return self._starved(waiting[0])
-        found = plan(health, self.wish.target, self.world, to_spot=self.pace.to_spot)
+        found = plan(health, self.management.target, self.world, to_spot=self.pace.to_spot)
         if found.off_by:
             # Whoever stands on a node that is being emptied is moved off it anyway.
             stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
             if found.candidates and not stay:
                 return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
-            words = f"{self.wish.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
+            words = f"{self.management.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
             return self._guarded(stay, found.off_by, words)
         return self._returning(health)
 
@@ -152,8 +152,8 @@ class Diagnosis:
                 return sum(p.node in self.interrupted for p in self.health.pods)
             case Reason.NO_ROOM:
                 return len(stuck(self.health, self.now, 0.0, self.policy.tolerations))
-            case _ if isinstance(self.wish, Managed):
-                return plan(self.health, self.wish.target, self.world, to_spot=self.pace.to_spot).off_by
+            case _ if isinstance(self.management, Managed):
+                return plan(self.health, self.management.target, self.world, to_spot=self.pace.to_spot).off_by
             case _:
                 return 0
 
@@ -275,7 +275,7 @@ class Diagnosis:
         note = self.note
         if not note.begun or self.busy or self.requested or self.health.missing or self.health.changing:
             return note
-        same = str(self.wish.target) if isinstance(self.wish, Managed) else ""
+        same = str(self.management.target) if isinstance(self.management, Managed) else ""
         helped = self.measure(note.reason) < note.off_by or same != note.wanted
         if helped or len(self.health.pods) != self.health.wanted:
             return Note(last_move=note.last_move, relaxed_until=note.relaxed_until)
@@ -297,7 +297,7 @@ class Diagnosis:
             begun=True,
             reason=reason.value,
             off_by=self.note.off_by if under_way else self.measure(reason),
-            wanted=str(self.wish.target) if isinstance(self.wish, Managed) else "",
+            wanted=str(self.management.target) if isinstance(self.management, Managed) else "",
             relaxed_until=relaxed,
         )
 

@@ -151,7 +151,7 @@ def carries_ours(pod: Pod) -> bool:
 # ── Without moving anybody ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
+def fix_slots(health: Health, target: Target, world: WorldRead) -> list[Patch]:
     """Adopt the unmarked, and write slots again where the count fits and they do not. Nothing restarts."""
     if _in_order(health.pods, target):
         return []
@@ -171,7 +171,7 @@ def mend(health: Health, target: Target, world: WorldRead) -> list[Patch]:
         for pod in pods:
             if pod.uid not in slots:
                 continue
-            patch = _mended(pod, slots[pod.uid], world, stateful=health.workload.kind == Kind.STATEFUL_SET)
+            patch = _fixed_slot(pod, slots[pod.uid], world, stateful=health.workload.kind == Kind.STATEFUL_SET)
             if patch is not None:
                 patches.append(patch)
     return patches
@@ -242,7 +242,7 @@ class FreeSlots:
         return self._beyond
 
 
-def _mended(pod: Pod, slot: int, world: WorldRead, *, stateful: bool) -> Patch | None:
+def _fixed_slot(pod: Pod, slot: int, world: WorldRead, *, stateful: bool) -> Patch | None:
     """The patch that writes class, slot and deletion cost where they are not as they should be."""
     node_class = world.node_class(pod.node)
     labels: dict[str, str] = {}

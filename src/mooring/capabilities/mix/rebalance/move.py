@@ -139,7 +139,7 @@ def read_back(pod: Pod, mark: Mark, workload: Workload) -> Operator:
     )
 
 
-class Scene(msgspec.Struct, kw_only=True):
+class MoveSituation(msgspec.Struct, kw_only=True):
     """What a running move sees."""
 
     op: Operator
@@ -156,7 +156,7 @@ class Scene(msgspec.Struct, kw_only=True):
     #: Other pods of the workload are between leaving and coming back.
     in_transit: bool = False
     #: Its node has a notice. False for a move of `spot`: it was taken back.
-    doomed: bool = False
+    interrupted: bool = False
     #: How many of the workload may be away at once.
     limit: int = 1
     #: What is to be remembered before the pod is disturbed, where that is not written yet.
@@ -173,7 +173,7 @@ class Scene(msgspec.Struct, kw_only=True):
 
     @property
     def taken_back(self) -> bool:
-        return self.op.source == SPOT and not self.doomed
+        return self.op.source == SPOT and not self.interrupted
 
     @property
     def pod(self) -> Pod | None:
@@ -188,67 +188,67 @@ def last_call(deadline: float | None, pod: Pod, policy: InterruptionPolicy) -> f
     return None if deadline is None else deadline - pod.shape.grace_s - policy.margin_s
 
 
-def next_step(running: OperatorRecord, scene: Scene) -> NextStep:
-    pod = scene.pod
+def next_step(running: OperatorRecord, situation: MoveSituation) -> NextStep:
+    pod = situation.pod
     if pod is None or pod.terminating or pod.terminal:
-        return _await(running, scene)
-    if scene.health is None and not is_detached(pod):
+        return _await(running, situation)
+    if situation.health is None and not is_detached(pod):
         return NextStep(step=running.step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     mark = mark_on(pod)
     # One of our own under another id is a late write of a leader that stalled: this operator goes on from it.
     if mark is not None and mark.source not in SOURCES:
         return NextStep(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
     if mark is None:
-        return _begin(running, scene, pod)
+        return _begin(running, situation, pod)
     if is_detached(pod):
-        return _part(scene, pod, mark)
-    return _evict(scene, pod, mark)
+        return _part(situation, pod, mark)
+    return _evict(situation, pod, mark)
 
 
-def _begin(running: OperatorRecord, scene: Scene, pod: Pod) -> NextStep:
+def _begin(running: OperatorRecord, situation: MoveSituation, pod: Pod) -> NextStep:
     if running.notes.get("gave_up"):
         return NextStep(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
     if running.notes.get("blocked"):
         detail = f"a PodDisruptionBudget kept {pod.name} for {BLOCKED_S:.0f} s; others have its place meanwhile"
         return NextStep(step=0, end=End(Reason.PDB, detail, failed=True))
-    if scene.unwanted:
-        return NextStep(step=running.step, end=End(Reason.WITHDRAWN, scene.unwanted))
-    if scene.in_transit:
+    if situation.unwanted:
+        return NextStep(step=running.step, end=End(Reason.WITHDRAWN, situation.unwanted))
+    if situation.in_transit:
         waits = Verdict(State.WAITING, Reason.SETTLING, "other pods of its workload are on their way")
-        return NextStep(step=running.step, waiting_on=waits, again_at=scene.now + LOOK_S)
-    op = scene.op
-    mark = mark_for(op, pod, scene.now)
-    assert scene.health is not None
-    if op.args["way"] == DETACH and detaching.can_detach(pod, scene.health.workload):
+        return NextStep(step=running.step, waiting_on=waits, again_at=situation.now + LOOK_S)
+    op = situation.op
+    mark = mark_for(op, pod, situation.now)
+    assert situation.health is not None
+    if op.args["way"] == DETACH and detaching.can_detach(pod, situation.health.workload):
         write: Instruction = detaching.detach(pod, mark)
         words = f"{pod.name} on {pod.node} leaves once its replacement is Ready: {op.detail}"
     else:
         mark = msgspec.structs.replace(mark, value=EVICT)
         write = detaching.put_mark(pod, mark, "marks the pod before it is moved")
         words = f"{pod.name} on {pod.node or 'no node'} is moved: {op.detail}"
-    tell = _tell(scene.health.workload, op.reason, words)
-    return NextStep(step=0, instructions=(*scene.guard, write, tell))
+    tell = _tell(situation.health.workload, op.reason, words)
+    return NextStep(step=0, instructions=(*situation.guard, write, tell))
 
 
-def _part(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
+def _part(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
     """Detached: wait for the replacement, but not beyond the last call."""
-    phase = len(scene.op.phases) - 1
-    call = last_call(scene.deadline, pod, scene.notice)
-    late = call is not None and scene.now >= call
-    if late and scene.doomed:
-        why = f"{max(0.0, scene.deadline - scene.now):.0f} s left" if scene.deadline is not None else ""
-        return NextStep(step=1, phase=phase, instructions=(_delete(scene, pod, f"no time left to wait: {why}"),))
-    if scene.health is None:
-        return NextStep(step=1, instructions=(_delete(scene, pod, "its workload is gone"),))
-    if _may_go(scene, pod):
-        return NextStep(step=1, phase=phase, instructions=(_delete(scene, pod, "its replacement is Ready"),))
-    if scene.taken_back:
+    phase = len(situation.op.phases) - 1
+    call = last_call(situation.deadline, pod, situation.notice)
+    late = call is not None and situation.now >= call
+    if late and situation.interrupted:
+        why = f"{max(0.0, situation.deadline - situation.now):.0f} s left" if situation.deadline is not None else ""
+        return NextStep(step=1, phase=phase, instructions=(_delete(situation, pod, f"no time left to wait: {why}"),))
+    if situation.health is None:
+        return NextStep(step=1, instructions=(_delete(situation, pod, "its workload is gone"),))
+    if _may_go(situation, pod):
+        return NextStep(step=1, phase=phase, instructions=(_delete(situation, pod, "its replacement is Ready"),))
+    if situation.taken_back:
         patch = detaching.attach(pod, mark, "the notice was taken back")
         return NextStep(step=0, phase=phase, instructions=(patch,))
-    if scene.deadline is None and scene.now - mark.since > scene.rebalance.ready_within_s:
+    if situation.deadline is None and situation.now - mark.since > situation.rebalance.ready_within_s:
         patch = detaching.attach(pod, mark, "its replacement did not become Ready")
         return NextStep(step=0, phase=phase, instructions=(patch,), notes={"gave_up": 1.0})
-    detail = f"{scene.health.ready} of {scene.health.wanted} Ready beside it"
+    detail = f"{situation.health.ready} of {situation.health.wanted} Ready beside it"
     return NextStep(
         step=0,
         phase=phase,
@@ -256,73 +256,79 @@ def _part(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
         waiting_on=Verdict(
             State.WAITING, Reason.POD_NOT_READY, f"the replacement of {pod.name} is not Ready yet; {detail}"
         ),
-        again_at=scene.now + LOOK_S if call is None else min(max(call, scene.now + 0.1), scene.now + LOOK_S),
+        again_at=situation.now + LOOK_S
+        if call is None
+        else min(max(call, situation.now + 0.1), situation.now + LOOK_S),
     )
 
 
-def _may_go(scene: Scene, pod: Pod) -> bool:
+def _may_go(situation: MoveSituation, pod: Pod) -> bool:
     """As many detached pods may go as there are Ready ones beyond what is wanted, the first by deadline and name."""
-    health = scene.health
+    health = situation.health
     assert health is not None
-    if not is_ready(pod, health.workload, scene.now):
+    if not is_ready(pod, health.workload, situation.now):
         return True
-    serving = [p for p in scene.detached if p.uid == pod.uid or is_ready(p, health.workload, scene.now)]
+    serving = [p for p in situation.detached if p.uid == pod.uid or is_ready(p, health.workload, situation.now)]
     rank = next((place for place, one in enumerate(serving) if one.uid == pod.uid), 0)
     return health.ready + len(serving) - health.wanted > rank
 
 
-def _evict(scene: Scene, pod: Pod, mark: Mark) -> NextStep:
-    if scene.unwanted:
-        return NextStep(step=0, instructions=(detaching.drop_mark(pod, scene.unwanted),))
-    if scene.guard:
-        return NextStep(step=0, instructions=scene.guard)
-    call = last_call(scene.deadline, pod, scene.notice)
-    late = call is not None and scene.now >= call
+def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
+    if situation.unwanted:
+        return NextStep(step=0, instructions=(detaching.drop_mark(pod, situation.unwanted),))
+    if situation.guard:
+        return NextStep(step=0, instructions=situation.guard)
+    call = last_call(situation.deadline, pod, situation.notice)
+    late = call is not None and situation.now >= call
     if not late:
-        health = scene.health
+        health = situation.health
         assert health is not None
         # One that is not Ready is missing already: nothing is lost by its going.
-        serves = is_ready(pod, health.workload, scene.now)
-        if scene.deadline is None and serves and health.missing >= scene.limit:
+        serves = is_ready(pod, health.workload, situation.now)
+        if situation.deadline is None and serves and health.missing >= situation.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
             return NextStep(
                 step=0,
                 waiting_on=Verdict(State.WAITING, Reason.FACT, detail),
-                again_at=scene.now + LOOK_S,
+                again_at=situation.now + LOOK_S,
                 progress=detail,
             )
-        kept = blocked_by_budget(pod, scene.world)
-        if kept is not None and scene.deadline is None and scene.now - mark.since > BLOCKED_S:
+        kept = blocked_by_budget(pod, situation.world)
+        if kept is not None and situation.deadline is None and situation.now - mark.since > BLOCKED_S:
             return NextStep(step=0, instructions=(detaching.drop_mark(pod, kept.detail),), notes={"blocked": 1.0})
         if kept is not None:
-            again = scene.now + 5.0 if call is None else min(call, scene.now + 5.0)
+            again = situation.now + 5.0 if call is None else min(call, situation.now + 5.0)
             return NextStep(step=0, waiting_on=kept, again_at=again, progress=kept.detail)
-    return NextStep(step=0, instructions=(_delete(scene, pod, scene.op.detail),), again_at=scene.now + LOOK_S)
+    return NextStep(
+        step=0, instructions=(_delete(situation, pod, situation.op.detail),), again_at=situation.now + LOOK_S
+    )
 
 
-def _delete(scene: Scene, pod: Pod, why: str) -> DeletePod:
-    deadline, grace = scene.deadline, None
-    call = last_call(deadline, pod, scene.notice)
-    late = call is not None and scene.now >= call
-    if deadline is not None and late and deadline > scene.now:
+def _delete(situation: MoveSituation, pod: Pod, why: str) -> DeletePod:
+    deadline, grace = situation.deadline, None
+    call = last_call(deadline, pod, situation.notice)
+    late = call is not None and situation.now >= call
+    if deadline is not None and late and deadline > situation.now:
         # It is lost anyway: what is left of its time is its grace. Past the moment nobody knows how much that is, and
         # a node that outlived its notice may give it all.
-        grace = max(1, min(pod.shape.grace_s, int(deadline - scene.now)))
+        grace = max(1, min(pod.shape.grace_s, int(deadline - situation.now)))
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
 
 
-def _await(running: OperatorRecord, scene: Scene) -> NextStep:
-    step = len(scene.op.steps) - 1
-    health, name = scene.health, scene.op.args["pod"].rpartition("/")[2]
+def _await(running: OperatorRecord, situation: MoveSituation) -> NextStep:
+    step = len(situation.op.steps) - 1
+    health, name = situation.health, situation.op.args["pod"].rpartition("/")[2]
     if health is None:
         return NextStep(step=step, end=End(Reason.SUBJECT_GONE, "its workload is gone"))
     if health.missing == 0:
         return NextStep(step=step, end=End(Reason.DONE, f"{name} is gone, {health.ready} of {health.wanted} are Ready"))
-    if scene.op.reason is Reason.NO_ROOM and scene.pod is None:
+    if situation.op.reason is Reason.NO_ROOM and situation.pod is None:
         return NextStep(step=step, end=End(Reason.DONE, f"{name} is gone; it never had a node"))
-    since = running.step_since if running.step == step else scene.now
-    if scene.now - since > scene.rebalance.ready_within_s:
-        detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready {scene.now - since:.0f} s later"
+    since = running.step_since if running.step == step else situation.now
+    if situation.now - since > situation.rebalance.ready_within_s:
+        detail = (
+            f"{health.workload.name} has {health.ready} of {health.wanted} Ready {situation.now - since:.0f} s later"
+        )
         return NextStep(step=step, end=End(Reason.TIMEOUT, detail, failed=True))
     detail = f"{health.ready} of {health.wanted} Ready"
     return NextStep(
@@ -331,7 +337,7 @@ def _await(running: OperatorRecord, scene: Scene) -> NextStep:
         waiting_on=Verdict(
             State.WAITING, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}"
         ),
-        again_at=scene.now + LOOK_S,
+        again_at=situation.now + LOOK_S,
     )
 
 

@@ -57,7 +57,7 @@ class NodeRoom:
         if node is None:
             return
         node_class = world.rules.class_of(node.labels)
-        bar = Bar.DOOMED if has_notice(node, self._notice, world) else closed_by(node)
+        bar = Bar.INTERRUPTED if has_notice(node, self._notice, world) else closed_by(node)
         if bar is not None:
             self._places[name] = (node_class, bar)
             self.closed[node_class, bar] = self.closed.get((node_class, bar), 0) + 1

@@ -15,7 +15,7 @@ from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.case import Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.diagnosis import SOURCE, Diagnosis
 from mooring.capabilities.mix.rebalance.health import facts_of, is_fast
-from mooring.capabilities.mix.rebalance.misplaced import Candidate, carries_ours, mend, unmark
+from mooring.capabilities.mix.rebalance.misplaced import Candidate, carries_ours, fix_slots, unmark
 from mooring.capabilities.mix.rebalance.move import ALL_MOVES, operator, read_back, share_of
 from mooring.capabilities.mix.targets import Target
 from mooring.core.model.cluster import Pod
@@ -39,21 +39,21 @@ class Rebalance:
         self.queue = seen.queue
         self.now = seen.now
         self.health = seen.health
-        self.wish = seen.wish
+        self.management = seen.management
 
     # ── The look ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def evaluate(self) -> Evaluation:
-        if isinstance(self.wish, Misconfigured):
-            words = f"{self.workload.name} is not managed: {self.wish}"
+        if isinstance(self.management, Misconfigured):
+            words = f"{self.workload.name} is not managed: {self.management}"
             told = self._tell(Reason.MISCONFIGURED, words, warning=True)
             verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, words, "correct the label")
             withdrawn = tuple(self._withdrawn(()))
             return Evaluation(verdict=verdict, instructions=(told,), withdrawals=withdrawn, notes=self._notes([]))
-        managed = isinstance(self.wish, Managed)
+        managed = isinstance(self.management, Managed)
         instructions: list[Instruction] = []
-        if isinstance(self.wish, Managed):
-            instructions += self._mended(self.wish.target)
+        if isinstance(self.management, Managed):
+            instructions += self._fixed_slot(self.management.target)
         else:
             instructions += [unmark(p) for p in self.health.pods if AFFINITY in p.labels and not carries_ours(p)]
         note = self.seen.note
@@ -103,7 +103,7 @@ class Rebalance:
         if self.workload.min_ready_s:
             since = [p.ready_since for p in self.health.pods if p.ready and p.ready_since is not None]
             times += [at + self.workload.min_ready_s for at in since]
-        if isinstance(self.wish, Managed):
+        if isinstance(self.management, Managed):
             waiting = [p for p in self.health.unplaced if not p.schedulable]
             times += [p.created_at + self.pace.shortage_s for p in waiting]
         return min((at for at in times if at is not None and at > self.now), default=None)
@@ -183,14 +183,14 @@ class Rebalance:
 
     # ── Writes that disturb nobody ────────────────────────────────────────────────────────────────────────────
 
-    def _mended(self, target: Target) -> Iterator[Instruction]:
+    def _fixed_slot(self, target: Target) -> Iterator[Instruction]:
         if self.seen.standing:
             return
         owners = {p.owner.uid for p in self.health.pods if p.owner is not None}
         book = self.world.index(SlotBook)
         if any(book.reserved(uid, self.now) for uid in owners):
             return  # pods are on their way in: their slots are spoken for
-        patches = mend(self.health, target, self.world)
+        patches = fix_slots(self.health, target, self.world)
         adopted = sorted(p.key.name for p in patches if AFFINITY in p.patch["metadata"].get("labels", {}))
         yield from patches
         if adopted:

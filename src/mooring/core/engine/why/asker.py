@@ -16,7 +16,7 @@ from mooring.core.model.decision import Line
 _ANNOTATION: Final = re.compile(r"\bannotation ([a-z0-9.-]+/[A-Za-z0-9._-]+)(?:=\S+)?(?: on (\S+))?")
 
 
-class Wish(msgspec.Struct, frozen=True):
+class AskingAnnotation(msgspec.Struct, frozen=True):
     """An annotation that asked for something, and the object that carries it."""
 
     kind: str
@@ -25,18 +25,18 @@ class Wish(msgspec.Struct, frozen=True):
     key: str
 
 
-def wish_of(answer: Explanation) -> Wish | None:
+def annotation_behind(answer: Explanation) -> AskingAnnotation | None:
     """The annotation behind this answer; None: something else asks, or nothing does."""
     asked = next((line.text for line in answer.lines if line.label == "asked"), "")
     found = _ANNOTATION.search(asked)
     if found is None:
         return None
     if found[2]:
-        return Wish("node", "", found[2], found[1])
+        return AskingAnnotation("node", "", found[2], found[1])
     kind, *rest = answer.subject.split("/")
     if kind == "pod" and len(rest) == 2:
-        return Wish("pod", rest[0], rest[1], found[1])
-    return Wish("node", "", rest[0], found[1]) if kind == "node" and len(rest) == 1 else None
+        return AskingAnnotation("pod", rest[0], rest[1], found[1])
+    return AskingAnnotation("node", "", rest[0], found[1]) if kind == "node" and len(rest) == 1 else None
 
 
 def manager_of(fields: Iterable[Mapping[str, Any]], key: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from mooring.core.model.reasons import Reason, State
 RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 NOTICE: Final = "vacant.io/interrupt-at"
 #: The step of a retiring mark whose operator gave its place up: it is tried again, and only a person can end it.
-GAVE_UP: Final = "held"
+GAVE_UP: Final = "blocked"
 STATE_TAINT: Final = "cke.cybozu.com/state"
 #: Taints by which others say that a node goes.
 GOING: Final = frozenset(

@@ -27,7 +27,7 @@ NOT_UP_S: Final = 60.0
 
 
 class TidbEvictions:
-    """Off unless a scene wants it: `acts` is what a cluster with a recent tidb-operator has."""
+    """Off unless a scenario wants it: `acts` is what a cluster with a recent tidb-operator has."""
 
     def __init__(
         self,

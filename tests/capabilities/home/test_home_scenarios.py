@@ -28,20 +28,20 @@ def test_a_rolling_update_comes_home():
 
 def test_a_wish_is_enough_where_nothing_speaks_against_it():
     """H6: with `prefer` every candidate passes, and the home's score outweighs the roomier nodes."""
-    scene = HomeScenario(reservations=False)
+    scenario = HomeScenario(reservations=False)
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         wish = {"metadata": {"labels": {"mooring.dev/home": "prefer"}}}
         rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, wish)
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
-        await rig.until(lambda: scene.done(rig))
+        await scenario.act(rig)
+        await rig.until(lambda: scenario.done(rig))
 
-    rig = scene.rig()
+    rig = scenario.rig()
     rig.play(play)
-    assert scene.end_state(rig) == HOME
+    assert scenario.end_state(rig) == HOME
 
 
 def test_switched_off_it_does_not():
@@ -72,36 +72,36 @@ def test_killed_at_every_write_it_ends_the_same(operator):
 
 def test_without_reservations_another_scheduler_takes_the_room():
     """The seed's limitation, shown: not held, the first reservation is lost at once."""
-    scene = HomeScenario()
+    scenario = HomeScenario()
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"metadata": {"labels": None}})
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
+        await scenario.act(rig)
         await rig.until(lambda: rig.cluster.ready("shop", "greedy") == 4)
-        lost = set(rig.cluster.nodes_of("shop", "greedy").values()) & set(scene.homes.values())
-        assert lost == {scene.homes["demo-tidb-2"]}
+        lost = set(rig.cluster.nodes_of("shop", "greedy").values()) & set(scenario.homes.values())
+        assert lost == {scenario.homes["demo-tidb-2"]}
 
-    scene.rig().play(play)
+    scenario.rig().play(play)
 
 
 def test_what_we_move_off_a_node_is_not_sent_back():
     """One queue: a member that one of our operators moves goes elsewhere, although its old node is free, and stays there."""
-    scene = HomeScenario(reservations=False)
+    scenario = HomeScenario(reservations=False)
     name = "demo-tidb-1"
 
     async def recreated(rig: Rig) -> str:
-        uid = scene._uid(rig, name)
+        uid = scenario._uid(rig, name)
         rig.cluster.store.delete(Kind.POD, NAMESPACE, name)
         await rig.until(
-            lambda: scene._uid(rig, name) not in {"", uid} and rig.cluster.ready(NAMESPACE, "demo-tidb") == 3
+            lambda: scenario._uid(rig, name) not in {"", uid} and rig.cluster.ready(NAMESPACE, "demo-tidb") == 3
         )
         return rig.cluster.nodes_of(NAMESPACE, "demo-tidb")[name]
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
         mark = Mark(
@@ -114,8 +114,8 @@ def test_what_we_move_off_a_node_is_not_sent_back():
         )
         rig.cluster.annotate(Kind.POD, NAMESPACE, name, {LEAVING: write_mark(mark)})
         now = await recreated(rig)
-        assert now != scene.homes[name]
-        await rig.until(lambda: scene.recorded(rig)[name] == now)
+        assert now != scenario.homes[name]
+        await rig.until(lambda: scenario.recorded(rig)[name] == now)
         await rig.until(lambda: "mooring.dev/home" not in annotations(rig))
         rig.cluster.add_nodes(2, prefix="bigger-", cpu="32", memory="64Gi")
         assert await recreated(rig) == now
@@ -123,41 +123,41 @@ def test_what_we_move_off_a_node_is_not_sent_back():
     def annotations(rig: Rig) -> dict:
         return rig.cluster.store.get(Kind.TIDB_CLUSTER, NAMESPACE, NAME)["metadata"].get("annotations") or {}
 
-    scene.rig().play(play)
+    scenario.rig().play(play)
 
 
 def test_a_reservation_ends_when_the_member_does_not_come_back():
     """H8: bounded: with no scheduler for the member, its reservation is given up in time, and the others get in."""
-    scene = HomeScenario()
+    scenario = HomeScenario()
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
         rig.cluster.scheduler._profiles.pop("tidb-scheduler")
-        await scene.act(rig)
-        await rig.until(lambda: bool(scene.left_overs(rig)))
-        await rig.until(lambda: not scene.left_overs(rig), limit_s=20 + 30 + rig.config.home.hold_s + 5)
+        await scenario.act(rig)
+        await rig.until(lambda: bool(scenario.left_overs(rig)))
+        await rig.until(lambda: not scenario.left_overs(rig), limit_s=20 + 30 + rig.config.home.hold_s + 5)
         await rig.until(lambda: rig.cluster.ready("shop", "greedy") == 4)
 
-    scene.rig().play(play)
+    scenario.rig().play(play)
 
 
 def test_recreated_before_its_node_was_written_down():
     """H3: the tidb-operator is slow, so nobody has written anything yet; every replica saw where the members were."""
-    scene = HomeScenario(reservations=False)
+    scenario = HomeScenario(reservations=False)
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.cluster.tidb_operator.stopped = True  # it lives (it wrote a phase), so it gets a minute to write nodes
         rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"status": {"tidb": {"members": None}}})
         rig.start()
         await rig.until(rig.leads)
-        for name in scene.homes:
+        for name in scenario.homes:
             rig.cluster.store.delete(Kind.POD, NAMESPACE, name)
-        await rig.until(lambda: scene.done(rig), limit_s=50)
-        assert scene.recorded(rig) == {}
+        await rig.until(lambda: scenario.done(rig), limit_s=50)
+        assert scenario.recorded(rig) == {}
 
-    rig = scene.rig()
+    rig = scenario.rig()
     rig.play(play)
-    assert rig.cluster.nodes_of(NAMESPACE, f"{NAME}-tidb") == scene.homes
+    assert rig.cluster.nodes_of(NAMESPACE, f"{NAME}-tidb") == scenario.homes

@@ -9,7 +9,7 @@ import contextlib
 
 from mooring.clients.ports import ConflictError, NotFoundError, PortError
 from mooring.core.model.kinds import Kind
-from tests.e2e.spine_ground import Environment, pod_ready
+from tests.e2e.spine_environment import Environment, pod_ready
 
 EVICT = "tidb.pingcap.com/evict-leader"
 REVISION = "controller-revision-hash"
@@ -50,8 +50,8 @@ class ReleasedEnvironment(Environment):
 
 
 class OperatorStandIn:
-    def __init__(self, ground):
-        self._ground = ground
+    def __init__(self, environment):
+        self._environment = environment
         self.evicting = set()
         self._upgrading = False
         self._task = None
@@ -68,10 +68,12 @@ class OperatorStandIn:
         """A new image, held back until each member's leaders have left."""
         template = {"spec": {"containers": [{"name": "tikv", "image": "example.org/tikv:2"}]}}
         spec = {"template": template, "updateStrategy": partition(3)}
-        await self._ground.api.patch(Kind.STATEFUL_SET, self._ground.namespace, "demo-tikv", {"spec": spec})
+        await self._environment.api.patch(Kind.STATEFUL_SET, self._environment.namespace, "demo-tikv", {"spec": spec})
 
     async def is_upgraded(self):
-        status = (await self._ground.api.get(Kind.STATEFUL_SET, self._ground.namespace, "demo-tikv"))["status"]
+        status = (await self._environment.api.get(Kind.STATEFUL_SET, self._environment.namespace, "demo-tikv"))[
+            "status"
+        ]
         return status["currentRevision"] == status["updateRevision"]
 
     async def _run(self):
@@ -81,14 +83,14 @@ class OperatorStandIn:
             await asyncio.sleep(0.5)
 
     async def _sync(self):
-        api, namespace = self._ground.api, self._ground.namespace
+        api, namespace = self._environment.api, self._environment.namespace
         tc = await api.get(Kind.TIDB_CLUSTER, namespace, "demo")
         part = await api.get(Kind.STATEFUL_SET, namespace, "demo-tikv")
         status = part.get("status") or {}
         upgrading = status.get("currentRevision") != status.get("updateRevision")
         if self._upgrading and not upgrading:
-            for store_id in await self._ground.placement.evicting() or ():
-                await self._ground.pd.remove_evict_leader(store_id)
+            for store_id in await self._environment.placement.evicting() or ():
+                await self._environment.pd.remove_evict_leader(store_id)
         self._upgrading = upgrading
         known = (tc.get("status") or {}).get("tikv", {}).get("evictLeader") or {}
         entries = await self._act_on_annotations(known)
@@ -102,26 +104,26 @@ class OperatorStandIn:
             await self._upgrade(part, str(status["updateRevision"]))
 
     async def _store_of(self, name):
-        return (await self._ground.pd.observe()).store_of(name)
+        return (await self._environment.pd.observe()).store_of(name)
 
     async def _act_on_annotations(self, known):
         entries = dict(known)
-        for name in self._ground.names:
-            pod = await self._ground.pod(name)
+        for name in self._environment.names:
+            pod = await self._environment.pod(name)
             value = ((pod or {}).get("metadata", {}).get("annotations") or {}).get(EVICT)
             store = await self._store_of(name)
             if value in {"none", "delete-pod"} and store is not None:
                 entries[name] = {"podCreateTime": pod["metadata"]["creationTimestamp"], "value": value}
-                await self._ground.pd.add_evict_leader(store.id)
+                await self._environment.pd.add_evict_leader(store.id)
             elif name in entries and store is not None:
-                await self._ground.pd.remove_evict_leader(store.id)
+                await self._environment.pd.remove_evict_leader(store.id)
                 del entries[name]
         return entries
 
     async def _upgrade(self, part, revision):
         for ordinal in (2, 1, 0):
             name = f"demo-tikv-{ordinal}"
-            pod, store = await self._ground.pod(name), await self._store_of(name)
+            pod, store = await self._environment.pod(name), await self._store_of(name)
             if pod is None or store is None or "deletionTimestamp" in pod["metadata"]:
                 return
             if pod["metadata"]["labels"].get(REVISION) == revision:
@@ -129,14 +131,14 @@ class OperatorStandIn:
                     return
                 if store.id in self.evicting:
                     self.evicting.discard(store.id)
-                    await self._ground.pd.remove_evict_leader(store.id)
+                    await self._environment.pd.remove_evict_leader(store.id)
                 continue
             self.evicting.add(store.id)
-            await self._ground.pd.add_evict_leader(store.id)
+            await self._environment.pd.add_evict_leader(store.id)
             if store.leader_count == 0:
                 spec = {"spec": {"updateStrategy": partition(ordinal)}}
                 try:
-                    await self._ground.api.patch(Kind.STATEFUL_SET, self._ground.namespace, "demo-tikv", spec)
+                    await self._environment.api.patch(Kind.STATEFUL_SET, self._environment.namespace, "demo-tikv", spec)
                 except NotFoundError:
                     return
             return

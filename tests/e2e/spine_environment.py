@@ -1,4 +1,4 @@
-"""The ground for the spine's proofs: a TidbCluster on the real control plane, a PD for it, and `mooring run` behind doors.
+"""The environment for the spine's proofs: a TidbCluster on the real control plane, a PD for it, and `mooring run` behind doors.
 
 Everything that Mooring says to the API server and to PD passes a door of ours, which counts its writes and can end the
 process (kill -9) right before a write is forwarded or right after its answer came back: nothing test-only ships.
@@ -260,14 +260,14 @@ class RealPlacement:
 class Mooring:
     """One `mooring run`, with doors of its own."""
 
-    def __init__(self, ground, number):
-        self._directory = ground.directory / f"mooring-{number}"
+    def __init__(self, environment, number):
+        self._directory = environment.directory / f"mooring-{number}"
         self._directory.mkdir()
         self.log = self._directory / "log"
-        self._ground = ground
+        self._environment = environment
         self._doors = [
-            Door(ground.lab.apiserver, ground.toll, self.kill, ground.tls),
-            *(Door(url, ground.toll, self.kill) for url in ground.pd_url.split(",")),
+            Door(environment.lab.apiserver, environment.toll, self.kill, environment.tls),
+            *(Door(url, environment.toll, self.kill) for url in environment.pd_url.split(",")),
         ]
 
     async def start(self):
@@ -278,10 +278,10 @@ class Mooring:
         argv = [
             *(sys.executable, "-m", "mooring", "run"),
             *("--kubeconfig", str(self._directory / "kubeconfig"), "--config", str(self._directory / "mooring.yaml")),
-            *("--features", "handoff=true", "--namespace", self._ground.own),
+            *("--features", "handoff=true", "--namespace", self._environment.own),
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}"),
-            *("--pd", f"{self._ground.namespace}/demo={','.join(pd)}"),
+            *("--pd", f"{self._environment.namespace}/demo={','.join(pd)}"),
         ]
         with self.log.open("wb") as log:
             self.popen = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=log)

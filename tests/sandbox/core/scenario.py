@@ -1,6 +1,6 @@
-"""A small scene with everything that could be different twice: prints every write, whole, and every fault.
+"""A small scenario with everything that could be different twice: prints every write, whole, and every fault.
 
-Run as a program: `python scene.py SEED`.
+Run as a program: `python scenario.py SEED`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The scenes that demos, rehearsals and deciders stand on: drains, lost nodes, spot notices, a TiDB cluster at home."""
+"""The scenarios that demos, rehearsals and deciders stand on: drains, lost nodes, spot notices, a TiDB cluster at home."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from mooring.clients.kube import load
 from mooring.install.manifests import Install, manifests
 from mooring.install.rights import rights_of
 from mooring.lab.loopback import free_ports
-from tests.e2e.spine_ground import Door
+from tests.e2e.spine_environment import Door
 from tests.e2e.waiting import eventually
 
 SETTINGS = {

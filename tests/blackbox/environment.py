@@ -1,4 +1,4 @@
-"""Scenes of the sandbox, recorded. `python -m tests.blackbox.ground` makes the committed incidents anew."""
+"""Scenarios of the sandbox, recorded. `python -m tests.blackbox.environment` makes the committed incidents anew."""
 
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ from mooring.sim.scenarios.mix import ModeChangeScenario, NoticeScenario, QuickS
 from mooring.sim.scenarios.restart import RestartScenario
 
 INCIDENTS = Path(__file__).parent / "incidents"
-SCENES = {
+SCENARIOS = {
     "restart": lambda: RestartScenario((0,)),
     "two-restarts": lambda: RestartScenario((0, 1)),
     "mode-change": ModeChangeScenario,
@@ -33,17 +33,17 @@ SCENES = {
 
 
 def record(name: str, directory: Path, watch=lambda replica: None) -> list[Path]:
-    """The recordings of every replica of a scene, oldest first. `watch` looks at the last of them meanwhile."""
-    scene = SCENES[name]()
-    rig = scene.rig()
+    """The recordings of every replica of a scenario, oldest first. `watch` looks at the last of them meanwhile."""
+    scenario = SCENARIOS[name]()
+    rig = scenario.rig()
     rig.config = msgspec.structs.replace(rig.config, blackbox=BlackBoxSettings(dir=str(directory)))
 
     async def play(rig: Rig) -> None:
-        await scene.build(rig)
+        await scenario.build(rig)
         replica = rig.start("second")
         await rig.until(rig.leads)
-        await scene.act(rig)
-        await rig.until(lambda: watch(replica) or scene.done(rig), limit_s=3600.0)
+        await scenario.act(rig)
+        await rig.until(lambda: watch(replica) or scenario.done(rig), limit_s=3600.0)
         await rig.until(lambda: watch(replica) or not rig.unsettled(), limit_s=600.0)
         await rig.sleep(5.0)
         replica.blackbox.close()
@@ -74,7 +74,7 @@ def replayed(path: Path) -> tuple[Difference | None, Replay]:
 
 
 def main() -> None:
-    for name in SCENES:
+    for name in SCENARIOS:
         with tempfile.TemporaryDirectory() as made:
             last = record(name, Path(made))[-1]
             shutil.copy(last, INCIDENTS / f"{name}.blackbox")

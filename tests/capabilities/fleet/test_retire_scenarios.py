@@ -45,10 +45,10 @@ def ask(rig: Rig, subject: str):
 
 def test_with_handoff_off_a_tikv_pod_blocks_the_retirement_and_is_never_cut_off():
     """Issue 20.9, "Features know each other": no wish that nobody reads, `blocked` with what to type, no NoExecute."""
-    scene = WithoutHandoff()
+    scenario = WithoutHandoff()
 
     async def then(rig: Rig) -> None:
-        n7, serial = scene.n7, serial_of(rig, scene.n7)
+        n7, serial = scenario.n7, serial_of(rig, scenario.n7)
         await rig.until(lambda: names_on(rig, n7) == {"agent", "demo"})
         await rig.sleep(60)
         answer = ask(rig, f"machine/{serial}")
@@ -63,15 +63,15 @@ def test_with_handoff_off_a_tikv_pod_blocks_the_retirement_and_is_never_cut_off(
         answer = ask(rig, f"machine/{serial}")
         assert (answer.state, answer.reason) == ("blocked", "feature-off"), "also while its place is given back"
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_uncordoned_by_hand_midway_counts_as_taken_back():
     """Issue 20.10: nothing more is evicted, nothing fights the person, `why` says so; a cordon lets it go on."""
-    scene = Guarded()
+    scenario = Guarded()
 
     async def then(rig: Rig) -> None:
-        n7, serial = scene.n7, serial_of(rig, scene.n7)
+        n7, serial = scenario.n7, serial_of(rig, scenario.n7)
         await rig.until(lambda: names_on(rig, n7) == {"agent", "lock"})
         rig.cluster.cordon(n7, on=False)
         await rig.sleep(120)
@@ -88,7 +88,7 @@ def test_uncordoned_by_hand_midway_counts_as_taken_back():
         rig.cluster.cordon(n7)
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=300)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_pods_with_empty_dir_data_go_one_by_one_before_the_taint():
@@ -101,7 +101,7 @@ def test_pods_with_empty_dir_data_go_one_by_one_before_the_taint():
             rig.cluster.deployment(SHOP, "keep", 3, template=template)
             await rig.until(lambda: rig.cluster.ready(SHOP, "keep") == 3)
 
-    scene = Scratch(web=0)
+    scenario = Scratch(web=0)
 
     async def then(rig: Rig) -> None:
         least = 3
@@ -109,38 +109,38 @@ def test_pods_with_empty_dir_data_go_one_by_one_before_the_taint():
         def tainted() -> bool:
             nonlocal least
             least = min(least, rig.cluster.ready(SHOP, "keep"))
-            return keys.STATE_TAINT in taints_of(rig, scene.n7)
+            return keys.STATE_TAINT in taints_of(rig, scenario.n7)
 
         await rig.until(tainted, limit_s=600, every_s=0.25)
-        assert names_on(rig, scene.n7) == {"agent"}
+        assert names_on(rig, scenario.n7) == {"agent"}
         assert least == 2, "one at a time"
 
-    play(scene, then)
+    play(scenario, then)
 
 
 @pytest.mark.parametrize("subject", ["machine", "node"])
 def test_why_of_a_drained_and_tainted_machine_says_what_it_waits_for(subject: str):
     """Issue 20.14: not "no pending changes" while it is to leave the cluster."""
-    scene = RetireScenario(web=0)
+    scenario = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
-        await rig.until(lambda: scene.done(rig))
+        await rig.until(lambda: scenario.done(rig))
         await rig.sleep(90)
-        answer = ask(rig, f"machine/{serial_of(rig, scene.n7)}" if subject == "machine" else f"node/{scene.n7}")
+        answer = ask(rig, f"machine/{serial_of(rig, scenario.n7)}" if subject == "machine" else f"node/{scenario.n7}")
         assert answer.state == "waiting"
         assert answer.reason == "retiring"
         assert "RETIRED" in answer.answer
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_a_pod_that_comes_after_the_node_was_empty_is_not_cut_off():
     """O2, worked example 3: between "empty" and the taint a pod is put on the node past the scheduler: it is asked
     about, not cut off."""
-    scene = RetireScenario(web=0)
+    scenario = RetireScenario(web=0)
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         spec = {**manifests.pod_template({"app": "late"})["spec"], "nodeName": n7}
         late = {"metadata": {"namespace": SHOP, "name": "late"}, "spec": spec}
 
@@ -158,7 +158,7 @@ def test_a_pod_that_comes_after_the_node_was_empty_is_not_cut_off():
         rig.cluster.store.delete(Kind.POD, SHOP, "late")
         await rig.until(lambda: keys.STATE_TAINT in taints_of(rig, n7), limit_s=120)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 class Solo(RetireScenario):
@@ -178,7 +178,7 @@ def serving(rig: Rig, app: str) -> int:
 
 def test_a_deployment_of_one_gets_its_replacement_first():
     """Issue 20.12: it serves throughout, and its budget does not keep the machine."""
-    scene = Solo(web=0)
+    scenario = Solo(web=0)
 
     async def then(rig: Rig) -> None:
         least = 1
@@ -186,22 +186,22 @@ def test_a_deployment_of_one_gets_its_replacement_first():
         def tainted() -> bool:
             nonlocal least
             least = min(least, serving(rig, "solo"))
-            return keys.STATE_TAINT in taints_of(rig, scene.n7)
+            return keys.STATE_TAINT in taints_of(rig, scenario.n7)
 
         await rig.until(tainted, limit_s=600, every_s=0.1)
         assert least == 1, "never down"
-        assert names_on(rig, scene.n7) == {"agent"}
+        assert names_on(rig, scenario.n7) == {"agent"}
         await rig.until(lambda: rig.cluster.ready(SHOP, "solo") == 1 and serving(rig, "solo") == 1)
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def test_healthy_again_gives_the_detached_pod_back():
     """Issue 20.12, O2: its ReplicaSet owns it again, no mark is left, and one of it serves."""
-    scene = Solo(web=0)
+    scenario = Solo(web=0)
 
     async def then(rig: Rig) -> None:
-        n7 = scene.n7
+        n7 = scenario.n7
         others = [n["metadata"]["name"] for n in rig.cluster.store.list(Kind.NODE) if n["metadata"]["name"] != n7]
         for node in others:
             rig.cluster.cordon(node)  # nowhere to go: the replacement stays Pending
@@ -213,7 +213,7 @@ def test_healthy_again_gives_the_detached_pod_back():
         await rig.until(lambda: not list(marks_left(rig)) and not rig.unsettled(), limit_s=300)
         assert serving(rig, "solo") == 1
 
-    play(scene, then)
+    play(scenario, then)
 
 
 def owners(rig: Rig, app: str) -> list[str]:

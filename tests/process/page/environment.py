@@ -35,7 +35,7 @@ def on_stage(look: Any) -> Any:
     """Run `look(stage)` on a small cluster, in virtual time."""
     stage = Environment(seed=2)
 
-    async def whole_scene():
+    async def whole_scenario():
         await stage.build()
         try:
             return await look(stage)
@@ -44,4 +44,4 @@ def on_stage(look: Any) -> Any:
                 stage.rig.kill(name)
             await asyncio.sleep(0)
 
-    return run_virtual(whole_scene, stage.cluster.timeline)
+    return run_virtual(whole_scenario, stage.cluster.timeline)

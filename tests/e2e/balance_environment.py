@@ -1,6 +1,6 @@
 """What the proofs of balancing stand on: a PD with five stores and three hundred regions, and `mooring run` driving it.
 
-Two grounds of one shape. The sandbox's PD is served over HTTP from this process; the real one is a `pd-server` whose
+Two environments of one shape. The sandbox's PD is served over HTTP from this process; the real one is a `pd-server` whose
 stores are those of the fake TiKV. Both can be given a store, lose one, and be restarted.
 """
 
@@ -28,7 +28,7 @@ from mooring.lab.loopback import free_ports
 from mooring.process.clock import SystemChance, WallClock
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.pd import PdSettings, SandboxPd
-from tests.e2e.spine_ground import ServedPd
+from tests.e2e.spine_environment import ServedPd
 from tests.e2e.waiting import eventually
 
 STORES, REGIONS, LIMIT = 5, 300, 20

@@ -1,4 +1,4 @@
-"""The ground for a rotation as it happens in production: two replicas behind one address, and calls without end.
+"""The environment for a rotation as it happens in production: two replicas behind one address, and calls without end.
 
 The replicas are processes of their own that look at the Secret every second instead of every half minute; nothing else
 about them is special. The address is what a Service is: each new connection goes to the next replica that is ready.

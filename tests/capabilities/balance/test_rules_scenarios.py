@@ -89,24 +89,24 @@ def _apart(server, stores, number):
 def test_after_an_hour_pds_checkers_have_found_nothing_to_do():
     """T12: TiFlash learners and three policies, uneven at first: an hour of ours, and PD's rule checker never acts; no
     region has a voter more or less than its rule says, and the store that is low on space got nothing."""
-    scene = RulesScenario(stores=7, regions=10)
+    scenario = RulesScenario(stores=7, regions=10)
     acted = []
 
     async def whole(rig):
-        await scene.build(rig)
-        server = scene.pd(rig).server
-        full = server.tikv.stores[scene.tikv[-1]]
+        await scenario.build(rig)
+        server = scenario.pd(rig).server
+        full = server.tikv.stores[scenario.tikv[-1]]
         full.free_share = 0.01
         start = server.operators.start
         server.operators.start = lambda op: acted.append((op.desc, op.brief)) or start(op)
-        before = {s: len(server.tikv.held[s]) for s in scene.tikv}
+        before = {s: len(server.tikv.held[s]) for s in scenario.tikv}
         rig.start()
         await rig.until(rig.leads)
         await rig.sleep(3600)
         held = {s: len(held) for s, held in server.tikv.held.items()}
-        assert max(before.values()) - held[scene.tikv[0]] > 20, "ours did move something"
+        assert max(before.values()) - held[scenario.tikv[0]] > 20, "ours did move something"
         assert held[full.id] <= before[full.id]
-        assert abs(held[scene.flash[0]] - held[scene.flash[1]]) <= 6, "TiFlash is even"
+        assert abs(held[scenario.flash[0]] - held[scenario.flash[1]]) <= 6, "TiFlash is even"
         groups = sorted(server.tikv.groups.values(), key=lambda g: g.start_key)
         voters = [sum(p.role == "Voter" for p in g.peers) for g in groups]
         assert voters == [3] * 60 + [5] * 30 + [3] * 30
@@ -114,7 +114,7 @@ def test_after_an_hour_pds_checkers_have_found_nothing_to_do():
         assert {len(z) for z in zones[:60]} == {3} and all("c" not in z for z in zones[90:])
         assert not rig.unsettled()
 
-    scene.rig().play(whole)
+    scenario.rig().play(whole)
     assert [what for what in acted if what[0] in CHECKERS] == []
     assert any(desc == "admin-move-peer" for desc, _ in acted)
 
@@ -131,14 +131,14 @@ def why(rig):
 
 def held_still(befalls, until, reason):
     """`befalls(pd)` in the middle of balancing: nothing begins any more, `why` says so; after `until(pd)` it goes on."""
-    scene = ScaleOutScenario(stores=3, regions=60)
+    scenario = ScaleOutScenario(stores=3, regions=60)
 
     async def whole(rig):
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
-        pd = scene.pd(rig)
+        await scenario.act(rig)
+        pd = scenario.pd(rig)
         await rig.until(lambda: moves_of(rig) > 5)
         await befalls(pd)
         await rig.sleep(5)
@@ -150,10 +150,10 @@ def held_still(befalls, until, reason):
         said = why(rig)
         assert verdict.detail.split(":")[0] in said and verdict.remedy in said, said
         await until(pd, rig)
-        await rig.until(lambda: scene.balanced(rig), limit_s=2000)
+        await rig.until(lambda: scenario.balanced(rig), limit_s=2000)
         assert moves_of(rig) > asked
 
-    scene.rig().play(whole)
+    scenario.rig().play(whole)
 
 
 def test_halt_scheduling_is_respected():
@@ -187,24 +187,24 @@ def test_a_pause_of_br_is_kept():
 
 def test_denied_regions_are_left_alone():
     """T12: half of the keys have the label `schedule=deny`: those regions stay where they are."""
-    scene = ScaleOutScenario(stores=3, regions=60)
+    scenario = ScaleOutScenario(stores=3, regions=60)
 
     async def whole(rig):
-        await scene.build(rig)
-        pd = scene.pd(rig)
+        await scenario.build(rig)
+        pd = scenario.pd(rig)
         pd.server.placement.deny(key(30), "")
         still = {
             g.id: sorted(p.store_id for p in g.peers) for g in pd.server.tikv.groups.values() if g.start_key >= key(30)
         }
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
+        await scenario.act(rig)
         await rig.until(lambda: moves_of(rig) > 15)
         await rig.sleep(60)
         assert "1 range of keys with the label schedule=deny" in why(rig)
         assert {g: sorted(p.store_id for p in pd.server.tikv.groups[g].peers) for g in still} == still
 
-    scene.rig().play(whole)
+    scenario.rig().play(whole)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -212,26 +212,26 @@ def test_repairs_are_left_to_pd_unless_named(named):
     """T12: a store is lost: PD's own checkers make up for it, and no region is balanced before they are done; ours repair
     only where `replica` was asked for by name."""
     policy = BalancePolicy(sources=("balance-leader", "balance-region", *(("replica",) if named else ())))
-    scene = ScaleOutScenario(stores=4, regions=40, policy=policy)
-    scene.started, scene.beside = [], []
+    scenario = ScaleOutScenario(stores=4, regions=40, policy=policy)
+    scenario.started, scenario.beside = [], []
 
     async def whole(rig):
-        await scene.build(rig)
+        await scenario.build(rig)
         rig.start()
         await rig.until(rig.leads)
-        await scene.act(rig)
+        await scenario.act(rig)
         await rig.until(lambda: moves_of(rig) > 5)
-        pd = scene.pd(rig)
+        pd = scenario.pd(rig)
         start = pd.server.operators.start
         leaving = lambda: any(pd.server.tikv.held[s] for s in pd.server.leaving_stores())
         pd.server.operators.start = lambda op: (
-            scene.started.append(op.desc) or (leaving() and scene.beside.append(op.desc)) or start(op)
+            scenario.started.append(op.desc) or (leaving() and scenario.beside.append(op.desc)) or start(op)
         )
         pd.pod_gone(f"{NAME}-tikv-1")
         lost = pd.store_of(f"{NAME}-tikv-1").id
         await rig.until(lambda: not pd.server.tikv.held[lost], limit_s=4000)
 
-    scene.rig().play(whole)
-    assert "replace-offline-replica" in scene.started
-    assert named or not {"admin-add-peer", "admin-remove-peer"} & set(scene.started)
-    assert named or scene.beside.count("admin-move-peer") == 0
+    scenario.rig().play(whole)
+    assert "replace-offline-replica" in scenario.started
+    assert named or not {"admin-add-peer", "admin-remove-peer"} & set(scenario.started)
+    assert named or scenario.beside.count("admin-move-peer") == 0
