@@ -1,9 +1,16 @@
-"""T12 on a real PD: TiFlash, three placement policies and a full disk; our schedulers balance, PD's checkers rest."""
+"""T12 on a real PD: TiFlash, three placement policies and a full disk; our schedulers balance, PD's checkers rest.
+
+It goes on for fifteen seconds after the first balance; `MOORING_BALANCE_S=3600` makes it an hour. Meanwhile the fullest
+stores grow (their regions split) and stores restart, so there is always something to move.
+"""
 
 import asyncio
 import contextlib
 import os
+import random
+import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,7 +43,9 @@ from tests.e2e.waiting import eventually
 from tests.faketikv import FakeTikv
 from tests.faketikv.cluster import table_key
 
-pytestmark = pytest.mark.e2e
+#: How long it goes on.
+LASTS_S = float(os.environ.get("MOORING_BALANCE_S", "15"))
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 + LASTS_S)]
 
 DEMO = Key("tidb", "demo")
 API = "/pd/api/v1"
@@ -154,35 +163,72 @@ async def say(client, path, body):
     """Until PD takes it: it has to be bootstrapped first."""
     said = []
 
-    async def taken():
+    async def accepted():
         with contextlib.suppress(PortError):
             said.append(await client._transport.ask("POST", API + path, body))
         return said and said[-1].ok
 
-    await eventually(taken, tell=lambda: said[-1:])
+    await eventually(accepted, tell=lambda: said[-1:])
+
+
+def table_of(region):
+    return int(region.start[1:8]) if region.start else 0
 
 
 def held(tikv, store):
     return sum(store in region.peers for region in tikv.regions.values())
 
 
+class Growth:
+    """Tables grow at their ends, mostly those of one store; every five minutes another store restarts."""
+
+    def __init__(self, tikv):
+        self._tikv, self._random, self.splits = tikv, random.Random(7), 0
+
+    async def run(self):
+        tikv, began, restarts = self._tikv, time.monotonic(), 0
+        while True:
+            ends = [r for r in tikv.regions.values() if r.end and len(r.end) == len(table_key(1))]
+            busiest = 1 + self.splits // 20 % 6
+            region = self._random.choice([r for r in ends if busiest in r.peers] or ends)
+            self.splits += 1
+            tikv.split(region.id, table_key(table_of(region))[:9] + b"%08d\xff" % self.splits + bytes(8) + b"\xf7")
+            if time.monotonic() - began > 300 * (restarts + 1):
+                restarts += 1
+                tikv.stop_store(1 + restarts % 6)
+                await asyncio.sleep(3)
+                tikv.start_store(1 + restarts % 6)
+            await asyncio.sleep(3)
+
+
+async def taken(client):
+    """How many operators PD has begun, by name. What its checkers propose on an old picture it refuses by the epoch."""
+    metrics = (await client._transport.ask("GET", "/metrics")).body.decode()
+    found = re.findall(r'pd_schedule_operators_count\{event="create",type="([^"]+)"\} (\S+)', metrics)
+    return Counter({name: round(float(count)) for name, count in found})
+
+
+>>>>>>> a5e381e (Let the run of balance on a real PD last as long as asked for, with tables that grow and stores that restart)
 async def play(directory):
     async with real_pd(directory) as (client, tikv):
         await say(client, "/config/rules", RULES)
-        loop = Loop(client)
+        loop, growth, before = Loop(client), Growth(tikv), await taken(client)
         running = asyncio.ensure_future(loop.run())
         counts = lambda: {store: held(tikv, store) for store in tikv.stores}
         tell = lambda: f"{counts()} {loop.engine.verdicts} {loop.asked[-3:]}"
         even = lambda: max(counts()[s] for s in range(1, 7)) - min(counts()[s] for s in (4, 5)) <= 25
+        balanced = lambda: len(loop.asked) > 20 and abs(counts()[8] - counts()[9]) <= 8 and even()
         try:
-            await eventually(lambda: len(loop.asked) > 20 and abs(counts()[8] - counts()[9]) <= 8 and even(), tell=tell)
-            await asyncio.sleep(15)
+            await eventually(balanced, tell=tell)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(growth.run(), LASTS_S)
+            await eventually(balanced, tell=tell)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        records = await client._transport.ask("GET", API + f"/operators/records?from={int(time.time()) - 600}")
-        view = await client.observe()
-        return tikv, loop, records.words if not records.ok else records.body.decode(), view
+        begun = await taken(client) - before
+        print(f"{LASTS_S:.0f} s, {growth.splits} splits, {len(loop.asked)} asked for, begun by PD: {dict(begun)}")
+        return tikv, loop, begun, await client.observe()
 
 
 @pytest.fixture(scope="module")
@@ -191,23 +237,24 @@ def played(tmp_path_factory):
 
 
 def test_pds_own_checkers_find_nothing_to_do(played):
-    """T12: after ours have balanced, PD's record of operators has ours, and none of its rule checker's."""
-    _, loop, records, _ = played
-    assert any(body["name"] == "transfer-peer" for body in loop.asked)
-    assert "admin-move-peer" in records
-    for theirs in ("rule", "orphan", "replica", "better-location", "peer-role"):
-        assert theirs not in records.replace("admin-", ""), records[:2000]
+    """T12: while ours balance, PD begins ours, and none of its rule checker's."""
+    begun = played[2]
+    assert begun["admin-move-peer"] > 10
+    # PD's balancers may begin something before they are paused; the fake TiKV does not split where a keyspace ends.
+    expected = {"admin-move-peer", "admin-transfer-leader", "labeler-split-region"}
+    assert set(begun) - expected <= {"balance-region-scheduler", "balance-leader-scheduler"}, begun
 
 
 def test_every_region_has_the_replicas_that_its_rules_want(played):
     """T12: three, five, three voters, a learner of the first fifty on TiFlash, nothing new on the full disk."""
     tikv, _, _, _ = played
-    regions = sorted(tikv.regions.values(), key=lambda r: r.start)
-    roles = [sorted(role for _, role in region.peers.values()) for region in regions]
-    assert roles == [[0] * len(voters) + [1] * len(learners) for voters, learners in REGIONS]
     assert held(tikv, FULL) == 0
-    assert all(ZONES[store] != "c" for region in regions[60:] for store in region.peers)
-    assert all({ZONES[s] for s in region.peers if s in ZONES} == {"a", "b", "c"} for region in regions[:40])
+    for region in tikv.regions.values():
+        number = table_of(region)
+        voters, learners = REGIONS[number]
+        assert sorted(role for _, role in region.peers.values()) == [0] * len(voters) + [1] * len(learners)
+        zones = {ZONES[store] for store in region.peers if store in ZONES}
+        assert zones == {"a", "b", "c"} if number < 40 else number < 60 or "c" not in zones
 
 
 def test_the_rules_are_read_as_they_were_set(played):

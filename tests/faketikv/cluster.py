@@ -117,6 +117,18 @@ class FakeTikv:
         store.started = int(time.time())
         self._wire.greet(store_id)
 
+    def split(self, region_id, key):
+        """As TiKV when a region has grown: two of them from here on, with the same stores and the same leader."""
+        region = self.regions[region_id]
+        new = max(self.regions) + 10
+        peers = {s: (new + 1 + k, role) for k, (s, (_, role)) in enumerate(region.peers.items())}
+        region.version += 1
+        right = Region(new, key, region.end, peers, region.leader, region.version, region.conf_ver)
+        region.end = key
+        self.regions[new] = right
+        for half in (region, right):
+            self._wire.report(half)
+
     # ── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def command(self, response):
