@@ -208,7 +208,6 @@ async def taken(client):
     return Counter({name: round(float(count)) for name, count in found})
 
 
->>>>>>> a5e381e (Let the run of balance on a real PD last as long as asked for, with tables that grow and stores that restart)
 async def play(directory):
     async with real_pd(directory) as (client, tikv):
         await say(client, "/config/rules", RULES)

@@ -43,6 +43,7 @@ class Store:
     #: How much of its disk is free.
     free: float = 0.8
     started: int = field(default_factory=lambda: int(time.time()))
+    stopped: float = 0.0
 
 
 class FakeTikv:
@@ -101,21 +102,29 @@ class FakeTikv:
         await self._wire.close()
 
     def stop_store(self, store_id):
-        """As a pod that is deleted: silence, and its leaders elected elsewhere at once (a lease later in real life)."""
+        """As a pod that is deleted: silence, and its leaders elected elsewhere at once (a lease later in real life). The
+        leaders tell PD which peers they do not reach, at once too."""
         store = self.stores[store_id]
-        store.alive = False
-        for region in self.regions.values():
+        store.alive, store.stopped = False, time.time()
+        for region in self._held(store_id):
             if region.leader == store_id:
                 self.interrupted += 1
                 others = [s for s, (_, role) in region.peers.items() if role == VOTER and self.stores[s].alive]
                 if others:
                     self._lead(region, others[0])
+            else:
+                self._wire.report(region)
+
+    def _held(self, store_id):
+        return [region for region in self.regions.values() if store_id in region.peers]
 
     def start_store(self, store_id):
         store = self.stores[store_id]
         store.alive = True
         store.started = int(time.time())
         self._wire.greet(store_id)
+        for region in self._held(store_id):
+            self._wire.report(region)
 
     def split(self, region_id, key):
         """As TiKV when a region has grown: two of them from here on, with the same stores and the same leader."""

@@ -52,10 +52,12 @@ _SHAPES = {
     ],
     "StoreHeartbeatRequest": [("header", 1, "RequestHeader"), ("stats", 2, "StoreStats")],
     "StoreHeartbeatResponse": [("header", 1, "ResponseHeader")],
+    "PeerStats": [("peer", 1, "Peer"), ("down_seconds", 2, _U64)],
     "RegionHeartbeatRequest": [
         ("header", 1, "RequestHeader"),
         ("region", 2, "Region"),
         ("leader", 3, "Peer"),
+        ("down_peers", 4, "*PeerStats"),
         ("pending_peers", 5, "*Peer"),
         ("approximate_size", 10, _U64),
         ("interval", 12, "TimeInterval"),

@@ -164,6 +164,14 @@ class Wire:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
+    def _down(self, region):
+        """Peers on stores that do not live: without them PD repairs nothing."""
+        for store_id, (peer_id, role) in region.peers.items():
+            store = self._cluster.stores[store_id]
+            if not store.alive:
+                peer = m.Peer(id=peer_id, store_id=store_id, role=role)
+                yield m.PeerStats(peer=peer, down_seconds=max(1, int(time.time() - store.stopped)))
+
     async def _write(self, call, outbox, store_id):
         while True:
             region = await outbox.get()
@@ -178,6 +186,7 @@ class Wire:
                     approximate_keys=960_000,
                     interval=_interval(60),
                     term=region.term,
+                    down_peers=self._down(region),
                 )
             )
 

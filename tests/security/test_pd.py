@@ -214,8 +214,9 @@ class Pd:
         self.addresses = addresses
         self.changed: list[str] = []
 
-    async def stores(self):
-        return tuple(Store(i, address) for i, address in enumerate(self.addresses, 1))
+    async def stores(self, *ids: int):
+        known = tuple(Store(i, address) for i, address in enumerate(self.addresses, 1))
+        return tuple(store for store in known if not ids or store.id in ids)
 
     def __getattr__(self, name: str):
         async def call(*_: object, **__: object) -> None:
@@ -280,3 +281,15 @@ def test_a_store_of_another_cluster_in_a_shared_pd_is_left_alone():
     act = Act(Api(), Pds(pd, given=True), Pds(pd))
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=1))).reason is Reason.STORE_UNKNOWN
     assert asyncio.run(act.carry_out(AddEvictLeader(cluster=OURS, store_id=2))).reason is None
+
+
+def test_every_region_operator_asks_whose_stores_these_are():
+    """T12, confused deputy: forty operators in a row, and each that names a store of another cluster is refused."""
+    pd = Pd("bank-tikv-0.bank-tikv-peer.bank.svc:20160", "demo-tikv-0.demo-tikv-peer.tidb.svc:20160")
+    act = Act(Api(), Pds(pd, given=True), Pds(pd))
+    for number in range(20):
+        for store, reason in ((2, None), (1, Reason.STORE_UNKNOWN)):
+            body = {"name": "transfer-leader", "region_id": number, "to_store_id": store}
+            write = AddPdOperator(cluster=OURS, region_id=number, body=body)
+            assert asyncio.run(act.carry_out(write)).reason is reason
+    assert pd.changed == ["add_operator"] * 20

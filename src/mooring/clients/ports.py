@@ -177,8 +177,8 @@ class PlacementDriver(Protocol):
         """Absent already is fine. Afterwards verified: the store is no longer in the list."""
         ...
 
-    async def stores(self) -> Sequence[Store]:
-        """As PD lists them now: asked before a write, to know whose PD this is."""
+    async def stores(self, *ids: int) -> Sequence[Store]:
+        """As PD lists them now, or these of them: asked before a write, to know whose they are."""
         ...
 
     async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:

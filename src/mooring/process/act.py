@@ -49,10 +49,10 @@ from mooring.core.model.instructions import (
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import GAVE_UP, HANDOFF, read_marks
 from mooring.core.model.reasons import Reason
-from mooring.process.pd_directory import PdOf, Proofs
+from mooring.process.pd_directory import PdOf, proven
 
-#: Operators on regions are many: their PD shows whose it is at every so many of them.
-REGION_WRITES: Final = 16
+#: Where a region operator says which stores it touches.
+STORES_OF: Final = ("from_store_id", "to_store_id", "store_id")
 
 
 class Fence(Protocol):
@@ -66,7 +66,6 @@ class Act:
         self._api = api
         self._pds = pds
         self._fence = fence
-        self._proofs = Proofs(pds)
 
     async def carry_out(self, write: Write) -> Outcome:
         """Make one write. Never raises for what the outside may answer."""
@@ -225,17 +224,11 @@ class Act:
     # ── PD ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pd(
-        self,
-        write: Write,
-        cluster: Key,
-        call: Callable[[PlacementDriver], Awaitable[None]],
-        store_id: int = 0,
-        *,
-        every: int = 1,
+        self, write: Write, cluster: Key, call: Callable[[PlacementDriver], Awaitable[None]], *store_ids: int
     ) -> Outcome:
         """Idempotent calls: the client itself repeats them and looks afterwards."""
         try:
-            pd = await self._proofs.proven(cluster, store_id, every=every)
+            pd = await proven(self._pds, cluster, *store_ids)
             if not self._fence.may_write():
                 return _not_leader(write)  # a read may take longer than the lease allows
             await call(pd)
@@ -278,11 +271,11 @@ class Act:
             return Outcome(instruction=write.id, detail=write.why)
         if not self._fence.may_write():
             return _not_leader(write)
-        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id), every=REGION_WRITES)
+        return await self._pd(write, write.cluster, lambda pd: pd.cancel_operator(write.region_id))
 
     async def _add_operator(self, write: AddPdOperator) -> Outcome:
         try:
-            pd = await self._proofs.proven(write.cluster, every=REGION_WRITES)
+            pd = await proven(self._pds, write.cluster, *(write.body[k] for k in STORES_OF if k in write.body))
         except UnansweredError as error:
             return _refused(write, Reason.PD_UNREACHABLE, error, error.retry_after_s)
         except NotFoundError as error:

@@ -6,7 +6,7 @@ began there must end.
 
 Whoever may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
 what an administrator has allowed (`pd-hosts`): else Mooring could be sent anywhere. Before anything is changed in a PD
-it must be this cluster's: `prove` asks it for its stores, and their addresses name the cluster they belong to.
+it must be this cluster's: `proven` asks it for its stores, and their addresses name the cluster they belong to.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class PdDirectory:
         return str(cluster) in self._overrides
 
     def pd(self, cluster: Key) -> PlacementDriver:
-        """NotFound: no such cluster. RefusedError: its annotation names an address that is not allowed."""
+        """NotFoundError: no such cluster. RefusedError: its annotation names an address that is not allowed."""
         known = self._known.get(cluster)
         tc = self._world.tidb_cluster(cluster)
         if tc is None:
@@ -115,35 +115,22 @@ def may_ask(url: str, cluster: Key, hosts: Iterable[str] = ()) -> bool:
     return any(fnmatchcase(address, pattern.lower()) for pattern in hosts)
 
 
-class Proofs:
-    """Whose PD is this? Asked before writes, for every cluster apart."""
-
-    def __init__(self, pds: PdOf) -> None:
-        self._pds = pds
-        #: Writes to each PD so far.
-        self._writes: dict[Key, int] = {}
-
-    async def proven(self, cluster: Key, store_id: int = 0, *, every: int = 1) -> PlacementDriver:
-        """The cluster's PD, which has just shown that it is this cluster's. `every`: of so many writes, once."""
-        pd = self._pds.pd(cluster)
-        writes = self._writes[cluster] = self._writes.get(cluster, -1) + 1
-        if writes % every == 0:
-            await prove(pd, cluster, store_id, given=self._pds.given(cluster))
-        return pd
-
-
-async def prove(pd: PlacementDriver, cluster: Key, store_id: int = 0, *, given: bool) -> None:
-    """Returns when this PD, and the store if one is named, belong to the cluster; NotFound if not.
+async def proven(pds: PdOf, cluster: Key, *store_ids: int) -> PlacementDriver:
+    """The cluster's PD, right before a write, once it has shown that it, and every store that is named, belong to this
+    cluster; NotFoundError if not.
 
     tidb-operator's stores say so themselves (`demo-tikv-0.demo-tikv-peer.tidb.svc:20160`). Stores with other addresses
-    are trusted only of a PD that an administrator has named (`given`)."""
-    stores = await pd.stores()
-    store = next((s for s in stores if s.id == store_id), None)
-    if store is not None and not _belongs(store, cluster, given=given):
-        raise NotFoundError(f"store {store_id} at {printable(store.address)} is not one of {cluster}: left alone")
+    are trusted only of a PD that an administrator has named."""
+    pd, given = pds.pd(cluster), pds.given(cluster)
+    named = await pd.stores(*store_ids) if store_ids else ()
+    for store in named:
+        if not _belongs(store, cluster, given=given):
+            raise NotFoundError(f"store {store.id} at {printable(store.address)} is not one of {cluster}: left alone")
+    stores = named or await pd.stores()
     if stores and not any(_belongs(store, cluster, given=given) for store in stores):
         seen = printable(stores[0].address)
         raise NotFoundError(f"this is the PD of another cluster than {cluster} (it has a store at {seen}): left alone")
+    return pd
 
 
 def _belongs(store: Store, cluster: Key, *, given: bool) -> bool:

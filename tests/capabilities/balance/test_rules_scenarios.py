@@ -207,6 +207,38 @@ def test_denied_regions_are_left_alone():
     scenario.rig().play(whole)
 
 
+def test_a_store_that_pd_does_not_empty_stops_nothing():
+    """T12: the only TiFlash store is Down, so its learners have nowhere to go and PD does nothing about them: a new TiKV
+    store is filled all the same, after two rotations without progress there; `why` says what was waited for."""
+    scene = ScaleOutScenario(stores=3, regions=60)
+
+    async def whole(rig):
+        await scene.build(rig)
+        pd = scene.pd(rig)
+        flash = pd.attach("somewhere", labels={"engine": "tiflash"})
+        where = [[p.store_id for p in g.peers] for g in pd.server.tikv.groups.values()]
+        for group in list(pd.server.tikv.groups.values()):
+            pd.server.tikv.drop_group(group)
+        pd.server.hear(list(pd.server.cache))
+        pd.place([([*stores, *([flash] if n < 20 else [])], stores[0]) for n, stores in enumerate(where)],
+                 {n: {flash: "Learner"} for n in range(20)})  # fmt: skip
+        rules = [rule("default", 0, None), rule("learners", 0, 20, group_id="tiflash", role="learner", count=1,
+                 label_constraints=[{"key": "engine", "op": "in", "values": ["tiflash"]}])]  # fmt: skip
+        pd.server.placement.set_rules(rules)
+        pd.pod_gone("somewhere")
+        rig.start()
+        await rig.until(rig.leads)
+        await rig.until(lambda: pd.server.store(pd.server.tikv.stores[flash]).state == "Down", limit_s=4000)
+        await scene.act(rig)
+        new = max(pd.server.tikv.stores)
+        await rig.sleep(30)
+        assert not pd.server.tikv.held[new] and f"PD takes 20 replicas off store {flash} first" in why(rig)
+        await rig.until(lambda: len(pd.server.tikv.held[new]) > 25, limit_s=2000)
+        assert len(pd.server.tikv.held[flash]) == 20
+
+    scene.rig().play(whole)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_repairs_are_left_to_pd_unless_named(named):
     """T12: a store is lost: PD's own checkers make up for it, and no region is balanced before they are done; ours repair

@@ -22,6 +22,8 @@ async def test_settled_cluster_in_one_look(rig):
     assert view.evicting == ()
     assert view.start_timestamp > 0
     assert [m.name for m in view.members] == [view.leader]
+    assert [(s.id, s.address) for s in await rig.pd.stores(2, 99)] == [(2, view.stores[1].address)]
+    assert await rig.pd.stores(99) == ()
 
 
 async def test_eviction_from_wish_to_end(rig):

@@ -87,7 +87,7 @@ def test_a_silent_pd_keeps_its_mark(played, killed_hand_over):
             def given(self, cluster):
                 return False
 
-            async def stores(self):
+            async def stores(self, *_):
                 return ()
 
             async def remove_evict_leader(self, store_id):

@@ -10,7 +10,7 @@ from typing import Final
 
 from mooring.capabilities.balance import pause
 from mooring.capabilities.balance.policy import BalancePolicy
-from mooring.capabilities.balance.summary import Summary
+from mooring.capabilities.balance.summary import LEAVING, StoreRow, Summary
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import Change, PdSeen, RegionsSeen, Trigger
 from mooring.core.model.kinds import Kind
@@ -25,6 +25,8 @@ PACE_S: Final = 0.0003
 ENOUGH_LEADERS: Final = 0.9
 #: A store's count of leaders may differ from ours by so many before all regions are read again.
 DRIFT: Final = 2
+#: Rotations without progress after which a store that PD should empty is no longer waited for.
+REPAIRS: Final = 2
 #: Regions without a leader that are read again at a time.
 LEADERLESS: Final = 16
 
@@ -53,6 +55,8 @@ class Book:
         #: Regions that were looked at alone since the last rotation began.
         self._seen: dict[int, float] = {}
         self._left: Iterator[None] | None = None
+        #: Stores that PD takes replicas off: how many are left, and since which look no fewer.
+        self._leaving: dict[int, tuple[int, float]] = {}
 
     # ── Taking in ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,6 +76,13 @@ class Book:
         self.summary.set_placement(view.placement)
         self.summary.set_stores(view.stores, view.evicting or ())
         self._operators = {op.region_id: op for op in view.operators}
+        leaving = (row for row in self.summary.stores.values() if row.state in LEAVING and row.held)
+        self._leaving = {row.id: self._progress(row, at) for row in leaving}
+
+    def _progress(self, row: StoreRow, at: float) -> tuple[int, float]:
+        known, count = self._leaving.get(row.id), len(row.held)
+        stands = known is not None and count >= known[0] and row.held.keys().isdisjoint(self._operators)
+        return known if known is not None and stands else (count, at)
 
     def take(self, event: RegionsSeen) -> None:
         if not event.asked:
@@ -184,6 +195,13 @@ class Book:
     def listed(self, region_id: int) -> PdOperator | None:
         """What PD runs on this region, as of the last look."""
         return self._operators.get(region_id)
+
+    def repairs(self, now: float) -> str:
+        """What PD is busy repairing, in words; "": nothing, or replicas that have had nowhere to go for a while."""
+        for store_id, (count, since) in self._leaving.items():
+            if now - since <= REPAIRS * self._policy.regions_every_s:
+                return f"PD takes {count} replicas off store {store_id} first"
+        return ""
 
     def seen_at(self, region_id: int) -> float:
         """When the look began that this region is known from."""

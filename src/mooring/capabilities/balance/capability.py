@@ -16,7 +16,6 @@ from mooring.capabilities.balance.influence import Influence
 from mooring.capabilities.balance.picture import Picture
 from mooring.capabilities.balance.policy import BALANCE_REGION, REPLICA, BalancePolicy
 from mooring.capabilities.balance.schedulers import operator_of, propose_all
-from mooring.capabilities.balance.summary import LEAVING
 from mooring.core.model.cluster import Key
 from mooring.core.model.decision import (
     Evaluation,
@@ -122,7 +121,7 @@ class Balance:
         busy = bool(view.operators) or bool(doubt)
         return Evaluation(
             proposals=proposals,
-            withdrawals=tuple(self._unfit(book, cluster, queue)),
+            withdrawals=tuple(self._unfit(book, cluster, queue, now)),
             facts=tuple(foreign.facts(strangers, queue.settings, book.summary, cluster)),
             instructions=reads,
             refreshes=(PdRefresh(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),),
@@ -156,26 +155,23 @@ class Balance:
             return None
         return Verdict(State.WAITING, Reason.PD_UNSURE, "PD's own schedulers are not paused yet")
 
-    def _unfit(self, book: Book, cluster: Key, queue: Queue) -> Iterator[Withdrawal]:
+    def _unfit(self, book: Book, cluster: Key, queue: Queue, now: float) -> Iterator[Withdrawal]:
         """What waits for a store that no longer takes it, where it would wait for those that run to end first; and what
         waits to move a region that PD works on by itself: it would be looked at again anyway."""
         for operator in _waiting_of(queue, cluster):
             why = drive.taken_by_pd(operator, book) or drive.unfit(operator, book.summary)
-            why = why or (self._pd_repairs(book) if operator.source == BALANCE_REGION else "")
+            why = why or (self._pd_repairs(book, now) if operator.source == BALANCE_REGION else "")
             if why:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, why)
 
-    def _pd_repairs(self, book: Book) -> str:
+    def _pd_repairs(self, book: Book, now: float) -> str:
         """Repairs first, also those of PD, which begins them between two looks; "": there are none."""
-        if not self.policy.repairs_first or REPLICA in self.policy.sources:
-            return ""
-        leaving = [row for row in book.summary.stores.values() if row.state in LEAVING and row.held]
-        return f"PD takes {len(leaving[0].held)} replicas off store {leaving[0].id} first" if leaving else ""
+        return book.repairs(now) if self.policy.repairs_first and REPLICA not in self.policy.sources else ""
 
     def _propose(
         self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
     ) -> Iterator[Operator]:
-        rooms = self._rooms(book, queue, cluster)
+        rooms = self._rooms(book, queue, cluster, now)
         if not any(rooms.values()):
             return
         picture = Picture(book.summary, Influence(book.summary), turn)
@@ -193,10 +189,10 @@ class Balance:
             # Its time is kept by `drive`: only PD's list says when its room is free.
             yield msgspec.structs.replace(operator, args=args, quota=str(cluster), timeout_s=None)
 
-    def _rooms(self, book: Book, queue: Queue, cluster: Key) -> Mapping[str, int]:
+    def _rooms(self, book: Book, queue: Queue, cluster: Key, now: float) -> Mapping[str, int]:
         """How many more of this cluster each scheduler may have waiting: clusters do not share caps."""
         rooms = {}
-        repairing = self._pd_repairs(book)
+        repairing = self._pd_repairs(book, now)
         for source in self.policy.sources:
             cap = queue.settings.cap(source)
             rooms[source] = (
@@ -231,7 +227,7 @@ class Balance:
         obstacle = self._not_aside(book, view, now)
         if obstacle is not None:
             return obstacle.detail
-        if operator.source == BALANCE_REGION and (repairs := self._pd_repairs(book)):
+        if operator.source == BALANCE_REGION and (repairs := self._pd_repairs(book, now)):
             return repairs
         since = book.aside_since or 0.0
         return (
@@ -239,10 +235,15 @@ class Balance:
         )
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
-        """What PD was told to leave alone: regions that nobody will see moving."""
+        """What PD was told to leave alone: regions that nobody will see moving; and what is waited for."""
         kind, _, rest = subject.partition("/")
         namespace, _, name = rest.partition("/")
-        view = world.pd(Key(namespace, name)) if kind == "cluster" and world.is_on(self.name) else None
+        if kind != "cluster" or not world.is_on(self.name):
+            return
+        cluster = Key(namespace, name)
+        view = world.pd(cluster)
+        if repairs := self._pd_repairs(world.index(RegionBooks).of(cluster), now):
+            yield Line("now", f"{repairs}: no region is balanced meanwhile")
         denied = view.placement.denied if view is not None and view.placement is not None else ()
         if denied:
             ranges = "1 range" if len(denied) == 1 else f"{len(denied)} ranges"

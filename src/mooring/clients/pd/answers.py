@@ -75,6 +75,7 @@ class _EvictList(msgspec.Struct):
 
 
 _STORES: Final = msgspec.json.Decoder(_Stores)
+_STORE: Final = msgspec.json.Decoder(_StoreAnswer)
 _MEMBERS: Final = msgspec.json.Decoder(_Members)
 _HEALTH: Final = msgspec.json.Decoder(list[_Member] | None)
 _STATUS: Final = msgspec.json.Decoder(Status)
@@ -128,6 +129,10 @@ def _time_of(text: str | None) -> float | None:
 def stores(body: bytes) -> tuple[Store, ...]:
     answer: _Stores = decode(_STORES, body, "stores")
     return tuple(sorted((_store(s) for s in answer.stores or ()), key=lambda s: s.id))
+
+
+def store(body: bytes) -> Store:
+    return _store(decode(_STORE, body, "a store"))
 
 
 def _store(answer: _StoreAnswer) -> Store:

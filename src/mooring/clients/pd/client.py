@@ -129,8 +129,14 @@ class PdClient:
             raise _error(answer, "count regions")
         return regions.region_count(answer.body)
 
-    async def stores(self) -> Sequence[Store]:
-        return answers.stores(await self._get("/stores"))
+    async def stores(self, *ids: int) -> Sequence[Store]:
+        if not ids:
+            return answers.stores(await self._get("/stores"))
+        found = await asyncio.gather(*(self._ask("GET", f"/store/{store_id}") for store_id in ids))
+        for answer in found:
+            if not answer.ok and not _is_absent(answer):
+                raise _error(answer, "ask for a store")
+        return tuple(answers.store(answer.body) for answer in found if answer.ok)
 
     async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
         if not limit:

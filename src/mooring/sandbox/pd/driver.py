@@ -245,9 +245,9 @@ class SandboxPd:
         requests.remove_evict_leader(self.server, store_id)
         self.network.answer()
 
-    async def stores(self) -> Sequence[Store]:
+    async def stores(self, *ids: int) -> Sequence[Store]:
         await self.network.reach()
-        return self.server.stores()
+        return tuple(store for store in self.server.stores() if not ids or store.id in ids)
 
     async def regions(self, start_key: str = "", limit: int = 0) -> Sequence[Region]:
         await self.network.reach()

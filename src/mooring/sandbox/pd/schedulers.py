@@ -109,11 +109,13 @@ def _least(region: Region, source: int, counts: dict[int, int]) -> int | None:
 
 
 def replace_leaving(pd: "PdServer") -> Iterator[Operator]:
-    """PD's replica checker: peers leave stores that are Offline or Down, until none is left there."""
+    """PD's replica checker: peers leave stores that are Offline or Down, until none is left there. Those of the only
+    TiFlash store have nowhere to go."""
     sources = [s for s in pd.leaving_stores() if pd.heard.region_counts.get(s, 0)]
     counts = _counts(pd) if sources else {}
     for source in sources if counts else ():
-        yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
+        if "engine" not in pd.tikv.stores[source].labels:
+            yield from _moves(pd, source, counts, desc="replace-offline-replica", kinds=("replica", "region"), within=0)
 
 
 def balance_regions(pd: "PdServer") -> Iterator[Operator]:
