@@ -191,7 +191,7 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
         f"5 Racks ({tables['racks']['total']})",
         loud,
         size,
-        ("RACK", "NODES", "READY", "LEAVING", "NOT READY", ""),
+        ("RACK", "NODES", "READY", "INTERRUPTED", "LEAVING", "CORDONED", "NOT READY", ""),
         _rack,
         f"{tables['racks']['sums'].get('quiet', 0):,} with no news",
     )
@@ -299,7 +299,7 @@ def _node(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _rack(row: Mapping[str, Any]) -> tuple[str, ...]:
-    figures = (str(row.get(k, 0)) for k in ("total", "ok", "leaving", "silent"))
+    figures = (str(row.get(k, 0)) for k in ("total", "ok", "interrupted", "leaving", "cordoned", "silent"))
     return (row["id"], *figures, row.get("glyphs", ""))
 
 

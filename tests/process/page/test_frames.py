@@ -163,6 +163,9 @@ def test_racks_count_nodes_and_spare_machines_apart():
         ("2", 2, 0, 1, 1, 0, "~!"),
         ("1", 2, 2, 0, 0, 1, ""),
     ]
+    news = [("3", "interrupted"), ("3", "interrupted"), ("3", "cordoned"), ("3", "leaving"), ("3", "ok")]
+    (three,) = pagerows.rack_rows(news)
+    assert (three.interrupted, three.cordoned, three.leaving, three.ok, three.glyphs) == (2, 1, 1, 1, "▲▲=~·")
     without = pagerows.rack_rows(pagerows.machine_states([], nodes))
     assert {r.id: r.total for r in without} == {r.id: r.total for r in rows}, "the registry changes no count of nodes"
 

@@ -96,7 +96,7 @@ async def test_every_node_can_be_reached_and_found():
     assert [row.id for row in (await row_page(framer, replica, "racks", 0, "rack 1")).rows] == ["1", "10", "11"]
     told = rack_words(framer, replica, "1")
     assert told.startswith(
-        "rack 1: 40 nodes: 1 leaving, 39 ready.\n\nnode/n77  cordoned, not by Mooring: no new pods\nnode/n40"
+        "rack 1: 40 nodes: 1 cordoned, 39 ready.\n\nnode/n77  cordoned, not by Mooring: no new pods\nnode/n40"
     )
     assert rack_words(framer, replica, "99") is None
 

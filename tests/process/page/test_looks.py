@@ -243,7 +243,7 @@ async def test_day_and_night_follow_the_system_and_nothing_moves_for_those_who_a
 
 
 async def test_tab_goes_from_top_to_bottom_and_never_gets_caught(easel):
-    """The find box, the buttons, the strip, the views; then the map, one row of each list, and the scrubber."""
+    """The views, the find box, the buttons, the strip; then the map, one row of each list, and the scrubber."""
     tab = await easel.show(pictures.busy())
     where = (
         "((e) => e.id || e.dataset.go || (e.classList.contains('stage') ? 'the map' : '') || (e.closest('.row') ? `row of ${e.closest('section').id}` : e.tagName))"
@@ -256,7 +256,7 @@ async def test_tab_goes_from_top_to_bottom_and_never_gets_caught(easel):
         shown = await tab.ask("getComputedStyle(document.activeElement).outlineStyle")
         assert shown != "none" or passed[-1] == "BODY", f"no ring around {passed[-1]}"
     views = ["map", "queue", "stores", "nodes", "racks", "timeline"]
-    expected = ["find", "pause", "open", "help", "needs", *views, "the map"]
+    expected = [*views, "find", "pause", "open", "help", "needs", "the map"]
     expected += [f"row of {v}" for v in ("queue", "stores", "timeline")] + ["play", "speed", "INPUT", "go-live"]
     assert passed[: len(expected)] == expected
 

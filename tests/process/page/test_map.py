@@ -104,7 +104,7 @@ def test_a_store_that_empties_is_drawn_from_its_node_and_told_in_words():
     early, late = on_stage(look)
     assert early.head["cluster"] == "prod-tokyo"
     (move,) = early.tables["moves"].rows.values()
-    what, name, origin, _, state, _ = move
+    what, name, origin, _, state, *_ = move
     assert (what, name, state) == ("leaders", "tidb/demo-tikv-0", "moving")
     row = early.tables["map"].rows[origin]
     assert row.stores[0][1] == "demo-tikv-0" and any((ord(c) - FIRST) & 3 == MOVING for c in row.cells)

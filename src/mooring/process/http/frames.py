@@ -126,6 +126,8 @@ class Framer:
         for number, node in enumerate(list(world.nodes()), 1):
             state = rows.news_of(node)[0]
             counts[rows.class_word(world.node_class(node.name), state)] += 1
+            if state not in {"ok", "leaving"}:
+                counts[state] += 1
             if state == "ok":
                 quiet.append(node.name)
             else:

@@ -142,7 +142,8 @@ def rack_words(framer: Framer, replica: Replica, rack: str) -> str | None:
     if row is None:
         return None
     world, now = replica.world, replica.shell.now()
-    sums = [(row.silent, "not ready"), (row.leaving, "leaving"), (row.ok, "ready"), (row.spare, "spare machines")]
+    sums = [(row.interrupted, "interrupted"), (row.silent, "not ready"), (row.leaving, "leaving")]
+    sums += [(row.cordoned, "cordoned"), (row.ok, "ready"), (row.spare, "spare machines")]
     said = ", ".join(f"{n} {word}" for n, word in sums if n)
     lines = [f"rack {rack}: {row.total} nodes: {said}.", ""]
     nodes = sorted((n for n in world.nodes() if (rack_of(n) or "–") == rack), key=lambda n: by_number(n.name))

@@ -136,6 +136,7 @@ class Moves:
         pod = self._arrived(move, world)
         if pod is not None:
             move.target, move.target_class = pod.node, str(world.node_class(pod.node))
+            move.came = f"{pod.namespace}/{pod.name}"
             self._stale.add(move.id)
 
     def _arrived(self, move: Move, world: WorldRead) -> Pod | None:
@@ -169,7 +170,7 @@ class Moves:
                     running is not None and running.waiting_on is not None and running.waiting_on.state == "blocked"
                 )
                 state = "done" if not move.open else "blocked" if blocked else "moving"
-                found[move.id] = [move.what, move.name, move.origin, move.target, state, _progress(running)]
+                found[move.id] = [move.what, move.name, move.origin, move.target, state, _progress(running), move.came]
         return found
 
     def rows(self) -> dict[str, Any]:

@@ -18,6 +18,8 @@ class Move(msgspec.Struct, kw_only=True):
     origin_class: str = ""
     target: str = ""
     target_class: str = ""
+    #: The pod that is there in its place.
+    came: str = ""
     #: Of the pod, and of the Deployment that makes its replacement.
     uid: str = ""
     workload_uid: str = ""

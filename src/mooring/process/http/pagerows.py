@@ -87,8 +87,10 @@ class RackRow(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     #: Nodes; spare machines are counted apart.
     total: int
     ok: int
-    leaving: int = 0
+    interrupted: int = 0
     silent: int = 0
+    leaving: int = 0
+    cordoned: int = 0
     spare: int = 0
     #: One sign a node, only while there is news (`GLYPHS`).
     glyphs: str = ""
@@ -108,6 +110,10 @@ def running_row(running: OperatorRecord) -> QueueRow:
     steps = operator.steps
     kind = steps[running.step].kind if running.step < len(steps) else "end"
     waiting_on = running.waiting_on.detail if running.waiting_on is not None else ""
+    # The row names the pod already.
+    waiting_on = waiting_on.replace(
+        f"the replacement of {operator.args.get('pod', '').rpartition('/')[2]}", "its replacement"
+    )
     return QueueRow(
         id=operator.id,
         op=operator.id,
@@ -240,18 +246,13 @@ def news_of(node: Node, now: float | None = None) -> tuple[str, str, float | Non
     return STATES.get(found.reason, "ok"), found.detail, found.since, found.until
 
 
-#: States of a node that takes no more pods and is on its way out, or may be.
-GOING: Final = frozenset({"leaving", "cordoned", "interrupted"})
-
-
 def node_row(world: WorldRead, node: Node) -> NodeRow:
     state, words, since, until = news_of(node)
-    cls = str(world.node_class(node.name))
     counts = Counter(_workload_name(world, pod) for pod in world.pods_on(node.name) if not pod.terminal)
     most = counts.most_common(MOST_PODS)
     return NodeRow(
         id=node.name,
-        cls="leaving" if state in GOING else cls,
+        cls=class_word(world.node_class(node.name), state),
         state=state,
         rack=rack_of(node),
         pods=tuple(most),
@@ -273,7 +274,8 @@ def _workload_name(world: WorldRead, pod: Pod) -> str:
 
 
 def class_word(node_class: NodeClass, state: str) -> str:
-    return "leaving" if state in GOING else str(node_class)
+    """A node that leaves is counted apart; one that is interrupted or cordoned is still of its class."""
+    return "leaving" if state == "leaving" else str(node_class)
 
 
 def rack_rows(states: Iterable[tuple[str, str]]) -> list[RackRow]:
@@ -290,13 +292,17 @@ def rack_rows(states: Iterable[tuple[str, str]]) -> list[RackRow]:
                 id=rack,
                 total=len(members) - counts["spare"],
                 ok=counts["ok"] + counts["reserved"],
-                leaving=sum(counts[state] for state in GOING),
+                interrupted=counts["interrupted"],
                 silent=counts["silent"],
+                leaving=counts["leaving"],
+                cordoned=counts["cordoned"],
                 spare=counts["spare"],
                 glyphs="" if quiet else "".join(GLYPHS[m] for m in members[:MOST_GLYPHS]),
             )
         )
-    return sorted(rows, key=lambda r: (not r.silent, not r.leaving, not r.id.isdigit(), r.id.zfill(8)))
+    return sorted(
+        rows, key=lambda r: (not r.silent, not r.interrupted, not r.glyphs, not r.id.isdigit(), r.id.zfill(8))
+    )
 
 
 GLYPHS: Final[Mapping[str, str]] = {

@@ -1,26 +1,46 @@
-// Moves, drawn above the map from where to where. With reduced motion the same lines stand still.
+// Moves, drawn above the map from where to where: from cell to cell where cells have names, else from tile to tile.
+// What moves travels along its line as a small cell; with reduced motion the same lines stand still.
 
-const TURN_MS = 1500;
+import { cell } from "./tile.js";
+
+const TURN_MS = 1700;
+const FADES_MS = 1400;
+const MANY = 30;
 
 export function drawArrows(g, map, now) {
   const { moves, fading, colours: c, still } = map;
-  const all = [...moves.values(), ...fading.values()].filter((move) => move.row);
-  for (const move of all.slice(0, 300)) {
-    const [what, name, from, to, state] = move.row;
-    const alpha = move.ended ? Math.max(0, 1 - (now - move.ended) / 1400) : Math.min(1, 0.25 + (now - move.since) / 300);
+  const all = [...moves.values(), ...fading.values()].filter((move) => move.row).slice(0, 300);
+  if (!all.length) return;
+  const many = all.length > MANY, later = [];
+  g.save();
+  const spared = map.words();
+  if (spared) g.clip(spared, "evenodd");
+  for (const move of all) {
+    const [what, name, from, to, state, , came] = move.row;
+    const leads = what === "leaders" || what === "region";
+    const alpha = move.ended ? Math.max(0, 1 - (now - move.ended) / FADES_MS) : Math.min(1, 0.25 + (now - move.since) / 300);
+    const kind = leads ? "tikv" : classOf(map, from, name) ?? classOf(map, to, came) ?? "on-demand";
+    const look = { line: state === "blocked" ? c.need : c[`l-${kind}`], fill: c[`c-${kind}`], c, alpha, many, still, ended: Boolean(move.ended) };
+    const turn = ((now - (move.since ?? now)) % TURN_MS) / TURN_MS;
     const targets = what === "leaders" ? others(map, from, name) : to ? [to] : [];
-    const colour = what === "leaders" || what === "region" ? c["c-tikv"] : state === "blocked" ? c.need : c.good;
-    const strong = (what === "pod" && all.length < 12) || what === "leaders";
-    g.globalAlpha = alpha;
-    const a = middle(map, from);
-    if (!targets.length && a && what !== "reserve") stub(g, a, colour, state === "blocked", c, now, still);
+    const a = spot(map, from, name, leads);
+    if (!targets.length && a && what !== "reserve" && what !== "node") later.push(() => stub(g, a, look, state === "blocked", now));
     for (const target of targets) {
-      const b = middle(map, target);
-      if (!a || !b || target === from) { if (a || b) ring(g, map.rect(target), colour, now, still); continue; }
-      arrow(g, a, b, colour, strong, state, still ? 0.5 : ((now - (move.since ?? now)) % TURN_MS) / TURN_MS, what === "leaders" ? 3 : 1, c);
+      const b = spot(map, target, came || (target === from ? name : ""), leads);
+      if (!a || !b || target === from) { if (a || b) later.push(() => ring(g, what === "pod" ? b ?? a : map.rect(target), look, now)); continue; }
+      line(g, a, b, look);
+      if (state !== "done" && !still) later.push(() => travel(g, a, b, look, what === "leaders" ? [turn, (turn + 1 / 3) % 1, (turn + 2 / 3) % 1] : [turn], what !== "pod"));
+      else if (what === "pod" && move.ended && b.cell) later.push(() => ring(g, b, look, now));
     }
-    g.globalAlpha = 1;
   }
+  g.restore();
+  for (const draw of later) draw();
+  g.globalAlpha = 1;
+}
+
+function classOf(map, id, pod) {
+  const n = pod && map.nodes.get(id), k = n ? n.names.indexOf(pod) : -1;
+  return k >= 0 ? cell(n.cells[k]).cls : undefined;
 }
 
 // Leaders go to every other store of the same cluster.
@@ -31,80 +51,95 @@ function others(map, from, name) {
   return [...map.nodes.values()].filter((n) => n.id !== from && n.stores.some(([id, , , state]) => id.startsWith(`${cluster}/`) && state === "Up")).map((n) => n.id).slice(0, 12);
 }
 
-function middle(map, id) {
+// The cell of a pod on a tile, the gauge of a store, or the tile.
+function spot(map, id, pod, leads) {
   const r = map.rect(id);
-  return r ? { x: r.x + r.w / 2, y: r.y + r.h / 2, r: Math.min(r.w, r.h) / 2 } : null;
+  return r ? (leads ? map.gaugeOf(id, r) : map.cellOf(id, pod, r)) ?? r : null;
 }
 
-function arrow(g, a, b, colour, strong, state, turn, dots, c) {
-  const dx = b.x - a.x, dy = b.y - a.y, long = Math.hypot(dx, dy) || 1;
-  const bend = Math.min(46, long * 0.18);
-  const m = { x: (a.x + b.x) / 2 - (dy / long) * bend, y: (a.y + b.y) / 2 + (dx / long) * bend - bend * 0.4 };
-  // From edge to edge, not from middle to middle.
-  const p0 = toward(a, m, a.r * 0.7), p1 = toward(b, m, b.r * 0.75);
-  const width = strong ? 2.4 : 1.3;
-  for (const [style, wide] of [[c.panel, width + 2.5], [colour, width]]) {
-    g.strokeStyle = style;
-    g.lineWidth = wide;
-    g.lineCap = "round";
-    g.beginPath();
-    g.moveTo(p0.x, p0.y);
-    g.quadraticCurveTo(m.x, m.y, p1.x, p1.y);
-    g.stroke();
-  }
-  const angle = Math.atan2(p1.y - m.y, p1.x - m.x), size = strong ? 8 : 5;
-  g.fillStyle = colour;
+// It leaves sideways and comes sideways, and goes over what stands in one row with it.
+function path(a, b) {
+  const way = b.x + b.w / 2 >= a.x + a.w / 2 ? 1 : -1;
+  const inset = (r) => (r.cell || r.w > 60 ? 0 : r.w * 0.25);
+  const x0 = way > 0 ? a.x + a.w - inset(a) : a.x + inset(a), y0 = a.y + a.h / 2;
+  const x1 = way > 0 ? b.x + inset(b) : b.x + b.w - inset(b), y1 = b.y + b.h / 2;
+  const far = Math.max(30, Math.min(190, Math.abs(x1 - x0) * 0.4));
+  const lift = Math.max(0, 44 - Math.abs(y1 - y0) * 0.7) * Math.min(1, Math.abs(x1 - x0) / 240);
+  return { x0, y0, x1, y1, cx0: x0 + way * far, cy0: y0 - lift, cx1: x1 - way * far, cy1: y1 - lift, way };
+}
+
+function line(g, a, b, { line: colour, alpha, many, still, ended, c }) {
+  const p = path(a, b);
+  const wide = many ? 1.1 : 1.8;
+  const trace = () => { g.beginPath(); g.moveTo(p.x0, p.y0); g.bezierCurveTo(p.cx0, p.cy0, p.cx1, p.cy1, p.x1, p.y1); g.stroke(); };
+  g.lineCap = "round";
+  if (!many) { g.globalAlpha = alpha * 0.55; g.strokeStyle = c.panel; g.lineWidth = wide + 2; trace(); }
+  g.globalAlpha = alpha * (still ? 0.9 : many ? 0.45 : ended ? 0.9 : 0.6);
+  g.strokeStyle = g.fillStyle = colour;
+  g.lineWidth = wide;
+  trace();
+  const size = many ? 5 : 8, angle = Math.atan2(p.y1 - p.cy1, p.x1 - p.cx1);
+  g.globalAlpha = alpha;
   g.beginPath();
-  g.moveTo(p1.x + Math.cos(angle) * size * 0.6, p1.y + Math.sin(angle) * size * 0.6);
-  g.lineTo(p1.x - Math.cos(angle - 0.5) * size, p1.y - Math.sin(angle - 0.5) * size);
-  g.lineTo(p1.x - Math.cos(angle + 0.5) * size, p1.y - Math.sin(angle + 0.5) * size);
+  g.moveTo(p.x1, p.y1);
+  g.lineTo(p.x1 - Math.cos(angle - 0.45) * size, p.y1 - Math.sin(angle - 0.45) * size);
+  g.lineTo(p.x1 - Math.cos(angle + 0.45) * size, p.y1 - Math.sin(angle + 0.45) * size);
   g.fill();
-  if (state === "done") return;
-  for (let k = 0; k < dots; k++) {
-    const t = (turn + k / dots) % 1, u = 1 - t;
-    const x = u * u * p0.x + 2 * u * t * m.x + t * t * p1.x, y = u * u * p0.y + 2 * u * t * m.y + t * t * p1.y;
+}
+
+function travel(g, a, b, { fill, line: edge, alpha, many, c }, turns, small) {
+  const p = path(a, b);
+  for (const turn of turns) {
+    const t = turn * turn * (3 - 2 * turn), u = 1 - t;
+    const at = (k0, k1, k2, k3) => u * u * u * k0 + 3 * u * u * t * k1 + 3 * u * t * t * k2 + t * t * t * k3;
+    const w = small ? 7 : many ? 9 : 17, h = small ? 7 : many ? 7 : 11;
+    const x = at(p.x0, p.cx0, p.cx1, p.x1) - w / 2, y = at(p.y0, p.cy0, p.cy1, p.y1) - h / 2;
+    g.globalAlpha = alpha * Math.min(1, 6 * Math.min(turn, 1 - turn) + 0.2);
+    if (many) { g.fillStyle = fill; g.fillRect(x, y, w, h); continue; }
     g.beginPath();
-    g.arc(x, y, strong ? 4.5 : 3, 0, 7);
+    g.roundRect(x - 1, y - 1, w + 2, h + 2, 4);
     g.fillStyle = c.panel;
     g.fill();
     g.beginPath();
-    g.arc(x, y, strong ? 3.2 : 2, 0, 7);
-    g.fillStyle = colour;
+    g.roundRect(x, y, w, h, 3);
+    g.fillStyle = fill;
+    g.strokeStyle = edge;
+    g.lineWidth = 1;
     g.fill();
+    g.stroke();
   }
 }
 
-function toward(from, to, by) {
-  const dx = to.x - from.x, dy = to.y - from.y, long = Math.hypot(dx, dy) || 1;
-  return { x: from.x + (dx / long) * Math.min(by, long / 3), y: from.y + (dy / long) * Math.min(by, long / 3) };
-}
-
-// Nobody knows yet where it goes: a short arrow out of the tile; a bar across it when it is blocked.
-function stub(g, a, colour, blocked, c, now, still) {
-  const reach = a.r + 10 + (still || blocked ? 0 : 3 * Math.sin(now / 220));
-  const x = a.x + reach * 0.5, y = a.y - reach * 0.72;
-  for (const [style, wide] of [[c.panel, 5], [colour, 2.4]]) {
-    g.strokeStyle = style;
+// Nobody knows yet where it goes: a short arrow out of it; a bar in its way when it is blocked.
+function stub(g, r, { line: colour, alpha, still, c }, blocked, now) {
+  const x = r.x + r.w - (r.cell ? 0 : r.w * 0.25), y = r.y + r.h / 2;
+  const reach = 15 + (still || blocked ? 0 : 3 * Math.sin(now / 220));
+  g.globalAlpha = alpha;
+  g.lineCap = "round";
+  for (const [style, wide] of [[c.panel, 5], [colour, 2.2]]) {
+    g.strokeStyle = g.fillStyle = style;
     g.lineWidth = wide;
     g.beginPath();
-    g.moveTo(a.x + a.r * 0.3, a.y - a.r * 0.43);
-    g.lineTo(x, y);
-    if (blocked) { g.moveTo(x - 7, y - 4); g.lineTo(x + 7, y + 6); }
+    g.moveTo(x, y);
+    g.lineTo(x + reach, y);
+    if (blocked) { g.moveTo(x + reach + 3, y - 7); g.lineTo(x + reach + 3, y + 7); }
     g.stroke();
   }
   if (blocked) return;
-  g.fillStyle = colour;
   g.beginPath();
-  g.arc(x, y, 3.5, 0, 7);
+  g.moveTo(x + reach + 6, y);
+  g.lineTo(x + reach - 1, y - 4);
+  g.lineTo(x + reach - 1, y + 4);
   g.fill();
 }
 
-function ring(g, r, colour, now, still) {
+function ring(g, r, { line: colour, alpha, still }, now) {
   if (!r) return;
-  const grow = still ? 2 : 2 + 2 * Math.sin(now / 250);
+  const grow = still ? 2 : 2.5 + 1.5 * Math.sin(now / 250);
+  g.globalAlpha = alpha;
   g.strokeStyle = colour;
   g.lineWidth = 2;
   g.beginPath();
-  g.roundRect(r.x - grow, r.y - grow, r.w + 2 * grow, r.h + 2 * grow, 6);
+  g.roundRect(r.x - grow, r.y - grow, r.w + 2 * grow, r.h + 2 * grow, 5);
   g.stroke();
 }

@@ -1,35 +1,48 @@
 // Where each tile of the map goes: racks as boxes in shelves, as large as fits; and what fits on one tile.
 
 const SIZES = [];
-for (let size = 260; size >= 4; size *= 0.94) SIZES.push(size);
+for (let size = 4; size <= 300; size *= 1.06) SIZES.push(size);
 const WIDER = [1, 1.6, 2.5, 4, 6, 9, 14, 1e9];
+const SHAPES = [1, 1.4, 1.9, 2.6];
+const KEEPS = 1.25; // another arrangement must be this much better: tiles do not jump for a few pixels
 
-// groups: [{name, ids}] → {width, height of a tile, gap, head, boxes: [{name, ids, x, y, w, h, cols}], used}
-export function arrange(groups, width, height) {
+// groups: [{name, ids}] → {tile, gap, pad, head, boxes: [{name, ids, x, y, w, h, cols}]}; `before`: what is shown now.
+export function arrange(groups, width, height, before = null) {
   if (!groups.length || width < 20 || height < 20) return null;
-  // The largest that fits; a somewhat smaller one when its lines are full and that one's are ragged.
-  let best = null, most = 0;
-  for (const size of SIZES) {
-    for (const factor of WIDER) {
-      const found = shelves(groups, width, height, size, factor);
-      if (!found) continue;
-      most ||= size;
-      if (!best || found.holes < best.holes || (found.holes === best.holes && size === best.size && found.used < best.used)) best = { ...found, size };
+  let best = null, same = null;
+  const sizes = groups.map((group) => group.ids.length).join();
+  for (const factor of WIDER) {
+    for (const shape of SHAPES) {
+      const fits = largest(groups, width, height, factor, shape);
+      if (!fits) continue;
+      const found = { ...stretched(fits, width, height), factor, sizes };
+      found.worth = Math.min(found.tile.w / 1.7, found.tile.h) * (found.holes ? 0.7 : 1) * (found.ragged ? 0.8 : 1);
+      if (!best || found.worth > best.worth) best = found;
+      if (before?.factor === factor && before.sizes === sizes && (!same || found.worth > same.worth)) same = found;
     }
-    if (best && (!best.holes || size < most * 0.75)) return stretched(best, width, height);
   }
-  if (best) return stretched(best, width, height);
-  return shelves(groups, width, Infinity, SIZES.at(-1), 2.5);
+  if (same && best.worth < same.worth * KEEPS) return same;
+  return best ?? shelves(groups, width, Infinity, SIZES[0], 2.5, 1);
 }
 
-function measures(size) {
-  const tile = { w: size, h: size / (size > 90 ? 1.5 : size > 30 ? 1.25 : 1) };
+function largest(groups, width, height, factor, shape) {
+  let low = 0, high = SIZES.length - 1, found = null;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    const fits = shelves(groups, width, height, SIZES[middle], factor, shape);
+    if (fits) { found = fits; low = middle + 1; } else high = middle - 1;
+  }
+  return found;
+}
+
+function measures(size, shape) {
+  const tile = { w: size, h: size / (size > 30 ? shape : 1) };
   const gap = size > 60 ? 6 : size > 20 ? 3 : size > 9 ? 2 : 1;
   return { tile, gap, pad: size > 60 ? 7 : size > 20 ? 5 : 3, head: size > 60 ? 22 : size > 9 ? 17 : 13, between: size > 60 ? 10 : 6 };
 }
 
-function shelves(groups, width, height, size, factor) {
-  const { tile, gap, pad, head, between } = measures(size);
+function shelves(groups, width, height, size, factor, shape) {
+  const { tile, gap, pad, head, between } = measures(size, shape);
   const boxes = [];
   let x = 0, y = 0, shelf = 0, used = 0;
   for (const group of groups) {
@@ -46,7 +59,7 @@ function shelves(groups, width, height, size, factor) {
     shelf = Math.max(shelf, h);
     if (y + shelf > height) return null;
   }
-  return { tile, gap, pad, head, between, boxes, width: used, height: y + shelf, used: y + shelf, holes: boxes.reduce((sum, box) => sum + box.cols * box.lines - box.ids.length, 0) };
+  return { tile, gap, pad, head, between, boxes, width: used, height: y + shelf, ragged: y > 0 && x - between < used * 0.9, holes: boxes.reduce((sum, box) => sum + box.cols * box.lines - box.ids.length, 0) };
 }
 
 // Room that is left goes to the tiles, within reason.
@@ -64,7 +77,7 @@ function stretched(found, width, height) {
   const wide = Math.min(...all.map((line) => (width - line.fixed) / line.cols));
   const fixed = all.reduce((sum, line) => sum + (line.rows - 1) * gap + 2 * pad + head, (all.length - 1) * between);
   const high = (height - fixed) / all.reduce((sum, line) => sum + line.rows, 0);
-  const limit = tile.w > 60 ? 1.8 : 1.6;
+  const limit = tile.w > 60 ? 2.5 : 1.6;
   const w = Math.max(tile.w, Math.min(wide, tile.w * limit));
   const h = Math.max(tile.h, Math.min(high, tile.h * limit, w * 1.2));
   let y = 0, x = 0, shelf = 0, at = found.boxes[0].y;
@@ -91,29 +104,33 @@ export function place(found, box, k) {
 }
 
 // What stands on a tile of this size on the screen: a name, cells, gauges; the finer, the smaller it is.
-const CHIPS = [[74, 17, 3], [60, 15, 3], [46, 14, 3], [30, 11, 2], [15, 11, 2], [11, 11, 2], [8, 8, 2], [6, 6, 1], [4, 4, 1], [3, 3, 1]];
+const CHIPS = [[150, 30, 5], [120, 25, 4], [94, 21, 4], [74, 17, 3], [60, 15, 3], [46, 14, 3], [30, 11, 2], [15, 11, 2], [11, 11, 2], [8, 8, 2], [6, 6, 1], [4, 4, 1], [3, 3, 1]];
 
-export function inside(w, h, pods, stores) {
-  const full = w >= 92 && h >= 58;
+// `room`: cells are so large that this many would fit, so that tiles beside each other have cells of one size.
+export function inside(w, h, pods, stores, room = 0) {
+  const full = w >= 92 && h >= 50;
   const medium = !full && w >= 30 && h >= 24;
-  const name = full ? 20 : medium && w >= 50 ? 13 : 0;
+  const large = full && h >= 108;
+  const name = large ? 24 : full ? 19 : medium && w >= 50 ? 13 : 0;
   const inset = full ? 7 : medium ? 3 : 1.5;
-  const gaugeH = full ? 14 : medium ? 6 : h >= 12 ? 3 : 0;
+  const gaugeH = large ? 27 : full ? 14 : medium ? 6 : h >= 12 ? 3 : 0;
   const gauges = Math.min(stores, full ? 3 : 1) * gaugeH;
-  const bottom = full ? 7 : medium ? 3 : 1;
+  const bottom = full ? (h >= 70 ? 6 : 4) : medium ? 3 : 1;
   const area = { x: inset, y: name + (name ? 1 : inset), w: w - 2 * inset, h: h - name - gauges - bottom - (name ? 3 : inset) };
   let chip = null;
   if (pods && area.h >= 3) {
+    const wanted = stores ? pods : Math.max(pods, room); // gauges take their room anyway
     for (const [cw, ch, gap] of CHIPS) {
       if (!full && cw > 15) continue;
       if (!medium && !full && cw > 6) continue;
       const cols = Math.floor((area.w + gap) / (cw + gap));
       if (cols < 1) continue;
-      if (Math.ceil(pods / cols) * (ch + gap) - gap <= area.h) { chip = { w: cw, h: ch, gap, cols }; break; }
+      if (Math.ceil(wanted / cols) * (ch + gap) - gap <= area.h) { chip = { w: cw, h: ch, gap, cols }; break; }
     }
+    if (!chip && wanted > pods) return inside(w, h, pods, stores);
     if (chip && chip.w >= 30) chip.w = Math.min(chip.w * 1.35, (area.w + chip.gap) / chip.cols - chip.gap);
   }
-  return { full, medium, name, inset, area, chip, gaugeH, gaugeY: h - gauges - bottom + (full ? 1 : 0) };
+  return { full, medium, large, name, inset, area, chip, gaugeH, gaugeY: h - gauges - bottom + (full ? 1 : 0) };
 }
 
 export function chipAt(plan, k) {

@@ -95,6 +95,8 @@ function draw(name) {
     }, page.shown);
   }
   text($(`${name}-sum`), summary(name, table, page.view));
+  if (name === "queue") for (const [key, cls] of [["missing", "no-missing"], ["by", "no-by"], ["deadline", "no-deadline"]])
+    tables.queue.root.classList.toggle(cls, ![...table.rows.values()].some((row) => (Array.isArray(row[key]) ? row[key].length : row[key])));
   if (name === "timeline") drawBars(table.sums.bars ?? {});
 }
 
@@ -129,9 +131,12 @@ function unfold(row, wanted) {
 
 function drawBars(bars) {
   const sums = Object.entries(bars).map(([source, counts]) => [source, counts, counts.reduce((a, b) => a + b, 0)]);
-  const words = sums.map(([source, counts, sum]) => `${source} ${sparkline(counts)} ${sum}`);
-  text($("bars"), words.length ? `last hour │ ${words.join("  ")}  (each bar 5 min)` : "");
-  text($("bars-words"), words.length ? `begun in the last hour: ${sums.map(([source, , sum]) => `${source} ${sum}`).join(", ")}` : "");
+  // The overview has room for half an hour.
+  const shown = page.view === "all" ? 6 : 12;
+  const words = sums.map(([source, counts]) => [source, counts.slice(-shown)]).filter(([, counts]) => counts.some(Boolean))
+    .map(([source, counts]) => `${source} ${sparkline(counts)} ${counts.reduce((a, b) => a + b, 0)}`);
+  text($("bars"), words.length ? `last ${shown === 6 ? "30 min" : "hour"} │ ${words.join("  ")}${shown === 6 ? "" : "  (each bar 5 min)"}` : "");
+  text($("bars-words"), sums.length ? `begun in the last hour: ${sums.map(([source, , sum]) => `${source} ${sum}`).join(", ")}` : "");
 }
 
 function drawHead() {
@@ -145,7 +150,7 @@ function drawHead() {
   text($("needs-words"), head.needs ? `: ${needed(head, page.shown.asOf)}` : "");
   $("needs").dataset.count = head.needs ?? 0;
   $("needs-do").hidden = !head.needs || !head.needs_do;
-  text($("needs-do"), head.needs_do ?? "");
+  text($("needs-do"), (head.needs_do ?? "").split(/, (?=once|then|or|if)/)[0]); // the command alone; `why` says the rest
   text($("waiting"), n(head.waiting));
   text($("running"), n(head.running));
   text($("moved"), n(head.moved));
@@ -166,10 +171,15 @@ function drawBanner(head) {
   text($("act-title"), act.title);
   text($("act-command"), act.command ? `$ ${act.command}` : "");
   text($("act-said"), act.said ?? "");
-  const n = (value) => (value ?? 0).toLocaleString("en");
-  const sums = ({ pods, leaders, quorum }) => `${n(pods)} pods cut off, ${n(leaders)} leaders lost, ${n(quorum)}× no quorum`;
+  $("act-said").classList.toggle("typed", (act.said ?? "").startsWith("$ "));
   $("without").replaceChildren();
-  if (act.without) $("without").append(`with Mooring ${sums(act.with)} │ `, make("b", "", `without ${sums(act.without)}`));
+  if (act.without) $("without").append(...cost("with Mooring", act.with, "us"), ...cost("without", act.without, "lost"));
+}
+
+// What a day has cost, in columns.
+function cost(who, sums, cls) {
+  const parts = [[sums.pods, "pods cut off"], [sums.leaders, "leaders lost"], [sums.quorum, "× no quorum"]];
+  return [make("span", "", who), ...parts.flatMap(([n, words]) => [make("b", n || cls === "us" ? cls : "", (n ?? 0).toLocaleString("en")), make("span", "", words)])];
 }
 
 function drawPulse() {

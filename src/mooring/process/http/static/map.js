@@ -28,6 +28,7 @@ export class MapView {
     this.still = STILL.matches;
     this.frames = 0; // drawn so far: for the bench
     this.gauges = new Map();
+    this.room = 0; // cells that are to fit on a tile
     this.stage = make("div", "stage");
     this.stage.tabIndex = 0;
     this.stage.setAttribute("role", "listbox");
@@ -43,7 +44,8 @@ export class MapView {
     this.tip = make("div", "tip");
     this.tip.hidden = true;
     this.tip.setAttribute("aria-hidden", "true");
-    this.stage.append(this.base, this.top, this.said, this.tip, this._buttons());
+    this.stage.append(this.base, this.top, this.said, this.tip);
+    section.querySelector("h2").append(this._buttons());
     section.append(this.stage, this.empty);
     this._listen();
   }
@@ -96,6 +98,7 @@ export class MapView {
   // ── What is shown ────────────────────────────────────────────────────────────────────────────────────────────
 
   show(state, filter) {
+    this.spared = undefined;
     const rows = state.tables.map.rows;
     this.now = state.asOf;
     const changed = [];
@@ -116,6 +119,7 @@ export class MapView {
     this.seq = state.seq;
     this._take(state.tables.moves.rows);
     for (const id of changed) this._gauge(this.nodes.get(id));
+    if (this._roomier()) structure = true;
     this.empty.hidden = this.nodes.size > 0;
     if (structure) this._arrange();
     else {
@@ -154,6 +158,49 @@ export class MapView {
     this.most = Math.max(1, ...[...this.gauges.values()].map((gauge) => gauge.to));
   }
 
+  // Cells have one size on most tiles: so many are to fit. It only grows, with some to spare, so that it seldom changes.
+  _roomier() {
+    if (this.nodes.size > 200) return false; // they are small anyway
+    const counts = [...this.nodes.values()].map((n) => n.cells.length).sort((a, b) => a - b);
+    const most = counts[Math.floor((counts.length - 1) * 0.95)] ?? 0;
+    if (most <= this.room && most * 3 >= this.room) return false;
+    this.room = most + 1;
+    return true;
+  }
+
+  // Where the cell of a pod is on the screen; null: it has none of its own.
+  cellOf(id, pod, r) {
+    const n = pod && this.nodes.get(id), k = n ? n.names.indexOf(pod) : -1;
+    if (k < 0) return null;
+    const plan = inside(r.w, r.h, n.cells.length, n.stores.length, this.room);
+    if (!plan.chip || plan.chip.w < 8) return null;
+    const at = chipAt(plan, k);
+    return { x: r.x + at.x, y: r.y + at.y, w: plan.chip.w, h: plan.chip.h, cell: true };
+  }
+
+  // Where the gauge of a store is on the screen; null: there is no room for one.
+  gaugeOf(id, r) {
+    const n = this.nodes.get(id), plan = n?.stores.length ? inside(r.w, r.h, n.cells.length, n.stores.length, this.room) : null;
+    return plan?.full ? { x: r.x + plan.inset, y: r.y + plan.gaugeY, w: r.w - 2 * plan.inset, h: plan.gaugeH, cell: true } : null;
+  }
+
+  // What lines do not cross: names, cells and gauges. Lines pass beneath them.
+  words() {
+    if (this.spared !== undefined) return this.spared;
+    if (this.nodes.size > 200) return (this.spared = null);
+    const path = new Path2D();
+    path.rect(0, 0, this.width, this.height);
+    for (const n of this.nodes.values()) {
+      const r = this.rect(n.id), plan = r && inside(r.w, r.h, n.cells.length, n.stores.length, this.room);
+      if (!plan?.name) continue;
+      const wide = n.state === "interrupted" ? r.w : Math.min(r.w, 14 + 8 * (n.label ?? n.id).length);
+      path.rect(r.x, r.y, wide, plan.name);
+      if (plan.chip) n.cells.split("").forEach((_, k) => { const at = chipAt(plan, k); path.rect(r.x + at.x, r.y + at.y, plan.chip.w, plan.chip.h); });
+      if (n.stores.length && plan.full) path.rect(r.x + plan.inset, r.y + plan.gaugeY, r.w - 2 * plan.inset, plan.gaugeH * Math.min(3, n.stores.length));
+    }
+    return (this.spared = path);
+  }
+
   _leaders(gauge) {
     const share = Math.min(1, (performance.now() - gauge.at) / EASE_MS);
     return this.still ? gauge.to : gauge.from + (gauge.to - gauge.from) * (1 - (1 - share) ** 3);
@@ -168,7 +215,7 @@ export class MapView {
     for (const group of groups.values()) group.ids.sort((a, b) => this._rank(a, b));
     const order = [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     this._labels();
-    this.layout = arrange(order, this.width - 2, this.height - 2);
+    this.layout = arrange(order, this.width - 2, this.height - 2, this.layout);
     this.at = new Map();
     for (const box of this.layout?.boxes ?? []) box.ids.forEach((id, k) => this.at.set(id, place(this.layout, box, k)));
     this._all();
@@ -216,6 +263,7 @@ export class MapView {
   }
 
   _all() {
+    this.spared = undefined;
     if (!this.layout) { this._later(); return; }
     const g = this._begin(this.base);
     g.clearRect(0, 0, this.width, this.height);
@@ -256,7 +304,7 @@ export class MapView {
     if (at + g.measureText(name).width > room || (signs.length && w < 130)) { const number = name.replace("rack ", ""); g.fillText(number, at, base); at += g.measureText(number).width + 4; }
     else { g.fillText(name, at, base); at += g.measureText(name).width + 8; }
     g.font = `400 ${size - 1}px ${c.font}`;
-    const parts = w > 170 ? [[`${box.ids.length} nodes`, ""], ...signs.map(([n, glyph, state]) => [w > 300 ? `${glyph} ${n} ${WORDS[state] ?? state}` : `${glyph} ${n}`, state]), [`${fine} ready`, ""]] : signs.map(([n, glyph, state]) => [`${glyph}${n}`, state]);
+    const parts = w > 170 ? [[`${box.ids.length} nodes`, ""], ...signs.map(([n, glyph, state]) => [w > 300 ? `${glyph} ${n} ${WORDS[state] ?? state}` : `${glyph} ${n}`, state]), [`${fine} ready`, ""]] : [...signs.map(([n, glyph, state]) => [`${glyph}${n}`, state]), [`${box.ids.length}`, ""]];
     for (const [words, state] of parts) {
       const wide = g.measureText(words).width;
       if (at + wide > room) break;
@@ -273,10 +321,10 @@ export class MapView {
     for (const id of ids) {
       const n = this.nodes.get(id), r = this.rect(id);
       if (!n || !r || r.x > this.width || r.y > this.height || r.x + r.w < 0 || r.y + r.h < 0) continue;
-      if (!on) { g.fillStyle = this.colours.rack; g.fillRect(r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1); heads.add(n.rack); }
+      if (!on) { g.fillStyle = this.colours.rack; const edge = Math.min(1.5, (this.layout.gap * this.view.k) / 2); g.fillRect(r.x - edge, r.y - edge, r.w + 2 * edge, r.h + 2 * edge); heads.add(n.rack); }
       g.globalAlpha = 1;
       if (r.w < 4) { g.fillStyle = n.state === "ok" ? this.colours.quiet : this.colours.need; g.fillRect(r.x, r.y, r.w, r.h); }
-      else drawTile(g, n, r.x, r.y, r.w, r.h, this.colours, this.now, (store) => this._leaders(this.gauges.get(store[0]) ?? { to: store[2], from: store[2], at: 0 }) / this.most);
+      else drawTile(g, n, r.x, r.y, r.w, r.h, this.colours, this.now, (store) => this._leaders(this.gauges.get(store[0]) ?? { to: store[2], from: store[2], at: 0 }) / this.most, this.room);
       if (this.filter && !matches(n, this.filter)) { g.globalAlpha = 0.75; g.fillStyle = this.colours.rack; g.fillRect(r.x, r.y, r.w, r.h); g.globalAlpha = 1; }
     }
     for (const box of this.layout.boxes) if (heads.has(box.name)) { this._clearHead(g, box); }
@@ -365,12 +413,9 @@ export class MapView {
     const id = line >= 0 && col >= 0 && col < box.cols ? box.ids[line * box.cols + col] : undefined;
     if (!id) return { rack: box.name };
     const r = this.rect(id), n = this.nodes.get(id);
-    const plan = inside(r.w, r.h, n.cells.length, n.stores.length);
-    if (plan.chip && plan.chip.w >= 8 && n.names.length) {
-      for (let k = 0; k < n.names.length; k++) {
-        const at = chipAt(plan, k);
-        if (x >= r.x + at.x && x <= r.x + at.x + plan.chip.w && y >= r.y + at.y && y <= r.y + at.y + plan.chip.h) return { id, pod: n.names[k] };
-      }
+    for (const pod of n.names) {
+      const at = this.cellOf(id, pod, r);
+      if (at && x >= at.x && x <= at.x + at.w && y >= at.y && y <= at.y + at.h) return { id, pod };
     }
     return { id };
   }

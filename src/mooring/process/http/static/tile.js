@@ -24,7 +24,11 @@ export function palette(element) {
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const found = { dark: matchMedia("(prefers-color-scheme: dark)").matches };
   for (const name of ["bg", "panel", "ink", "quiet", "line", "need", "need-bg", "good", "warn", "rack", "free", "on-need"]) found[name] = get(name);
-  for (const name of CLASSES) found[`c-${name}`] = get(`c-${name}`);
+  for (const name of CLASSES) {
+    found[`c-${name}`] = get(`c-${name}`);
+    found[`l-${name}`] = get(`l-${name}`) || found[`c-${name}`]; // lines and outlines
+    found[`t-${name}`] = get(`t-${name}`) || (found.dark ? "#0c1116" : "#fff"); // words on it
+  }
   found.font = get("sans");
   return found;
 }
@@ -41,14 +45,14 @@ export function short(name, cls) {
 }
 
 // Draws at x, y with w × h pixels of the screen. `gauge(store)`: leaders as drawn just now, 0 to 1.
-export function drawTile(g, n, x, y, w, h, c, now, gauge) {
-  const plan = inside(w, h, n.cells.length, n.stores.length);
+export function drawTile(g, n, x, y, w, h, c, now, gauge, room) {
+  const plan = inside(w, h, n.cells.length, n.stores.length, room);
   const radius = n.cls === "spot" ? Math.min(10, Math.min(w, h) * 0.3) : plan.full ? 3 : 1;
   ground(g, n, x, y, w, h, radius, c, plan);
   if (!plan.full && !plan.medium && w < 13) tiny(g, n, x, y, w, h, c);
   else {
     chips(g, n, x, y, plan, c);
-    if (plan.name) title(g, n, x, y, w, plan, c, now);
+    if (plan.name) title(g, n, x, y, w, plan, radius, c, now);
     else sign(g, n, x, y, w, h, c);
   }
   stores(g, n, x, y, w, plan, c, gauge);
@@ -95,9 +99,9 @@ function hatch(g, x, y, w, h, radius, both, c) {
   g.restore();
 }
 
-function title(g, n, x, y, w, plan, c, now) {
-  const size = plan.full ? 12 : 9.5;
-  const base = y + (plan.full ? 14.5 : 10.5);
+function title(g, n, x, y, w, plan, radius, c, now) {
+  const size = plan.large ? 14 : plan.full ? 12 : 9.5;
+  const base = y + (plan.large ? 17.5 : plan.full ? 14.5 : 10.5);
   const inset = plan.full ? 8 : 4;
   let room = w - 2 * inset;
   const mark = SIGN[n.state];
@@ -105,12 +109,12 @@ function title(g, n, x, y, w, plan, c, now) {
   if (loud) {
     g.fillStyle = c.need;
     g.beginPath();
-    g.roundRect(x + 1, y + 1, w - 2, plan.name - 2, [2, 2, 0, 0]);
+    g.roundRect(x + 0.5, y + 0.5, w - 1, plan.name - 1, [radius, radius, 0, 0]);
     g.fill();
   }
   const right = loud && n.until ? left(n.until, now) : plan.full ? (n.state === "ok" ? (n.cls === "spot" ? "spot" : "") : WORDS[n.state] ?? n.state) : mark;
   if (right) {
-    g.font = `${loud ? 700 : 500} ${plan.full ? 11 : 9}px ${c.font}`;
+    g.font = `${loud ? 700 : 500} ${plan.large ? 12.5 : plan.full ? 11 : 9}px ${c.font}`;
     g.textAlign = "right";
     g.fillStyle = loud ? c["on-need"] : n.state === "ok" ? c.quiet : c.ink;
     let words = loud && plan.full ? `▲ ${right}` : plan.full && mark ? `${mark} ${right}` : right;
@@ -139,7 +143,7 @@ function chips(g, n, x, y, plan, c) {
   if (!plan.chip) return;
   const { w, h } = plan.chip;
   const named = w >= 30 && n.names.length === n.cells.length;
-  if (named) { g.font = `500 ${h >= 15 ? 10.5 : 9}px ${c.font}`; g.textAlign = "left"; }
+  if (named) { g.font = `500 ${h >= 30 ? 13.5 : h >= 25 ? 12.5 : h >= 21 ? 11.5 : h >= 15 ? 10.5 : 9}px ${c.font}`; g.textAlign = "left"; }
   for (let k = 0; k < n.cells.length; k++) {
     const at = chipAt(plan, k);
     chip(g, cell(n.cells[k]), x + at.x, y + at.y, w, h, c, named ? n.names[k] : "", n.state === "silent");
@@ -163,7 +167,7 @@ function chip(g, pod, x, y, w, h, c, name, faded) {
   g.lineWidth = pod.state === MOVING ? 2 : 1;
   if (pod.state === STARTING) {
     g.setLineDash([2.5, 2]);
-    g.strokeStyle = colour;
+    g.strokeStyle = c[`l-${pod.cls}`];
     g.stroke();
     g.setLineDash([]);
   } else if (pod.state === ENDING) {
@@ -171,7 +175,7 @@ function chip(g, pod, x, y, w, h, c, name, faded) {
     g.fillStyle = colour;
     g.fill();
     g.globalAlpha = faded ? 0.4 : 1;
-    g.strokeStyle = colour;
+    g.strokeStyle = c[`l-${pod.cls}`];
     g.stroke();
     g.beginPath();
     g.moveTo(x + 2, y + h - 2);
@@ -183,10 +187,11 @@ function chip(g, pod, x, y, w, h, c, name, faded) {
     if (pod.state === MOVING) { g.strokeStyle = c.ink; g.stroke(); }
   }
   if (name) {
-    g.fillStyle = pod.state === STARTING || pod.state === ENDING ? c.ink : c.dark ? "#0c1116" : "#fff";
+    g.fillStyle = pod.state === STARTING || pod.state === ENDING ? c.ink : c[`t-${pod.cls}`];
     const arrow = pod.state === MOVING ? "→" : "";
-    g.fillText(fit(g, short(name, pod.cls), w - 8 - (arrow ? 10 : 0)), x + 4, y + h / 2 + 3.6);
-    if (arrow) { g.textAlign = "right"; g.fillText(arrow, x + w - 3, y + h / 2 + 3.6); g.textAlign = "left"; }
+    const inset = h >= 21 ? 7 : 4, base = y + h / 2 + (h >= 21 ? 4.2 : 3.6);
+    g.fillText(fit(g, short(name, pod.cls), w - 2 * inset - (arrow ? 10 : 0)), x + inset, base);
+    if (arrow) { g.textAlign = "right"; g.fillText(arrow, x + w - inset + 1, base); g.textAlign = "left"; }
   }
   g.globalAlpha = 1;
 }
@@ -196,32 +201,43 @@ function stores(g, n, x, y, w, plan, c, gauge) {
   n.stores.slice(0, plan.full ? 3 : 1).forEach((store, k) => {
     const [, pod, leaders, state] = store;
     const top = y + plan.gaugeY + k * plan.gaugeH;
-    const number = plan.full ? leaders.toLocaleString("en") : "";
     let from = x + plan.inset, to = x + w - plan.inset;
     if (plan.full) {
-      g.font = `500 10px ${c.font}`;
+      // With room for it the words stand above the bar, else beside it.
+      const high = plan.large, base = top + (high ? 11 : 9);
+      const words = state === "evicting" ? "leaders leave" : "leaders", label = w > 130 ? `${short(pod, "tikv")} ${words}` : words;
+      const number = leaders.toLocaleString("en");
+      g.font = `${high ? 600 : 500} ${high ? 11.5 : 10}px ${c.font}`;
+      g.textAlign = "right";
+      g.fillStyle = c.ink;
+      g.fillText(number, to, base);
+      const wide = g.measureText(number).width;
+      g.font = `500 ${high ? 11 : 10}px ${c.font}`;
       g.fillStyle = c.quiet;
       g.textAlign = "left";
-      const label = w > 130 ? `${short(pod, "tikv")} leaders` : "leaders";
-      g.fillText(label, from, top + 9);
-      from += g.measureText(label).width + 5;
-      g.textAlign = "right";
-      g.fillStyle = c.ink;
-      g.fillText(number, to, top + 9);
-      to -= Math.max(20, g.measureText(number).width + 5);
+      g.fillText(high ? fit(g, label, to - from - wide - 6) : label, from, base);
+      if (!high) {
+        from += g.measureText(label).width + 5;
+        to -= Math.max(20, wide + 5);
+      }
     }
-    const height = plan.full ? 7 : plan.gaugeH - 2;
-    const at = top + (plan.full ? 2.5 : 0);
+    const height = plan.large ? 8 : plan.full ? 7 : plan.gaugeH - 2;
+    const at = top + (plan.large ? 15 : plan.full ? 2.5 : 0);
+    const share = Math.min(1, gauge(store)), colour = state === "Up" || state === "evicting" ? c["c-tikv"] : c.need;
     g.fillStyle = c.free;
-    g.fillRect(from, at, to - from, height);
-    g.fillStyle = state === "Up" || state === "evicting" ? c["c-tikv"] : c.need;
-    g.fillRect(from, at, (to - from) * Math.min(1, gauge(store)), height);
+    g.beginPath();
+    g.roundRect(from, at, to - from, height, 2);
+    g.fill();
+    g.fillStyle = colour;
+    g.beginPath();
+    g.roundRect(from, at, (to - from) * share, height, 2);
+    g.fill();
     if (state === "evicting") {
-      // It empties: an open end, and arrows that point out of it.
+      // It empties: arrows that point out of it.
       g.fillStyle = c.ink;
       g.textAlign = "right";
-      g.font = `700 ${plan.full ? 10 : 8}px ${c.font}`;
-      g.fillText("»", to - 1, at + height);
+      g.font = `700 ${plan.full ? 11 : 8}px ${c.font}`;
+      g.fillText("»", to - 1, at + height - (plan.full ? 0.5 : 0));
     }
   });
 }

@@ -28,6 +28,18 @@ function put(cell, words) {
   text(cell, nothing ? "–" : words);
 }
 
+// Words with the hashes of ReplicaSets set apart: a narrow view leaves them out.
+const HASH = /(-[bcdfghjklmnpqrstvwxz2456789]{8,10}-)(?=[bcdfghjklmnpqrstvwxz2456789]{5}\b)/;
+function told(words) { return words.split(HASH).map((part, k) => (k % 2 ? make("span", "hash", part) : part)); }
+
+function tell(cell, words) {
+  if (!words) { cell.key = null; put(cell, words); return; }
+  if (cell.key === words) return;
+  cell.key = words;
+  cell.classList.remove("none");
+  cell.replaceChildren(...told(words));
+}
+
 const plain = (key) => (cell, row) => put(cell, row[key]);
 
 // A name too long for its cell loses its middle: both ends tell it from its siblings. The end begins at a joint.
@@ -42,14 +54,18 @@ const named = (key) => (cell, row) => {
   cell.classList.add("cut");
   const joint = words.slice(-ENDS).search(/[-/ .]/);
   const end = words.length - ENDS + (joint < 0 ? ENDS / 2 : joint);
-  cell.replaceChildren(make("span", "", words.slice(0, end)), make("span", "", words.slice(end)));
+  const [start, tail] = [make("span"), make("span")];
+  const hash = HASH.test(words) ? words.slice(0, end).search(/-[a-z0-9]{8,10}$/) : -1;
+  start.append(...(hash < 0 ? [words.slice(0, end)] : [words.slice(0, hash), make("span", "hash", words.slice(hash, end))]));
+  tail.append(words.slice(end));
+  cell.replaceChildren(start, tail);
 };
 
 // A target keeps its sum in sight; a sentence simply ends where the room does.
 function waitingOn(cell, row) {
-  const fill = /^\S+ [\d/]+$/.test(row.waiting_on ?? "") ? named : plain;
-  if (fill === plain) { cell.key = null; cell.classList.remove("cut"); }
-  fill("waiting_on")(cell, row);
+  if (/^\S+ [\d+/]+$/.test(row.waiting_on ?? "")) { named("waiting_on")(cell, row); return; }
+  cell.classList.remove("cut");
+  tell(cell, row.waiting_on);
 }
 
 // The line that stands for all nodes with nothing to say has one cell only.
@@ -143,7 +159,7 @@ function happened(cell, row) {
   const sign = make("span", "unfold", "▸");
   sign.dataset.about = "steps";
   sign.title = "its steps (→ and ←)";
-  cell.replaceChildren(sign, " ", row.words ?? "");
+  cell.replaceChildren(sign, " ", ...told(row.words ?? ""));
 }
 
 const KINDS = /^(pod|node|machine|workload|operator|store|cluster)\//;
@@ -209,10 +225,15 @@ function news(cell, row, s) {
   put(cell, parts.filter(Boolean).join(", "));
 }
 
+// Nodes by state: the same signs, words and counts on the map, in the table of nodes and in the racks.
+const STATES = [["interrupted", "▲", "interrupted"], ["silent", "!", "not ready"], ["leaving", "~", "leaving"], ["cordoned", "=", "cordoned"], ["reserved", "□", "reserved"]];
+export function signs(counts, n = String) {
+  return STATES.filter(([state]) => counts[state]).map(([state, sign, word]) => `${sign} ${n(counts[state])} ${word}`);
+}
+
 function rack(cell, row) {
-  const sums = [["!", row.silent, "not ready"], ["~", row.leaving, "leaving"], ["·", row.ok, "ready"], ["–", row.spare, "spare"]];
-  const there = sums.filter(([, count]) => count);
-  text(cell, there.map(([sign, count, word]) => `${sign} ${count} ${word}`).join("\u2002"));
+  const rest = [["·", row.ok, "ready"], ["–", row.spare, "spare"]].filter(([, count]) => count).map(([sign, count, word]) => `${sign} ${count} ${word}`);
+  text(cell, [...signs(row), ...rest].join("\u2002"));
 }
 
 function glyphs(cell, row) {

@@ -1,6 +1,6 @@
 // The page's own words: what empty views say, what stands beside a view's name, how old the data is.
 
-import { clock, span } from "./views.js";
+import { clock, signs, span } from "./views.js";
 
 const BADGE_S = 5;
 const GREY_S = 20;
@@ -24,23 +24,21 @@ export function nothing(name, page, hidden) {
 export function summary(name, table, view, classes = {}) {
   const n = (value) => (value ?? 0).toLocaleString("en");
   if (name === "map") {
-    const s = table.sums;
-    const signs = [["interrupted", "▲"], ["silent", "!"], ["leaving", "~"], ["cordoned", "="], ["reserved", "□"]];
-    const said = signs.filter(([state]) => s[state]).map(([state, sign]) => `${sign} ${n(s[state])} ${state === "silent" ? "not ready" : state}`);
     const unplaced = classes.unplaced ? [`${n(classes.unplaced)} pods without a node`] : [];
-    return [`${n(table.total)} nodes`, ...said, ...unplaced].join("\u2002");
+    return [`${n(table.total)} nodes`, ...signs(table.sums, n), ...unplaced].join("\u2002");
   }
   if (name === "nodes") {
     const s = table.sums;
     const unknown = s.unknown ? ` │ unknown ${n(s.unknown)}` : "";
-    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)} │ leaving ${n(s.leaving)}${unknown} │ unplaced ${n(s.unplaced)} pods`;
+    const news = signs({ ...s, leaving: 0 }, n);
+    return `on-demand ${n(s["on-demand"])} │ spot ${n(s.spot)}${unknown} │ ~ leaving ${n(s.leaving)} │ unplaced ${n(s.unplaced)} pods${news.length ? ` │ ${news.join("\u2002")}` : ""}`;
   }
   if (name === "stores") {
     const lost = Object.keys(table.sums.lost ?? {});
     return `${n(table.total)}${table.total > 1 ? ", fullest first" : ""}${lost.length ? ` · PD does not answer: ${lost.join(", ")}` : ""}`;
   }
   if (name === "racks") return `${n(table.total)}${table.sums.quiet ? `, ${n(table.sums.quiet)} with no news` : ""}`;
-  if (name === "timeline") return "newest on top; ▸ opens the steps";
+  if (name === "timeline") return view === "all" ? "" : "newest on top; ▸ opens the steps";
   const s = table.sums;
   const states = [["blocked", "▲", "blocked"], ["refused", "×", "refused"], ["moving", "●", "moving"], ["waiting", "○", "waiting"]];
   const parts = states.filter(([key]) => s[key]).map(([key, glyph, word]) => `${glyph} ${n(s[key])} ${word}`);
