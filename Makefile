@@ -59,8 +59,9 @@ format: setup ## Let ruff put things right
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## Check the docs: links, commands, samples, settings, reasons, promises, spelling
-	@$(BIN)/codespell docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
+docs: setup ## Draw the diagrams and check the docs: links, commands, samples, settings, reasons, promises, spelling
+	@$(BIN)/python docs/diagrams.py
+	@$(BIN)/codespell --skip "*.svg,*.png" docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	@$(BIN)/pytest tests/docs
 
 lock: ## Resolve the dependencies again
