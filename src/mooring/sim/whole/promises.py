@@ -1,0 +1,225 @@
+"""What must hold whenever a pod of somebody's goes or a node is cut off, by the objects' own truth.
+
+The simulation asks at every write, before it is done; an observer of a real control plane at every event of its watch.
+"""
+
+import math
+from collections import defaultdict
+from typing import Final, Protocol
+
+from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.mix.labels import AFFINITY, REBALANCE, RELAXED
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark
+from mooring.sandbox.controllers import podstate
+from mooring.sandbox.controllers.workloads.ownership import controller_of
+from mooring.sim.environment import Reader
+
+#: What happened longer ago than this, Mooring must have seen.
+SLACK_S: Final = 15.0
+COMPONENT: Final = "app.kubernetes.io/component"
+INSTANCE: Final = "app.kubernetes.io/instance"
+PodKey = tuple[str, str]
+
+
+class Scene(Protocol):
+    """Where the promises are watched."""
+
+    #: A node that retires may be cut off with pods on it after so many seconds; None: at once.
+    retire_timeout_s: float | None
+
+    @property
+    def store(self) -> Reader: ...
+
+    @property
+    def now(self) -> float: ...
+
+    def epoch(self) -> float: ...
+
+    def fail(self, promise: str, words: str) -> None: ...
+
+    def hit(self, name: str) -> None:
+        """Something worth counting has happened."""
+        ...
+
+    def pods(self, namespace: str, workload: str) -> list[Json]: ...
+
+    def leaders(self, namespace: str, cluster: str, pod: str) -> int: ...
+
+    def noticed(self, node: str) -> bool: ...
+
+    def known(self, since: float) -> bool:
+        """Must Mooring have seen what is so since then?"""
+        ...
+
+    def stale(self, by: str) -> bool:
+        """Does this come from a process that has just been woken up?"""
+        ...
+
+    def overlaps(self) -> bool:
+        """Has another replica just taken over? Then a workload may be one over (worked example 7)."""
+        ...
+
+
+class Promises:
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        #: Since when a pod by this name is not Ready, or not there.
+        self.away: dict[PodKey, float] = {}
+        #: UIDs of pods that have been Ready at some time.
+        self.was_ready: set[str] = set()
+        self._ours: defaultdict[PodKey, list[float]] = defaultdict(list)
+        #: TiKV pods that we deleted and that are not back yet.
+        self._deleted: set[PodKey] = set()
+
+    # ── A pod goes, by our act ────────────────────────────────────────────────────────────────────────────────────
+
+    def pod_goes(self, what: str, by: str, pod: Json) -> None:
+        """`what` is the write, `pod` as it was before."""
+        if podstate.labels_of(pod).get(COMPONENT) == "tikv":
+            self._tikv_goes(what, by, pod)
+        elif podstate.ready(pod):
+            self._replica_goes(what, by, pod)
+
+    def _tikv_goes(self, what: str, by: str, pod: Json) -> None:
+        scene, (namespace, name), cluster = self.scene, key_of_pod(pod), podstate.labels_of(pod)[INSTANCE]
+        leaders = scene.leaders(namespace, cluster, name)
+        if leaders and not scene.stale(by):
+            scene.fail("E6 no leader on a TiKV pod that goes", f"{what} by {by}: {leaders} leaders")
+        wanted = scene.store.get(Kind.STATEFUL_SET, namespace, f"{cluster}-tikv")["spec"]["replicas"]
+        for ordinal in range(wanted):
+            other = (namespace, f"{cluster}-tikv-{ordinal}")
+            since = self.away.get(other)
+            if other[1] == name or since is None:
+                continue
+            ours = other in self._deleted
+            if ours or (scene.known(since) and not scene.stale(by)):
+                whose = "by our own act" if ours else f"since {scene.now - since:.0f} s"
+                scene.fail("E7 never two members away", f"{what} by {by}: {other[1]} is away {whose}")
+        self._deleted.add((namespace, name))
+
+    def _replica_goes(self, what: str, by: str, pod: Json) -> None:
+        """A Ready replica goes: is there room for it to be away?"""
+        workload = self._workload_of(pod)
+        if workload is None:
+            return
+        scene, meta = self.scene, workload["metadata"]
+        wanted = int(workload["spec"].get("replicas", 1))
+        others = [
+            p
+            for p in scene.pods(meta["namespace"], meta["name"])
+            if p["metadata"]["uid"] != pod["metadata"]["uid"] and podstate.active(p)
+        ]
+        ready = sum(podstate.ready(p) for p in others)
+        missing, allowed = wanted - ready, _allowed(workload, wanted)
+        key = (meta["namespace"], f"{workload['kind']}/{meta['name']}")
+        recent = self._ours[key] = [at for at in self._ours[key] if scene.now - at < 60]
+        waiting = [p for p in others if not podstate.ready(p)]
+        known = sum(self._must_be_known(p, recent) for p in waiting)
+        counted = 1 + max(0, min(missing - 1 - (len(waiting) - known), known + len(recent)))
+        over = counted > allowed + scene.overlaps()
+        if over and not scene.noticed(podstate.node_of(pod)) and not scene.stale(by):
+            words = f"{what} by {by}: {ready} of {wanted} left Ready, {counted} away where {allowed} may be"
+            scene.fail("M5 one by one, only while healthy", words)
+        recent.append(scene.now)
+
+    def _must_be_known(self, pod: Json, recent: list[float]) -> bool:
+        """A pod that is not Ready: seen for long enough, or the successor of one that we sent away ourselves."""
+        since = self.away.get(key_of_pod(pod), self.scene.now)
+        ours = bool(recent) and since >= recent[0] and pod["metadata"]["uid"] not in self.was_ready
+        return ours or self.scene.known(since)
+
+    def _workload_of(self, pod: Json) -> Json | None:
+        store, owner = self.scene.store, controller_of(pod)
+        namespace = pod["metadata"]["namespace"]
+        if owner is None:
+            return None
+        if owner["kind"] == "ReplicaSet":
+            found = store.find(Kind.REPLICA_SET, namespace, owner["name"])
+            owner = controller_of(found) if found is not None else None
+        if owner is None or owner["kind"] not in {"Deployment", "StatefulSet"}:
+            return None
+        return store.find(Kind(owner["kind"]), namespace, owner["name"])
+
+    # ── Objects change ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_pod(self, event: str, old: Json | None, new: Json | None) -> None:
+        pod = new if new is not None else old
+        if pod is None:
+            return
+        key = key_of_pod(pod)
+        if event != "DELETED" and podstate.ready(pod) and podstate.active(pod):
+            self.away.pop(key, None)
+            self.was_ready.add(pod["metadata"]["uid"])
+            self._deleted.discard(key)
+        else:
+            self.away.setdefault(key, self.scene.now)
+        if event == "ADDED":
+            given = podstate.labels_of(pod).get(AFFINITY)
+            if given in {"spot", "on-demand"}:
+                self.scene.hit(f"pod-admitted-{given}")
+            if RELAXED in podstate.annotations_of(pod):
+                self.scene.hit("pod-relaxed")
+        elif LEAVING in podstate.annotations_of(pod) and _owned(old) and not _owned(new):
+            self.scene.hit("pod-detached")
+
+    def on_node(self, event: str, old: Json | None, new: Json | None) -> None:
+        if event != "MODIFIED" or old is None or new is None:
+            return
+        hit = self.scene.hit
+        was, now = _cut_off(old), _cut_off(new)
+        if now and not was:
+            hit("no-execute-set")
+            self._check_empty(new)
+        elif was and not now:
+            hit("no-execute-lifted")
+        marked = [CORDONED_BY in podstate.annotations_of(one) for one in (old, new)]
+        if marked == [False, True]:
+            hit("cordoned-by-us")
+        elif marked == [True, False]:
+            hit("cordon-lifted-by-us")
+        if _tainted(new, RESERVED_TAINT) and not _tainted(old, RESERVED_TAINT):
+            hit("node-reserved")
+
+    def _check_empty(self, node: Json) -> None:
+        """O2: NoExecute only on an empty node, as the store has it; later than the time-out it may cut off."""
+        scene, name = self.scene, node["metadata"]["name"]
+        marks = [read_mark(podstate.annotations_of(node).get(key, "")) for key in (RETIRING, CORDONED_BY)]
+        since = min((mark.since for mark in marks if mark is not None), default=math.inf)
+        if scene.retire_timeout_s is None or scene.epoch() - since > scene.retire_timeout_s - 5.0:
+            return
+        on_it = (p for p in scene.store.list(Kind.POD) if podstate.node_of(p) == name)
+        if pods := [p["metadata"]["name"] for p in on_it if podstate.active(p) and not _stays(p)]:
+            scene.fail("O2 NoExecute only on an empty node", f"{name} still has {', '.join(pods)}")
+
+
+def key_of_pod(pod: Json) -> PodKey:
+    return pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
+
+
+def _owned(pod: Json | None) -> bool:
+    return pod is not None and bool(pod["metadata"].get("ownerReferences"))
+
+
+def _allowed(workload: Json, wanted: int) -> int:
+    """How many replicas may be away at once."""
+    if workload["kind"] != "Deployment" or podstate.annotations_of(workload).get(REBALANCE) != "fast":
+        return 1
+    return max(1, math.ceil(wanted * 0.25) + math.floor(wanted * 0.25))
+
+
+def _cut_off(node: Json) -> bool:
+    return any(t["key"] == keys.STATE_TAINT and t["effect"] == "NoExecute" for t in node["spec"].get("taints") or ())
+
+
+def _tainted(node: Json, key: str) -> bool:
+    return any(t["key"] == key for t in node["spec"].get("taints") or ())
+
+
+def _stays(pod: Json) -> bool:
+    """A DaemonSet's pod, or one that no taint drives out."""
+    owner = controller_of(pod)
+    return (owner is not None and owner["kind"] == "DaemonSet") or any(
+        t.get("operator") == "Exists" and not t.get("key") for t in pod["spec"].get("tolerations") or ()
+    )
