@@ -132,8 +132,8 @@ CASES = (
 
 
 async def measure(pipe: Connection) -> None:
-    verbs = Verbs(world(), HomePolicy(), lambda: True)
-    ours = web.AppRunner(app_of(verbs, HomePolicy(), lambda *_: None), access_log=None, read_bufsize=1 << 18)
+    verbs = Verbs(world(), HomePolicy, lambda: True)
+    ours = web.AppRunner(app_of(verbs, HomePolicy, lambda *_: None), access_log=None, read_bufsize=1 << 18)
     plain_app = web.Application(client_max_size=0)
     plain_app.router.add_post("/scheduler/filter", baseline)
     plain = web.AppRunner(plain_app, access_log=None, read_bufsize=1 << 18)

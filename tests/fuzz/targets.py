@@ -108,7 +108,7 @@ def _extender() -> Iterator[Target]:
     asked = [{"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]}, {"pod": pod, "nodes": full, "nodenames": None}]
     victims = {"n1": {"Pods": [{"UID": "a"}, {"metadata": {"uid": "b"}}], "NumPDBViolations": 0}, "n2": None}
     preempted = [{"Pod": pod, "NodeNameToMetaVictims": victims}, {"pod": pod, "nodeNameToVictims": victims}]
-    verbs = Verbs(world(), HomePolicy(), lambda: True)
+    verbs = Verbs(world(), HomePolicy, lambda: True)
     seeds = tuple(json.dumps(one).encode() for one in asked)
     yield Target("extender filter", seeds, verbs.filter, (BadRequestError,))
     yield Target("extender prioritize", seeds, verbs.prioritize, (BadRequestError,))
@@ -119,11 +119,11 @@ def _extender() -> Iterator[Target]:
 def _http() -> Iterator[Target]:
     """Whole requests to the page and the extender, over loopback: whatever comes, no 500."""
     loop = asyncio.new_event_loop()
-    verbs = Verbs(world(), HomePolicy(), lambda: True)
+    verbs = Verbs(world(), HomePolicy, lambda: True)
     apps = {
         "page": status_app(lambda: None),
         "page off loopback": status_app(lambda: None, token="hush", on_loopback=False),
-        "extender": app_of(verbs, HomePolicy(), lambda *_: None, token="hush"),
+        "extender": app_of(verbs, HomePolicy, lambda *_: None, token="hush"),
     }
     head = b"Host: localhost\r\nAuthorization: Bearer hush\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}"
     paths = (

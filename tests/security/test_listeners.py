@@ -42,6 +42,30 @@ async def test_only_schedulers_with_a_certificate_reach_the_extender(tmp_path):
             await _status(closed, stranger)
 
 
+@pytest.mark.parametrize("only_known", [False, True], ids=["page", "extender"])
+async def test_renewed_certificates_count_without_a_restart(tmp_path, only_known):
+    """http-certificates, extender-certificates: new files from the next handshake on; broken ones change nothing."""
+
+    def put(issuer: Issuer) -> None:
+        served = issuer.leaf("mooring.mooring-system.svc")
+        for name, data in (("tls.crt", served.certificate), ("tls.key", served.key), ("ca.crt", served.bundle)):
+            (tmp_path / name).write_bytes(data)
+
+    first, second = Issuer(), Issuer()
+    put(first)
+    context = server_tls(str(tmp_path), "certificates", only_known=only_known)
+    assert await _status(context, shown(first.leaf("kube-scheduler"))) == 404
+    put(second)
+    assert await _status(context, shown(second.leaf("kube-scheduler"))) == 404
+    with pytest.raises((aiohttp.ClientError, OSError)):
+        await _status(context, shown(first.leaf("kube-scheduler")))
+    for broken in (b"-----BEGIN CERTIFICATE-----\nhalf", None):
+        (tmp_path / "tls.crt").unlink() if broken is None else (tmp_path / "tls.crt").write_bytes(broken)
+        assert await _status(context, shown(second.leaf("kube-scheduler"))) == 404
+    put(first)
+    assert await _status(context, shown(first.leaf("kube-scheduler"))) == 404
+
+
 def test_a_directory_without_certificates_is_said_at_the_start(tmp_path):
     """The message names the setting and what is wanted there."""
     with pytest.raises(AddressTakenError, match=r"extender-certificates.*ca\.crt"):

@@ -73,8 +73,8 @@ class Served:
         self.intake = intake or Intake()
         self.reasons: list[str] = []
         app = app_of(
-            Verbs(_world(), HomePolicy(), lambda: True),
-            HomePolicy(),
+            Verbs(_world(), HomePolicy, lambda: True),
+            HomePolicy,
             lambda _, labels: self.reasons.append(str(labels["reason"])),
             intake=self.intake,
             token=token,

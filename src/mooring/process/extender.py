@@ -36,7 +36,11 @@ COUNTER: Final = "mooring_extender_requests_total"
 def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.Application:
     """The extender of a replica. It answers from the first moment: until the world is synced, everything passes.
     `open_to_all`: whoever can connect may ask, since the listener is on loopback or checks certificates."""
-    engine, policy = replica.engine, replica.config.home
+    engine = replica.engine
+
+    def policy() -> HomePolicy:
+        return replica.config.home
+
     verbs = Verbs(replica.world, policy, lambda: engine.synced and "home" in engine.on)
     token = None if open_to_all else replica.config.extender_token
     return app_of(verbs, policy, replica.metrics.count, intake=intake, token=token)
@@ -44,14 +48,14 @@ def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.
 
 def app_of(
     verbs: Verbs,
-    policy: HomePolicy,
+    policy: Callable[[], HomePolicy],
     count: Callable[..., None],
     *,
     intake: Intake | None = None,
     token: str | None = None,
 ) -> web.Application:
     """`token` None: nobody needs one. Empty: nobody has it, so everybody is turned away."""
-    pages = ExtenderPages(verbs, intake or Intake(), limit=policy.body_limit_mb * MIB, count=count)
+    pages = ExtenderPages(verbs, intake or Intake(), limit=lambda: policy().body_limit_mb * MIB, count=count)
     # The limit is ours to keep: aiohttp's own would answer while the sender still sends.
     app = web.Application(client_max_size=0, middlewares=[] if token is None else [_only_with(token)])
     app.router.add_post("/scheduler/filter", pages.filter)
@@ -62,7 +66,7 @@ def app_of(
 
 
 class ExtenderPages:
-    def __init__(self, verbs: Verbs, intake: Intake, *, limit: int, count: Callable[..., None]) -> None:
+    def __init__(self, verbs: Verbs, intake: Intake, *, limit: Callable[[], int], count: Callable[..., None]) -> None:
         self._verbs = verbs
         self._intake = intake
         self._limit = limit
@@ -79,7 +83,7 @@ class ExtenderPages:
 
     async def unknown(self, request: web.Request) -> web.Response:
         try:
-            async with self._intake.body(request, self._limit):
+            async with self._intake.body(request, self._limit()):
                 pass
         except BodyRefusedError as refused:
             return _refusal(refused)
@@ -90,7 +94,7 @@ class ExtenderPages:
 
     async def _answer(self, request: web.Request, verb: str, decide: Callable[[bytes], Answer]) -> web.Response:
         try:
-            async with self._intake.body(request, self._limit) as body:
+            async with self._intake.body(request, self._limit()) as body:
                 return self._decided(verb, decide, body)
         except BodyRefusedError as refused:
             self._count(COUNTER, {"verb": verb, "reason": refused.reason})

@@ -1,7 +1,9 @@
 """Settings that change while running: the file is read again every few seconds, and what may change is taken over.
 
-Features and the queue's settings change at once; for everything else the log names the key and says that it needs a
-restart. A file that has become wrong changes nothing: the running settings stay, and the log says what is wrong.
+Features, the queue's settings and those of every capability change at once; for everything else the log names the key
+and says that it needs a restart.
+
+A file that has become wrong changes nothing: the running settings stay, and the log says what is wrong.
 """
 
 from collections.abc import Awaitable, Callable

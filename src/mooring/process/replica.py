@@ -20,7 +20,7 @@ from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.events import QueueSettingsChanged
+from mooring.core.engine.events import PolicyChanged, QueueSettingsChanged
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
@@ -210,6 +210,11 @@ class Replica:
             self.webhook.reconciler.serve(on="mix" in config.on())
         if config.queue != old.queue:
             self.shell.tell(QueueSettingsChanged(settings))
+        for name in self.engine.capabilities:
+            if (policy := getattr(config, name, None)) != getattr(old, name, None):
+                rules = config.mix.capacity if name == "mix" else None
+                self.shell.tell(PolicyChanged(name, msgspec.to_builtins(policy), rules))
+        self.webhook.reviewer.admission.follow(config.mix)
         changed = (f.name for f in msgspec.structs.fields(Config) if getattr(old, f.name) != getattr(config, f.name))
         return [name.replace("_", "-") for name in changed if name not in FOLLOWS]
 

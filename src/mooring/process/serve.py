@@ -140,21 +140,54 @@ async def _open(
 
 
 def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:
-    """`only_known`: a caller must show a certificate that the directory's ca.crt vouches for."""
+    """`only_known`: a caller must show a certificate that the directory's ca.crt vouches for.
+
+    Renewed files count from the next handshake on; should they not fit together, those before stay in use."""
     if not directory:
         return None
-    files = Path(directory)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(files / "tls.crt", files / "tls.key")
-        if only_known:
-            context.load_verify_locations(files / "ca.crt")
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        wanted = "tls.crt, tls.key and ca.crt" if only_known else "tls.crt and tls.key"
-        raise AddressTakenError(f"{flag} {directory}: {error}; {wanted} are wanted there, in PEM") from None
-    return context
+    names = ("tls.crt", "tls.key", "ca.crt") if only_known else ("tls.crt", "tls.key")
+    files = [Path(directory) / name for name in names]
+
+    def read() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(files[0], files[1])
+            if only_known:
+                context.load_verify_locations(files[2])
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            wanted = f"{', '.join(names[:-1])} and {names[-1]}"
+            raise AddressTakenError(f"{flag} {directory}: {error}; {wanted} are wanted there, in PEM") from None
+        return context
+
+    seen, front = _stamps(files), read()
+    current = front
+
+    def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> None:
+        nonlocal seen, current
+        if (stamps := _stamps(files)) != seen:
+            seen = stamps
+            try:
+                current = read()
+                log.info("tls.renewed", setting=flag)
+            except AddressTakenError as error:
+                log.warning("tls.refused", error=str(error), serving="with the certificates before")
+        connection.context = current
+
+    front.sni_callback = choose
+    return front
+
+
+def _stamps(files: list[Path]) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for file in files:
+        try:
+            stat = file.stat()
+            found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        except OSError:
+            found.append(None)
+    return found
 
 
 async def _listen(start: Awaitable[None], address: str, flag: str) -> None:

@@ -14,7 +14,7 @@ import yaml
 from mooring.core.model.spelling import did_you_mean
 
 #: Settings that a running replica takes over; the others need a restart.
-FOLLOWS: Final = frozenset({"features", "queue"})
+FOLLOWS: Final = frozenset({"features", "queue", "fleet", "handoff", "home", "mix", "balance"})
 #: Never printed.
 SECRETS: Final = frozenset({"http-token", "extender-token"})
 HIDDEN: Final = "(set, not shown)"

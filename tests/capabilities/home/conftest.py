@@ -81,7 +81,7 @@ class ScenarioBuilder:
         )
 
     def verbs(self, policy: HomePolicy | None = None) -> Verbs:
-        return Verbs(self.world, policy or HomePolicy(), lambda: self.on)
+        return Verbs(self.world, lambda: policy or HomePolicy(), lambda: self.on)
 
     def ask(
         self, verb: str, pod: Any, names: list[str] | None = None, policy: HomePolicy | None = None, **more: Any

@@ -38,7 +38,7 @@ class Served:
         homes = {"demo-tidb-0": "n1"}
         world.apply(Seen(Kind.TIDB_CLUSTER, TidbCluster("tidb", "demo", "u", "1", tidb_member_nodes=homes)))
         self.counted: list[tuple[str, str]] = []
-        app = app_of(verbs(world, policy, lambda: True), policy, self._count)
+        app = app_of(verbs(world, lambda: policy, lambda: True), lambda: policy, self._count)
         self.runner = web.AppRunner(app, **LISTEN)
 
     def _count(self, _: str, labels: dict[str, str]) -> None:

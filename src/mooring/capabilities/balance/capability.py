@@ -6,6 +6,7 @@ paused meanwhile. What the queue releases goes to PD's operators API (`driving`)
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -55,12 +56,12 @@ class Notes(msgspec.Struct, frozen=True):
     turn: int = 0
 
 
+@dataclass(frozen=True)
 class Balance:
     name = "balance"
     sources = frozenset(REGION_SCHEDULERS)
 
-    def __init__(self, policy: BalancePolicy | None = None) -> None:
-        self.policy = policy or BalancePolicy()
+    policy: BalancePolicy = field(default_factory=BalancePolicy)
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 

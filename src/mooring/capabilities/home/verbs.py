@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 class Verbs:
     """`switched_on` False: the feature is off or the world not synced, so everything passes."""
 
-    def __init__(self, world: WorldRead, policy: HomePolicy, switched_on: Callable[[], bool]) -> None:
+    def __init__(self, world: WorldRead, policy: Callable[[], HomePolicy], switched_on: Callable[[], bool]) -> None:
         self._world = world
         self._policy = policy
         self._switched_on = switched_on
@@ -87,7 +87,7 @@ class Verbs:
             return None, Reason.FEATURE_OFF
         if pod is None:
             return None, Reason.NOT_MANAGED
-        found = home_member(pod.namespace, pod.name, pod.labels, pod.owner, self._world, self._policy)
+        found = home_member(pod.namespace, pod.name, pod.labels, pod.owner, self._world, self._policy())
         return found, Reason.NOT_MANAGED
 
 

@@ -99,9 +99,11 @@ class Deciding:
                 self.worklist.affect(name, key, cause_of(trigger), now, at)
 
     def evaluate_all(self, names: Iterable[str], cause: str) -> None:
+        """Every key that there is, and every one that was evaluated before."""
         for name in names:
             with self._defects.guard(f"{name} {cause}"):
-                for key in self._capabilities[name].keys(self.world):
+                known = (slot[1] for slot in self.verdicts if slot[0] == name)
+                for key in dict.fromkeys((*self._capabilities[name].keys(self.world), *known)):
                     self.worklist.evaluate((name, key), cause)
 
     def on_outcome(self, outcome: Outcome, now: float) -> None:

@@ -12,15 +12,17 @@ the sandbox, and by hand in tests.
 values; only the loop here applies them.
 """
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from mooring.core.engine.capability import Capability
 from mooring.core.engine.deciding import Deciding, Effects, OperatorNumbers
 from mooring.core.engine.defects import Defects
-from mooring.core.engine.events import Event, Features, LeaseChanged, QueueSettingsChanged, Tick
+from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake
 from mooring.core.engine.lifecycle import Signal, Stage, after
@@ -217,6 +219,8 @@ class Engine:
                 self._apply(Effects(self.queue.configure(settings)), [])
             case Features(on=on):
                 self._switch(on)
+            case PolicyChanged():
+                self._follow(event)
             case Tick():
                 pass
         return ()
@@ -275,6 +279,18 @@ class Engine:
             self._apply(Effects(self._decides.switch_off(name)), [])
         if self.deciding:
             self._decides.evaluate_all(sorted(switched_on), "feature")
+
+    def _follow(self, new: PolicyChanged) -> None:
+        """From now on this capability decides by another policy; all that it has decided is asked again."""
+        capability: Any = self.capabilities[new.name]
+        policy = msgspec.convert(new.policy, type(capability.policy))
+        self.capabilities[new.name] = changed = dataclasses.replace(capability, policy=policy)
+        if new.rules is not None:
+            self.world.reclassify(new.rules)
+        for index in changed.indexes():
+            self.world.register(index)
+        if self.deciding and new.name in self.on:
+            self._decides.evaluate_all([new.name], "settings")
 
     # ── Out ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

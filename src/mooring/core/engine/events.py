@@ -1,7 +1,10 @@
 """What the shell tells the engine, besides what reaches the world (`model.events`)."""
 
+from typing import Any
+
 import msgspec
 
+from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.events import KubeEvent, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
 from mooring.core.model.instructions import Outcome
 from mooring.core.queue import Settings
@@ -23,6 +26,15 @@ class Features(msgspec.Struct, frozen=True, gc=False):
     on: frozenset[str]
 
 
+class PolicyChanged(msgspec.Struct, frozen=True, gc=False):
+    """The settings of one capability have changed: its whole section, as plain values."""
+
+    name: str
+    policy: dict[str, Any]
+    #: How nodes are told apart, where that is part of it.
+    rules: CapacityRules | None = None
+
+
 class QueueSettingsChanged(msgspec.Struct, frozen=True, gc=False):
     """The queue's settings have changed: limits, step costs, caps."""
 
@@ -39,6 +51,7 @@ Event = (
     | LeaseChanged
     | Tick
     | Features
+    | PolicyChanged
     | QueueSettingsChanged
     | Outcome
 )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.core.engine.events import Event, Features, LeaseChanged, QueueSettingsChanged, Tick
+from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.model.cluster import (
     NO_LABELS,
     Claim,
@@ -62,7 +62,8 @@ CLASSES: Final[Mapping[Kind, type]] = {
     Kind.TIDB_CLUSTER: TidbCluster,
 }
 _PLAIN: Final = (
-    Gone, PdSeen, PdLost, RegionsSeen, MachinesSeen, MachinesLost, LeaseChanged, Tick, Features, QueueSettingsChanged
+    Gone, PdSeen, PdLost, RegionsSeen, MachinesSeen, MachinesLost, LeaseChanged, Tick, Features, QueueSettingsChanged,
+    PolicyChanged,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ reads it in `evaluate` and never writes to it.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mooring.core.model.events import Trigger
 from mooring.core.world.read import WorldRead
@@ -24,6 +24,15 @@ class Index(Protocol):
         ...
 
 
+@runtime_checkable
+class Adopts(Protocol):
+    """An index that holds more than the world can show it again: it stays when another of its class is registered."""
+
+    def adopt(self, other: Any) -> None:
+        """Go by the other's policy from now on."""
+        ...
+
+
 class IndexSet:
     """The indexes that are registered, and who of them wants to see what."""
 
@@ -34,10 +43,16 @@ class IndexSet:
         #: Told of an index that failed on one observation; without it the failure is raised.
         self.failed: Callable[[str, Exception], None] | None = None
 
-    def add(self, index: Index) -> None:
+    def add(self, index: Index) -> bool:
+        """In the place of one of the same class. False: that one stays, and has adopted the policy of this."""
+        old = self.by_class.get(type(index))
+        if isinstance(old, Adopts):
+            old.adopt(index)
+            return False
         self.by_class[type(index)] = index
         for seen in index.observes:
-            self.observers[seen] = (*self.observers.get(seen, ()), index)
+            self.observers[seen] = (*(one for one in self.observers.get(seen, ()) if one is not old), index)
+        return True
 
     def observe(self, index: Index, trigger: Trigger, world: WorldRead) -> None:
         try:

@@ -113,12 +113,14 @@ class PodIndexes:
 class NodeIndexes:
     __slots__ = ("_rules", "by_class", "by_taint", "class_of")
 
-    def __init__(self, rules: CapacityRules) -> None:
+    def __init__(self, rules: CapacityRules, nodes: Iterable[Node] = ()) -> None:
         self._rules = rules
         self.by_class: Groups[NodeClass] = Groups()
         self.by_taint: Groups[str] = Groups()
         #: node's name → class
         self.class_of: dict[str, NodeClass] = {}
+        for node in nodes:
+            self.change(None, node)
 
     def change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and old.labels is new.labels and old.taints == new.taints:

@@ -42,10 +42,14 @@ class World:
 
     def register(self, index: Index) -> None:
         """Keep an index from now on; it is shown what is known already."""
-        self.indexes.add(index)
+        kinds = index.observes if self.indexes.add(index) else ()
         for kind, table in self._rows.by_kind.items():
-            for row in table if kind in index.observes else ():
+            for row in table if kind in kinds else ():
                 self.indexes.observe(index, Change(kind, row.key, None, row), self)
+
+    def reclassify(self, rules: CapacityRules) -> None:
+        """Tell spot from on-demand by other rules. Indexes of capabilities that did so are to be registered again."""
+        self.rules, self._node_indexes = rules, NodeIndexes(rules, self._rows.nodes)
 
     def index(self, of: type[IndexT]) -> IndexT:
         return self.indexes.by_class[of]  # type: ignore[return-value]
@@ -249,13 +253,9 @@ class World:
         yield from self._rows.stateful_sets
 
     def workload(self, kind: Kind, key: Key) -> Workload | None:
-        match kind:
-            case Kind.DEPLOYMENT:
-                return self._rows.deployments.get(key)
-            case Kind.STATEFUL_SET:
-                return self._rows.stateful_sets.get(key)
-            case _:
-                return None
+        if kind == Kind.DEPLOYMENT:
+            return self._rows.deployments.get(key)
+        return self._rows.stateful_sets.get(key) if kind == Kind.STATEFUL_SET else None
 
     def workload_by_uid(self, uid: str) -> Workload | None:
         return self._rows.deployments.by_uid(uid) or self._rows.stateful_sets.by_uid(uid)

@@ -27,7 +27,7 @@ TOLERATION = {"key": RESERVED_TAINT, "operator": "Exists", "effect": "NoSchedule
 
 def verbs_of(replica: Replica) -> Verbs:
     engine = replica.engine
-    return Verbs(replica.world, replica.config.home, lambda: engine.synced and "home" in engine.on)
+    return Verbs(replica.world, lambda: replica.config.home, lambda: engine.synced and "home" in engine.on)
 
 
 def ask_mooring(rig: Rig, *, names_only: bool = True, scheduler: str = "tidb-scheduler") -> None:

@@ -48,7 +48,7 @@ class SlotBook:
     observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
     def __init__(self, policy: MixPolicy | None = None) -> None:
-        self._policy = policy or MixPolicy()
+        self.policy = policy or MixPolicy()
         self._reservations = Reservations()
         self._ledgers: dict[str, _Kept] = {}
         self._swept_at = 0.0
@@ -57,11 +57,16 @@ class SlotBook:
         #: Told of every write of admission.
         self.written: Callable[[BookWrite], None] = _not_recorded
 
+    def adopt(self, other: "SlotBook") -> None:
+        """Reservations are nowhere else, so they stay; the classes of nodes may be others now."""
+        self.policy = other.policy
+        self._ledgers.clear()
+
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def reserved(self, owner_uid: str, now: float) -> int:
         """How many pods of this owner were admitted and are not seen yet."""
-        return sum(1 for r in self._reservations.of(owner_uid) if r.at > now - self._policy.reservation_s)
+        return sum(1 for r in self._reservations.of(owner_uid) if r.at > now - self.policy.reservation_s)
 
     def reservation(self, token: str) -> Reservation | None:
         return self._reservations.get(token)
@@ -99,7 +104,7 @@ class SlotBook:
     def reclaim(self, owner_uid: str, now: float) -> None:
         """This owner tries again what was refused: its older reservations are dead."""
         self.written(BookWrite("reclaim", owner_uid, now))
-        for dead in self._reservations.older_than(owner_uid, now - self._policy.reclaim_s):
+        for dead in self._reservations.older_than(owner_uid, now - self.policy.reclaim_s):
             self._forget(dead)
 
     def forget(self, reservation: Reservation) -> None:
@@ -133,7 +138,7 @@ class SlotBook:
                 self.forget_all()
 
     def _sweep(self, now: float) -> None:
-        for reservation in self._reservations.made_by(now - self._policy.reservation_s):
+        for reservation in self._reservations.made_by(now - self.policy.reservation_s):
             self._forget(reservation)
         if now < self._swept_at + _SWEEP_S:
             return
@@ -182,7 +187,7 @@ class SlotBook:
     def _node_changed(self, old: Node | None, new: Node | None, world: WorldRead) -> None:
         """Pods without a class of their own count as that of their node."""
         node = new or old
-        if node is None or (old and new and not class_changed(old, new, self._policy.capacity)):
+        if node is None or (old and new and not class_changed(old, new, self.policy.capacity)):
             return
         for pod in world.pods_on(node.name):
             if pod.owner is not None and (kept := self._ledgers.get(pod.owner.uid)) is not None:

@@ -72,9 +72,13 @@ class Admission:
     """`book` belongs to the world whose pods it counts; `namespace` is where Mix keeps its memory."""
 
     def __init__(self, policy: MixPolicy, book: SlotBook, namespace: str = "mooring-system") -> None:
-        self.policy = policy
         self.book = book
         self._memory = memory.key(namespace)
+        self.follow(policy)
+
+    def follow(self, policy: MixPolicy) -> None:
+        """Decide by this policy from now on."""
+        self.policy = policy
         self._default = policy.deployment_target
         self._tolerations = policy.tolerations
 
