@@ -117,7 +117,7 @@ def queue_section() -> str:
     limits = ", ".join(f"{kind}: {limit}" for kind, limit in live.target_limits.items())
     return f"""## Inside `queue`
 
-The five settings of the design keep the design's names. `null` is no limit, 0 pauses. All follow at once; step costs hold for
+Five of them are the design's. `null` is no limit, 0 pauses. All follow at once; step costs hold for
 operators that are submitted from then on.
 
 | setting | default | unit | meaning |
@@ -127,6 +127,8 @@ operators that are submitted from then on.
 | `OperatorStepCost` | {costs} | cost | what a step costs, by kind and role |
 | `MaxWaitingOperator` | `{live.max_waiting_operator}` | operators | how many operators of one source may wait |
 | `SchedulerMaxWaitingOperator` | {caps} | operators | the same for single sources |
+| `CooldownSeconds` | `{live.cooldown_s:g}` | seconds | a cost stays charged so long after a success: this bounds the rate, too |
+| `ReplaceLowerPriority` | `{str(live.replacement).lower()}` | | a higher priority replaces the operator that claims its subject |
 
 Limits of the other targets are fixed: {limits}. See [the queue](queue.md).
 """

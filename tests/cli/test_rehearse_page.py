@@ -6,7 +6,7 @@ import socket
 import aiohttp
 import msgspec
 
-from mooring.cli.rehearse_page import Page
+from mooring.cli.rehearse_page import RehearsalPage
 from mooring.process.config import Config
 from mooring.rehearse.demo_snapshot import demo_snapshot
 from mooring.rehearse.events import Options, acts
@@ -14,7 +14,7 @@ from mooring.rehearse.play import Play, everything_on
 from mooring.sim.rig import Rig
 
 
-class Watched(Page):
+class Watched(RehearsalPage):
     """A page with a visitor who looks at the queue until something runs in it."""
 
     def __init__(self, rig: Rig, listener: socket.socket) -> None:

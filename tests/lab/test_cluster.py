@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.lab.binaries import NEEDED, Binaries, release
-from mooring.lab.cluster import Lab, State
+from mooring.lab.cluster import Lab, LabState
 from mooring.lab.controlplane import Ports
 from mooring.lab.directory import OURS
 from mooring.lab.errors import LabError, WrongRequestError
@@ -28,7 +28,7 @@ def binaries(tmp_path: Path) -> Binaries:
 def remembered(directory: Path) -> Lab:
     """A lab that was started some time ago and has died since."""
     directory.mkdir()
-    state = State(release=release("1.36", {}), ports=PORTS, binaries={})
+    state = LabState(release=release("1.36", {}), ports=PORTS, binaries={})
     (directory / "lab.json").write_bytes(msgspec.json.encode(state))
     lab = Lab.open(directory)
     assert lab is not None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.release import write_released
 from mooring.capabilities.fleet.live.settings import cke_finding
 from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, fleet_status, history_row, status_lines
@@ -168,7 +168,7 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     Example: mooring fleet history -o json
     """
 
-    async def go(store: Store) -> Ledger:
+    async def go(store: Store) -> StoredCluster:
         return await store.ledger()
 
     entries = talk(where, go).history

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cyclopts import Parameter
 
 from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.settings import Settings, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
@@ -53,7 +53,7 @@ class Store:
         found = await self.find(settings.NAME)
         return dict(found.data) if found is not None else {}
 
-    async def ledger(self) -> Ledger:
+    async def ledger(self) -> StoredCluster:
         made = read_ledger(await self.find(ledger.NAME))
         if isinstance(made, str):
             raise CommandError(made, Exit.NOT_AS_IT_SHOULD_BE)

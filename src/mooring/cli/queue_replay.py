@@ -34,8 +34,9 @@ def replay(
     events
         A file with one event a line, in time order; `-` reads stdin.
     config
-        The five settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
-        SchedulerMaxWaitingOperator) as JSON or YAML; null is unlimited, 0 is paused.
+        The settings (MaxScheduleCost, StoreMaxScheduleCost, OperatorStepCost, MaxWaitingOperator,
+        SchedulerMaxWaitingOperator, CooldownSeconds, ReplaceLowerPriority) as JSON or YAML;
+        null is unlimited, 0 is paused.
     output
         JSON, one object a line, or a table for people.
     """

@@ -15,7 +15,7 @@ from mooring.cli.rehearse_flags import demo as demo_snapshot
 from mooring.cli.rehearse_sweep import sweep
 
 if TYPE_CHECKING:
-    from mooring.cli.rehearse_page import Page
+    from mooring.cli.rehearse_page import RehearsalPage
     from mooring.process.config import Resolved
     from mooring.rehearse.outcome import Outcome
     from mooring.rehearse.play import Play
@@ -176,13 +176,13 @@ def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output:
     return Exit.DONE if found.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 
-def _page(whole: "Play", port: int) -> "Page":
+def _page(whole: "Play", port: int) -> "RehearsalPage":
     from mooring.cli.demo import listen
-    from mooring.cli.rehearse_page import Page
+    from mooring.cli.rehearse_page import RehearsalPage
 
     listener = listen(port)
     note(f"page http://127.0.0.1:{listener.getsockname()[1]} until it is over; Ctrl-C stops, and leaves nothing")
-    return Page(whole.rig, listener)
+    return RehearsalPage(whole.rig, listener)
 
 
 async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":

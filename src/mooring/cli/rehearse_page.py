@@ -8,7 +8,7 @@ from mooring.process.http.status import status_app
 from mooring.sim.rig import Rig
 
 
-class Page:
+class RehearsalPage:
     def __init__(self, rig: Rig, listener: socket.socket) -> None:
         self._rig = rig
         self._listener = listener

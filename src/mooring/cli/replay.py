@@ -16,7 +16,7 @@ from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
     from mooring.core.engine.engine import Engine
-    from mooring.core.engine.history import Entry
+    from mooring.core.engine.history import HistoryEntry
     from mooring.core.engine.replay import Difference
     from mooring.process.recording_file import RecordingFile
 
@@ -98,7 +98,7 @@ class _Played:
         self._reached = False
         self.engine.history.listeners.append(self._listen)
 
-    def _listen(self, entry: "Entry") -> None:
+    def _listen(self, entry: "HistoryEntry") -> None:
         if self._operator and (entry.id, entry.verb) == (self._operator, self._verb):
             self._reached = True
 

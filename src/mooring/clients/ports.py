@@ -80,7 +80,7 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """One page of a list, already projected (`mooring.clients.wire`)."""
 
     items: tuple[Object, ...]
@@ -115,7 +115,7 @@ class KubeApi(Protocol):
         continue_token: str = "",
         resource_version: str | None = None,
         node: str = "",
-    ) -> Page:
+    ) -> ListPage:
         """`node`: only the pods on this node."""
         ...
 

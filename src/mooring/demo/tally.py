@@ -1,7 +1,7 @@
 """The day in figures: how much moved, how full the fullest store was, and who waited longest."""
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.queue.targets import is_store
 
 
@@ -22,7 +22,7 @@ class Tally:
             self._engine = engine
             engine.history.listeners.append(self._hear)
 
-    def _hear(self, entry: Entry) -> None:
+    def _hear(self, entry: HistoryEntry) -> None:
         match entry.verb:
             case "queued":
                 self._queued[entry.id] = entry.at
@@ -33,7 +33,7 @@ class Tally:
             case "canceled" | "failed" | "timeout":
                 self._queued.pop(entry.id, None)
 
-    def _promoted(self, entry: Entry) -> None:
+    def _promoted(self, entry: HistoryEntry) -> None:
         waited = entry.at - self._queued.pop(entry.id, entry.at)
         if waited > self.longest_wait_s:
             self.longest_wait_s, self.longest_wait_of = waited, f"op {entry.id}, {entry.source}"

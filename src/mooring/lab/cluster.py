@@ -34,7 +34,7 @@ WAVES: Final = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kub
 EXTRAS: Final = ("pd", "sabakan")
 
 
-class State(msgspec.Struct, frozen=True):
+class LabState(msgspec.Struct, frozen=True):
     """What is written into `lab.json`: enough for another process to find this lab again."""
 
     release: Release
@@ -47,7 +47,7 @@ class State(msgspec.Struct, frozen=True):
 class Lab:
     """A running lab. `Lab.up` starts one, `Lab.open` finds one that was started before."""
 
-    def __init__(self, layout: Layout, state: State, processes: Processes) -> None:
+    def __init__(self, layout: Layout, state: LabState, processes: Processes) -> None:
         self.dir = layout.root
         self.layout = layout
         self.state = state
@@ -75,7 +75,7 @@ class Lab:
         refuse_strangers(layout.root)
         layout.root.mkdir(parents=True, exist_ok=True)
         ports = Ports(*loopback.free_ports(len(Ports.__struct_fields__)))
-        state = State(release=binaries.release, ports=ports, binaries={k: str(v) for k, v in binaries.paths.items()})
+        state = LabState(release=binaries.release, ports=ports, binaries={k: str(v) for k, v in binaries.paths.items()})
         lab = cls(layout, state, Processes(layout.root, foreground=foreground))
         try:
             lab._remember(state)
@@ -93,7 +93,7 @@ class Lab:
         """The lab in this directory, or None when there is none. Its servers may have died since."""
         layout = Layout(root=directory.absolute())
         try:
-            state = msgspec.json.decode((layout.root / "lab.json").read_bytes(), type=State)
+            state = msgspec.json.decode((layout.root / "lab.json").read_bytes(), type=LabState)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -340,7 +340,7 @@ class Lab:
                 raise LabError(f"not Ready after {within_s:.0f} s: {', '.join(sorted(missing))}")
             time.sleep(0.1)
 
-    def _remember(self, state: State) -> None:
+    def _remember(self, state: LabState) -> None:
         self.state = state
         (self.dir / "lab.json").write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.process.metrics import Metrics
 
 ENDS: Final = frozenset({"finished", "failed", "canceled", "timeout"})
@@ -15,7 +15,7 @@ class Lifetimes:
         self._since: dict[str, float] = {}
         self._running: set[str] = set()
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: HistoryEntry) -> None:
         match entry.verb:
             case "queued":
                 self._since[entry.id] = entry.at
@@ -33,7 +33,7 @@ class Lifetimes:
                 self._since.clear()
                 self._running.clear()
 
-    def _observe(self, name: str, entry: Entry) -> None:
+    def _observe(self, name: str, entry: HistoryEntry) -> None:
         since = self._since.get(entry.id)
         if since is not None:
             self._metrics.observe(name, {"source": entry.source}, max(0.0, entry.at - since))

@@ -25,7 +25,7 @@ from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.controllers.workloads.template import REVISION_LABEL, template_hash
 from mooring.sandbox.kubelet import FAIL, Pace
 from mooring.sandbox.sabakan import SandboxSabakan
-from mooring.sandbox.sabakan.registry import Entry
+from mooring.sandbox.sabakan.registry import RegisteredMachine
 from mooring.sandbox.scheduler.selection import Profile
 
 #: Not Ready for this long: it is broken, not starting.
@@ -151,7 +151,7 @@ def _place_pds(snapshot: Snapshot, loaded: Loaded, pods: list[Json]) -> None:
 def _register(cluster: Cluster, snapshot: Snapshot) -> None:
     registry = cluster.sabakan = SandboxSabakan(cluster.timeline)
     for one in snapshot.machines or ():
-        registry.entries[one.serial] = Entry(
+        registry.entries[one.serial] = RegisteredMachine(
             serial=one.serial,
             rack=one.rack,
             index_in_rack=one.index_in_rack,

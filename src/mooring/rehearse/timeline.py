@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.rehearse.outcome import Row
 
 ENDS: Final = ("finished", "failed", "canceled", "timeout")
@@ -26,7 +26,7 @@ class PlayTimeline:
     def unfollow(self, engine: Engine) -> None:
         engine.history.listeners.remove(self._hear)
 
-    def _hear(self, entry: Entry) -> None:
+    def _hear(self, entry: HistoryEntry) -> None:
         if entry.verb in ENDS:
             of = self.ended.setdefault(entry.source, {})
             of[str(entry.verb)] = of.get(str(entry.verb), 0) + 1

@@ -44,7 +44,7 @@ class Ending(msgspec.Struct, frozen=True):
     broken: tuple[str, ...] = ()
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Deviation(msgspec.Struct, frozen=True):
     """Something that differs from the undisturbed play."""
 
     killed: str
@@ -55,25 +55,25 @@ def undisturbed(scenario: KillScenario) -> Ending:
     return _play(scenario, None)
 
 
-def kill_everywhere(scenario: KillScenario, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Finding]:
+def kill_everywhere(scenario: KillScenario, *, watch: Callable[[Rig], list[str]] | None = None) -> Iterator[Deviation]:
     """One play per write and side; yields what went wrong. `watch` names broken rules while the play goes on."""
     plain = _play(scenario, None, watch)
-    yield from (Finding("never", text) for text in (*plain.left_overs, *plain.broken))
+    yield from (Deviation("never", text) for text in (*plain.left_overs, *plain.broken))
     for number in range(1, len(plain.writes) + 1):
         for side in ("before", "after"):
             ending = _play(scenario, (number, side), watch)
             yield from compare(plain, ending, scenario.once)
 
 
-def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Finding]:
+def compare(plain: Ending, ending: Ending, once: tuple[str, ...]) -> Iterator[Deviation]:
     if ending.state != plain.state:
-        yield Finding(ending.killed, f"ended as {ending.state}, not as {plain.state}")
+        yield Deviation(ending.killed, f"ended as {ending.state}, not as {plain.state}")
     for text in (*ending.left_overs, *ending.broken):
-        yield Finding(ending.killed, text)
+        yield Deviation(ending.killed, text)
     expected = Counter(w for w in plain.writes if w.startswith(once))
     made = Counter(w for w in ending.writes if w.startswith(once))
     for write, times in sorted((made - expected).items()):
-        yield Finding(ending.killed, f"made {times} time(s) too often: {write}")
+        yield Deviation(ending.killed, f"made {times} time(s) too often: {write}")
 
 
 def _play(

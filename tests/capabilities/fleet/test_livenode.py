@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.fleet.live.ledger import EMPTY, Ledger, next_data, read_ledger
+from mooring.capabilities.fleet.live.ledger import EMPTY, StoredCluster, next_data, read_ledger
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, bring_up_to_date
 from mooring.capabilities.fleet.live.store import Decisions, Member
 from mooring.capabilities.fleet.planner import keys
@@ -83,7 +83,7 @@ def test_the_ledger_reads_back_what_it_wrote_and_forgets_the_oldest():
         members = tuple(Member(f"10.0.0.{n}", n == 0, None, f"S{n}") for n in range(number + 1))
         data = next_data(ledger, Decisions("r", members), "increase-workers", changes, NOW, keep=3)
         made = read_ledger(ConfigMap("own", "x", "u", str(number), data=data))
-        assert isinstance(made, Ledger)
+        assert isinstance(made, StoredCluster)
         ledger = made
     assert ledger.revision == 5
     assert [e.revision for e in ledger.history] == [3, 4, 5]

@@ -143,7 +143,7 @@ def test_a_down_store_that_nobody_runs_any_more_still_has_regions():
         await s.rig.sleep(120)
         assert s.untouched(0)
         (waiting,) = s.rig.leader().engine.waiting.values()
-        assert "store 4" in " ".join(f.text for f in s.rig.leader().engine.queue.why(waiting.id).facts)
+        assert "store 4" in " ".join(f.detail for f in s.rig.leader().engine.queue.why(waiting.id).facts)
 
     stage.play(scenario)
 

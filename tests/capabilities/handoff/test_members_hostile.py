@@ -39,7 +39,7 @@ def test_an_unhealthy_pd_member_is_a_member_away():
         assert s.untouched("demo-pd-2")
         (waiting,) = s.rig.leader().engine.waiting.values()
         facts = s.rig.leader().engine.queue.why(waiting.id).facts
-        assert any("demo-pd-1" in fact.text for fact in facts)
+        assert any("demo-pd-1" in fact.detail for fact in facts)
         s.pd.observe = real
         await s.rig.until(lambda: s.renewed("demo-pd-2") and s.ready("pd") and s.clean(), limit_s=300)
 

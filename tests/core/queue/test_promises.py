@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import Queue, Settings, live_settings, why
 from mooring.core.queue.audit import audit
+from mooring.core.queue.config import QueueConfigError, parse
 from tests.core.queue.build import op, plain
 
 
@@ -75,7 +76,7 @@ def test_a_broken_pod_stops_its_workload_only(queue):
         ("accepted", "m1")
     ]
     answer = why(queue, "m1")
-    assert (answer.reason, answer.parked, answer.facts[0].text) == (Reason.FACT, True, "web-2 is not Ready")
+    assert (answer.reason, answer.parked, answer.facts[0].detail) == (Reason.FACT, True, "web-2 is not Ready")
     assert answer.line() == "op m1 is waiting for workload/ns/Deployment/web: web-2 is not Ready"
     assert promoted(queue.submit(op("m2", {target: 1}, source="mix", subject="pod/ns/web-2"))) == ["m2"], "the cure"
     assert queue.used(target) == 1, "charged once"
@@ -226,7 +227,7 @@ def test_live_caps(queue):
 
 def test_cooldown_bounds_the_rate():
     """T11: with a cooldown the cost stays charged after a success; a failure releases at once."""
-    queue = Queue(Settings(cooldown_s=5.0))
+    queue = Queue(parse({"CooldownSeconds": 5}))
     queue.tick(0.0)
     queue.submit(op("a", {"1": 20}))
     assert plain(queue.finish("a")) == [("finished", "a", Reason.DONE)]
@@ -239,13 +240,20 @@ def test_cooldown_bounds_the_rate():
     assert audit(queue) == []
 
 
+@pytest.mark.parametrize("wrong", [{"CooldownSeconds": -1}, {"CooldownSeconds": True}, {"ReplaceLowerPriority": 1}])
+def test_a_setting_that_cannot_be_is_named(wrong):
+    """T11: the optional settings are checked as the others are."""
+    with pytest.raises(QueueConfigError, match=next(iter(wrong))):
+        parse(wrong)
+
+
 def test_a_higher_priority_replaces_where_allowed():
     """T11: strictly higher replaces what waits or runs on its subject; off, the later one is rejected."""
     plain_queue = Queue()
     plain_queue.submit(op("a", {"1": 1}, subject="region/1"))
     later = op("b", {"1": 1}, subject="region/1", priority=1)
     assert plain(plain_queue.submit(later)) == [("rejected", "b", Reason.REGION_BUSY)]
-    queue = Queue(Settings(replacement=True))
+    queue = Queue(parse({"ReplaceLowerPriority": True}))
     queue.submit(op("a", {"1": 20}, subject="region/1"))
     assert plain(queue.submit(later)) == [("canceled", "a", Reason.REPLACED), ("accepted", "b"), ("promoted", "b")]
     assert plain(queue.submit(op("c", {"1": 1}, subject="region/1", priority=1)))[0][2] is Reason.REGION_BUSY

@@ -134,9 +134,9 @@ async def silent(g: Environment, cells: Cells) -> None:
 
 async def going(g: Environment, cells: Cells) -> None:
     await g.build()
-    web = g.cluster.pods("shop", "web")[0]["metadata"]["name"]
+    web = next(p["metadata"]["name"] for p in g.cluster.pods("shop", "web") if p["status"]["phase"] == "Running")
     g.cluster.store.delete(Kind.POD, "shop", web, grace_s=30)
-    await g.rig.sleep(1.0)
+    await g.rig.sleep(0.5)
     cells.put(g, "leaving", f"pod/shop/{web}")
     for kind, namespace, name in ((Kind.DEPLOYMENT, "shop", "web"), (Kind.TIDB_CLUSTER, NS, NAME)):
         g.cluster.change(kind, namespace, name, finalized)

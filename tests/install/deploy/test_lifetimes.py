@@ -1,6 +1,6 @@
 """How long operators waited and ran is measured from the story."""
 
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.process.metrics import Metrics
 from mooring.process.operator_times import Lifetimes
 
@@ -11,7 +11,7 @@ def test_waiting_and_running_are_told_apart():
     lifetimes = Lifetimes(metrics)
     story = [("queued", "1", 0), ("queued", "2", 1), ("promoted", "1", 4), ("canceled", "2", 5), ("finished", "1", 34)]
     for verb, op, at in story:
-        lifetimes.take(Entry(at=float(at), id=op, verb=verb, source="mix"))
+        lifetimes.take(HistoryEntry(at=float(at), id=op, verb=verb, source="mix"))
     text = metrics.render().decode()
     assert 'mooring_operator_wait_seconds_sum{source="mix"} 4.0' in text
     assert 'mooring_operator_run_seconds_sum{source="mix"} 30.0' in text

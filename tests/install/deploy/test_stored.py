@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from mooring.capabilities.fleet.live.ledger import Entry, Pending, read_ledger
+from mooring.capabilities.fleet.live.ledger import Pending, StoredChange, read_ledger
 from mooring.capabilities.fleet.live.store import Decisions, encode_decisions
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.home.memory import read_places, write_places
@@ -114,7 +114,7 @@ def written() -> dict[str, str]:
         "places": write_places(read_places({HOME: json.dumps(PLACES)})) or "",
         "decisions": encode_decisions(DECISIONS).decode(),
         "pending": msgspec.json.encode(Pending(5.0, ("10.0.0.2",), ())).decode(),
-        "history": msgspec.json.encode((Entry(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)).decode(),
+        "history": msgspec.json.encode((StoredChange(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)).decode(),
     }
 
 
@@ -166,7 +166,7 @@ def test_this_version_reads_what_others_wrote(of):
     assert not isinstance(ledger, str), ledger
     assert (ledger.decisions.members, ledger.revision) == (DECISIONS.members, 7)
     assert ledger.pending == Pending(5.0, ("10.0.0.2",), ())
-    assert ledger.history == (Entry(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)
+    assert ledger.history == (StoredChange(7, 5.0, "generate", 1, 1, ("add 10.0.0.2: spare",), 3),)
 
 
 def config_map(data) -> ConfigMap:

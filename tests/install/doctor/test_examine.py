@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mooring.cli import app
-from mooring.clients.ports import NotFoundError, Page, UnansweredError
+from mooring.clients.ports import ListPage, NotFoundError, UnansweredError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.doctor import CODES, DoctorTarget, Level, cluster, examine
@@ -39,7 +39,7 @@ class Api:
         raise NotFoundError(f"{kind} {name}")
 
     async def list(self, kind, *, limit=500, continue_token="", resource_version=None):
-        return Page(items=[], resource_version="1")
+        return ListPage(items=[], resource_version="1")
 
 
 def patient(api, config, server=NOBODY, **more):
@@ -125,7 +125,7 @@ class Sandbox(Api):
 
     async def list(self, kind, *, limit=500, continue_token="", resource_version=None):
         items = [TidbCluster("tidb", "demo", "u", "1")] if kind is Kind.TIDB_CLUSTER else []
-        return Page(items=items, resource_version="1")
+        return ListPage(items=items, resource_version="1")
 
 
 async def test_the_kept_demo_is_well():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.capabilities.handoff.requests import RESTART
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
@@ -122,7 +122,7 @@ def test_bars_count_what_began_in_each_five_minutes_of_the_hour():
     begun = Begun()
     for second in range(0, 7200, 2):
         verb = "promoted" if second % 4 == 0 else "finished"
-        begun.take([Entry(at=float(second), id="1", verb=verb, source="mix")])
+        begun.take([HistoryEntry(at=float(second), id="1", verb=verb, source="mix")])
     assert begun.bars(7199.0) == {"mix": [75] * 12}
     assert begun.moved(7199.0) == 1800 and begun.moved(90_000.0) == 0
 

@@ -174,6 +174,6 @@ def _queued(queue: Queue, operators: list[Operator]) -> str:
             continue
         ahead = [o for o in map(queue.get, why.blocked_by) if o is not None]
         names = [o.args.get("pod", o.subject).rpartition("/")[2] for o in ahead]
-        parts = [fact.text for fact in why.facts if fact.text] + [f"{n} is ahead" for n in dict.fromkeys(names)]
+        parts = [fact.detail for fact in why.facts if fact.detail] + [f"{n} is ahead" for n in dict.fromkeys(names)]
         return "; ".join(parts) or f"no room on {why.target}" if why.target else str(why.reason)
     return ""

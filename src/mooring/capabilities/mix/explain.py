@@ -217,7 +217,7 @@ def _next(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[
     blocked = why(look.queue, operator.id)
     if blocked is None:
         return comes, f"op {operator.id} is next"
-    fact = f": {blocked.facts[0].text}" if blocked.facts else ""
+    fact = f": {blocked.facts[0].detail}" if blocked.facts else ""
     return comes, f"op {operator.id} waits for {blocked.target}{fact}; {blocked.sum()}"
 
 

@@ -114,7 +114,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     on_demand: bool
 
 
-class Ledger:
+class SlotLedger:
     """The slots of one owner. Holders are pod uids and reservation tokens; every change costs O(log n)."""
 
     __slots__ = ("_aim", "_due", "_free", "_high", "_holders", "_on_demand", "_places", "_unslotted")

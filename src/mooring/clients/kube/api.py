@@ -19,7 +19,7 @@ from mooring.clients.kube.config import Connection
 from mooring.clients.kube.status import describe
 from mooring.clients.kube.stream import read_line, read_page
 from mooring.clients.kube.transport import Request, Transport
-from mooring.clients.ports import Json, JsonPatch, Page, PatchType, UnansweredError, WatchEvent
+from mooring.clients.ports import Json, JsonPatch, ListPage, PatchType, UnansweredError, WatchEvent
 from mooring.core.model.kinds import RESOURCES, Kind
 
 FIELD_MANAGER: Final = "mooring"
@@ -86,7 +86,7 @@ class HttpKubeApi:
         continue_token: str = "",
         resource_version: str | None = None,
         node: str = "",
-    ) -> Page:
+    ) -> ListPage:
         scope = self._scopes.get(kind, _EVERYTHING)
         params = scope.params
         if limit:

@@ -6,7 +6,7 @@ overlap to a request under way, and preconditions on the objects close that (doc
 
 from collections.abc import AsyncIterator, Callable
 
-from mooring.clients.ports import Json, JsonPatch, KubeApi, Page, PatchType, PortError, WatchEvent
+from mooring.clients.ports import Json, JsonPatch, KubeApi, ListPage, PatchType, PortError, WatchEvent
 from mooring.core.model.kinds import Kind
 
 
@@ -33,7 +33,7 @@ class Fenced:
         continue_token: str = "",
         resource_version: str | None = None,
         node: str = "",
-    ) -> Page:
+    ) -> ListPage:
         return await self._api.list(
             kind, limit=limit, continue_token=continue_token, resource_version=resource_version, node=node
         )

@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, TypeVar
 import msgspec
 
 from mooring.clients.kube.status import parse_status
-from mooring.clients.ports import Page, UnansweredError, WatchEvent
+from mooring.clients.ports import ListPage, UnansweredError, WatchEvent
 from mooring.clients.wire import kube as wire
 from mooring.core.model.kinds import Kind
 
@@ -49,7 +49,7 @@ _frames: Final = msgspec.json.Decoder(_Frame)
 _bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 
 
-def read_page(kind: Kind, body: bytes) -> Page:
+def read_page(kind: Kind, body: bytes) -> ListPage:
     try:
         items, version, token = _patiently(wire.decode_list, kind, body)
     except _UNREADABLE as error:
@@ -58,7 +58,7 @@ def read_page(kind: Kind, body: bytes) -> Page:
         raise BrokenStreamError(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
     if not all(item.uid for item in items):
         raise BrokenStreamError(f"list {kind}: an object without a uid in it: no API server has such")
-    return Page(tuple(items), version, token)
+    return ListPage(tuple(items), version, token)
 
 
 def read_line(kind: Kind, line: bytes) -> WatchEvent:

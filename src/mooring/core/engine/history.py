@@ -14,7 +14,7 @@ from mooring.core.model.events import Change, OperatorEnded, PdLost, PdSeen, Reg
 from mooring.core.model.operator import Operator
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at: float
     #: Id of the event, operator or instruction that this entry is about.
     id: str
@@ -32,17 +32,17 @@ class History:
     def __init__(self, *, entries_per_object: int = 40, objects: int = 4000, timeline: int = 2000) -> None:
         self._entries_per_object = entries_per_object
         self._objects = objects
-        self._of: OrderedDict[str, deque[Entry]] = OrderedDict()
+        self._of: OrderedDict[str, deque[HistoryEntry]] = OrderedDict()
         #: The newest entries of all objects, oldest first.
-        self.timeline: deque[Entry] = deque(maxlen=timeline)
+        self.timeline: deque[HistoryEntry] = deque(maxlen=timeline)
         #: What the shell has not logged yet.
-        self._fresh: list[Entry] = []
+        self._fresh: list[HistoryEntry] = []
         #: How many entries there have been in all.
         self.count = 0
         #: Called with each entry as it is told.
-        self.listeners: list[Callable[[Entry], None]] = []
+        self.listeners: list[Callable[[HistoryEntry], None]] = []
 
-    def tell(self, entry: Entry) -> None:
+    def tell(self, entry: HistoryEntry) -> None:
         self.count += 1
         self.timeline.append(entry)
         self._fresh.append(entry)
@@ -58,10 +58,10 @@ class History:
                 self._of.move_to_end(subject)
             of.append(entry)
 
-    def of(self, subject: str) -> Iterator[Entry]:
+    def of(self, subject: str) -> Iterator[HistoryEntry]:
         return iter(tuple(self._of.get(subject, ())))
 
-    def take_fresh(self) -> Iterable[Entry]:
+    def take_fresh(self) -> Iterable[HistoryEntry]:
         """Entries since the last call: for logs, metrics and the page."""
         fresh, self._fresh = self._fresh, []
         return fresh
@@ -103,8 +103,8 @@ def subjects_of(operator: Operator) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
 
 
-def entry_of(at: float, verb: str, id_: str, operator: Operator | None, reason: str, text: str) -> Entry:
-    entry = Entry(at=at, id=id_, verb=verb, reason=reason, text=text)
+def entry_of(at: float, verb: str, id_: str, operator: Operator | None, reason: str, text: str) -> HistoryEntry:
+    entry = HistoryEntry(at=at, id=id_, verb=verb, reason=reason, text=text)
     if operator is None:
         return entry
     return msgspec.structs.replace(entry, cause=operator.cause, source=operator.source, subjects=subjects_of(operator))

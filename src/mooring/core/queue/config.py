@@ -103,12 +103,23 @@ def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]
     )
 
 
+KEYS: Final = (
+    "MaxScheduleCost",
+    "StoreMaxScheduleCost",
+    "OperatorStepCost",
+    "MaxWaitingOperator",
+    "SchedulerMaxWaitingOperator",
+    "CooldownSeconds",
+    "ReplaceLowerPriority",
+)
+
+
 class QueueConfigError(ValueError):
     """A setting that cannot be; the message names it and says what would be right."""
 
 
 def parse(raw: Any, base: Settings | None = None) -> Settings:
-    """Read the five settings from plain JSON values. Keys that are named replace those of `base`, each whole."""
+    """Read the settings from plain JSON values. Keys that are named replace those of `base`, each whole."""
     base = base or Settings()
     if not isinstance(raw, Mapping):
         raise QueueConfigError("the configuration must be an object with the settings as keys")
@@ -125,11 +136,12 @@ def parse(raw: Any, base: Settings | None = None) -> Settings:
                 changes["max_waiting_operator"] = _limit(key, value)
             case "SchedulerMaxWaitingOperator":
                 changes["scheduler_max_waiting_operator"] = _limits(key, value)
+            case "CooldownSeconds":
+                changes["cooldown_s"] = _seconds(key, value)
+            case "ReplaceLowerPriority":
+                changes["replacement"] = _switch(key, value)
             case _:
-                raise QueueConfigError(
-                    f"unknown setting {key!r}: it must be one of MaxScheduleCost, StoreMaxScheduleCost, "
-                    "OperatorStepCost, MaxWaitingOperator, SchedulerMaxWaitingOperator"
-                )
+                raise QueueConfigError(f"unknown setting {key!r}: it must be one of {', '.join(KEYS)}")
     return msgspec.structs.replace(base, **changes)
 
 
@@ -140,6 +152,18 @@ def _whole(where: str, value: Any) -> int:
         raise QueueConfigError(
             f"{where} is {value!r}: it must be a whole number from 0 to {_MOST}, or null for no limit"
         )
+    return value
+
+
+def _seconds(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        raise QueueConfigError(f"{where} is {value!r}: it must be a number of seconds, 0 or more")
+    return float(value)
+
+
+def _switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise QueueConfigError(f"{where} is {value!r}: it must be true or false")
     return value
 
 

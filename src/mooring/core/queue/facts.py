@@ -8,7 +8,8 @@ parked, since a fact has no time-out.
 
 from collections.abc import Iterable, Mapping
 
-from mooring.core.queue.lane import Fact, Lane
+from mooring.core.model.decision import Fact
+from mooring.core.queue.lane import Lane
 
 
 class FactBook:

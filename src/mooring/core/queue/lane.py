@@ -16,22 +16,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
-from mooring.core.model.decision import WAITING, OperatorRecord
+from mooring.core.model.decision import WAITING, Fact, OperatorRecord
 
 #: Where a limit is None. Far above any sum of costs, and still an exact integer.
 UNLIMITED: Final = 1 << 60
 _COMPACT_AT: Final = 32
-
-
-class Fact(msgspec.Struct, frozen=True, gc=False):
-    """Something already broken that takes room on a target. An empty subject is nobody's: no operator cures it."""
-
-    target: str
-    subject: str
-    amount: int
-    text: str = ""
 
 
 class Lane:

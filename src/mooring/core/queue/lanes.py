@@ -11,12 +11,12 @@ Each method leaves the books right by itself. Whoever fits everywhere is in `rea
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mooring.core.model.decision import WAITING, OperatorRecord
+from mooring.core.model.decision import WAITING, Fact, OperatorRecord
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import targets
 from mooring.core.queue.config import Settings
 from mooring.core.queue.facts import FactBook
-from mooring.core.queue.lane import Fact, Lane
+from mooring.core.queue.lane import Lane
 from mooring.core.queue.records import BY_KEY, Records
 
 _SWEEP_AT: Final = 4096

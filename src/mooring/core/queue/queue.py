@@ -11,14 +11,14 @@ standing changes, not the number that wait (see `lane`).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from mooring.core.model.decision import ENDED, RUNNING, WAITING, OperatorRecord
+from mooring.core.model.decision import ENDED, RUNNING, WAITING, Fact, OperatorRecord
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import targets
 from mooring.core.queue.checks import charges, claims_of, fault
 from mooring.core.queue.config import Settings
 from mooring.core.queue.events import Accepted, Advanced, Ended, Event, How, Ignored, Promoted, Rejected
-from mooring.core.queue.lane import Fact, Lane
+from mooring.core.queue.lane import Lane
 from mooring.core.queue.lanes import Lanes
 from mooring.core.queue.records import BY_KEY, Records
 from mooring.core.queue.why import Why, why
@@ -257,11 +257,11 @@ class Queue:
         changed = lane.limit != self._lanes.table.limit(target)
         return self._cancel_misfits(self._lanes.resize([lane])) if changed else self._pass([])
 
-    def set_fact(self, target: str, subject: str, amount: int, text: str = "") -> list[Event]:
+    def set_fact(self, target: str, subject: str, amount: int, detail: str = "") -> list[Event]:
         """Charge what is already broken. One fact per target and subject; a new one replaces the old, 0 clears it."""
         if type(amount) is not int or amount < 0 or not target:
             return [Ignored("", self.now, Reason.INVALID, f"a fact of {amount!r} on {target!r}: 0 or more, on a name")]
-        own = self._lanes.note(Fact(target, subject, amount, text))
+        own = self._lanes.note(Fact(target, subject, amount, detail))
         return self._cancel_misfits([own] if own is not None else [])
 
     def clear_fact(self, target: str, subject: str) -> list[Event]:

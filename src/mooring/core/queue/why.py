@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mooring.core.model.decision import WAITING, OperatorRecord
+from mooring.core.model.decision import WAITING, Fact, OperatorRecord
 from mooring.core.model.reasons import Reason
 from mooring.core.queue import targets
-from mooring.core.queue.lane import Fact, Lane
+from mooring.core.queue.lane import Lane
 
 if TYPE_CHECKING:
     from mooring.core.queue.queue import Queue
@@ -50,7 +50,7 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def sum(self) -> str:
         """The sum on one line, with the contract's field names."""
         parts = [f"op {name}: {cost}" for name, cost in self.holders]
-        parts += [f"{fact.text or fact.subject or 'a fact'}: {fact.amount}" for fact in self.facts]
+        parts += [f"{fact.detail or fact.subject or 'a fact'}: {fact.amount}" for fact in self.facts]
         made_of = f" ({', '.join(parts)})" if parts else ""
         limit = "none" if self.limit is None else str(self.limit)
         return (
@@ -65,7 +65,7 @@ class Why(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.reason is Reason.FACT:
             first = self.facts[0]
             others = f" and {len(self.facts) - 1} more" if len(self.facts) > 1 else ""
-            broken = first.text or first.subject or "something is broken"
+            broken = first.detail or first.subject or "something is broken"
             return f"op {self.id} is waiting for {self.target}: {broken}{others}"
         ahead = ", ".join(f"op {name}" for name in self.blocked_by[:3])
         rest = len(self.blocked_by) + self.more - 3

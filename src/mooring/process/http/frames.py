@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Node
 from mooring.core.model.reasons import State
@@ -159,7 +159,7 @@ class Begun:
         self._buckets: dict[tuple[str, int], int] = {}
         self._moved: dict[int, int] = {}
 
-    def take(self, entries: Iterable[Entry]) -> None:
+    def take(self, entries: Iterable[HistoryEntry]) -> None:
         for entry in entries:
             if entry.verb in {"promoted", "finished"} and entry.source:
                 bucket = (entry.source, int(entry.at // BUCKET_S))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import OperatorRecord
 from mooring.core.model.operator import Operator, StepKind
@@ -55,7 +55,7 @@ class Moves:
 
     # ── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _hear(self, entry: Entry) -> None:
+    def _hear(self, entry: HistoryEntry) -> None:
         first = entry.subjects[0] if entry.subjects else ""
         engine = self._engine
         if engine is None or not first.startswith("operator/"):
@@ -99,7 +99,7 @@ class Moves:
         move.about = _about(operator)
         describe(move, operator, world)
 
-    def _end(self, move: Move, entry: Entry) -> None:
+    def _end(self, move: Move, entry: HistoryEntry) -> None:
         move.verb, move.text, move.ended_at = str(entry.verb), entry.text, entry.at
         self._open.pop(move.id, None)
         if self._engine is not None and move.verb == "finished":
@@ -198,7 +198,7 @@ def _replaced_first(move: Move) -> bool:
     return move.what != "pod" or any("DeletePod" in text for _, _, text in move.steps)
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: HistoryEntry) -> str:
     return entry.subjects[1].partition("/")[2] if len(entry.subjects) > 1 else entry.id
 
 

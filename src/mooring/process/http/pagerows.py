@@ -145,7 +145,7 @@ def waiting_row(operator: Operator, why: Why | None, since: float | None) -> Que
         reserved = f"+{why.reserved}" if why.reserved else ""
         target = f"{why.target} {why.used}{reserved}{limit}"
         missing = f"{why.missing} of {why.needs}" if why.missing < why.needs else str(why.missing)
-        by = tuple(f"op {i}" for i in why.blocked_by[:3]) or tuple(f.text or f.subject for f in why.facts[:1])
+        by = tuple(f"op {i}" for i in why.blocked_by[:3]) or tuple(f.detail or f.subject for f in why.facts[:1])
     return QueueRow(
         id=operator.id,
         op=operator.id,
@@ -203,7 +203,7 @@ def store_row(
     target = f"store/{tc.key}/{store.id}"
     node = world.node(pod.node) if pod is not None and pod.node else None
     held = [(f"op {op}", amount, "op") for op, amount in queue.holders(target)]
-    held += [(fact.text or fact.subject, fact.amount, "fact") for fact in queue.facts(target)]
+    held += [(fact.detail or fact.subject, fact.amount, "fact") for fact in queue.facts(target)]
     view = world.pd(tc.key)
     return StoreRow(
         id=f"{tc.key}/{store.id}",

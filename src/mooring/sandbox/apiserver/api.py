@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar, cast
 
-from mooring.clients.ports import ExpiredError, Json, JsonPatch, Page, PatchType, WatchEvent
+from mooring.clients.ports import ExpiredError, Json, JsonPatch, ListPage, PatchType, WatchEvent
 from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.apiserver.admission import Admission
@@ -185,12 +185,12 @@ class SandboxKubeApi:
         continue_token: str = "",
         resource_version: str | None = None,
         node: str = "",
-    ) -> Page:
+    ) -> ListPage:
         """`resource_version` is accepted and not needed: every list is of now."""
         await self.server.arrive(f"list {kind.value}")
         keep = (lambda obj: obj.get("spec", {}).get("nodeName") == node) if node else None
         objects, revision, token = self._lists.page(kind, limit, continue_token, keep=keep)
-        return Page(tuple(project(kind, obj) for obj in objects), revision, token)
+        return ListPage(tuple(project(kind, obj) for obj in objects), revision, token)
 
 
 def own_copy(value: T) -> T:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mooring.clients.ports import Json
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan.literals import with_defaults
-from mooring.sandbox.sabakan.registry import Entry, ForbiddenError, SandboxSabakan
+from mooring.sandbox.sabakan.registry import ForbiddenError, RegisteredMachine, SandboxSabakan
 from mooring.sandbox.sabakan.search import BadVariablesError
 from mooring.sandbox.sabakan.stamps import stamp
 
@@ -123,7 +123,7 @@ def project(value: Any, wanted: Selection | None) -> Any:
     return {name: project(value[name], inner) for name, inner in wanted.items()}
 
 
-def machine_json(entry: Entry, registry: SandboxSabakan) -> Json:
+def machine_json(entry: RegisteredMachine, registry: SandboxSabakan) -> Json:
     """A machine as the GraphQL type has it."""
     return {
         "spec": {

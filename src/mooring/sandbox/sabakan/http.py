@@ -15,7 +15,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan import graphql, stamps
 from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sandbox.sabakan.registry import Entry, ForbiddenError, SandboxSabakan
+from mooring.sandbox.sabakan.registry import ForbiddenError, RegisteredMachine, SandboxSabakan
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STATUS = {"not-found": 404, "conflict": 409, "invalid": 400}
@@ -119,7 +119,7 @@ class _Sabakan:
         ]
         return _json([self._machine(e) for e in found]) if found else _error(404, _MISSING)
 
-    def _machine(self, entry: Entry) -> Json:
+    def _machine(self, entry: RegisteredMachine) -> Json:
         ipam = self._registry.ipam or Ipam()
         return {
             "spec": {

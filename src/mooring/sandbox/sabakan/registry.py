@@ -42,7 +42,7 @@ class ForbiddenError(Exception):
         self.kind = kind
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredMachine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine, all of it."""
 
     serial: str
@@ -64,7 +64,7 @@ class SandboxSabakan:
         self.timeline = timeline
         #: None: machines cannot be registered yet, as in a registry just set up.
         self.ipam = ipam
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RegisteredMachine] = {}
         #: Why nobody answers now ("" when somebody does).
         self.away = ""
         self.latency_s = 0.0
@@ -83,7 +83,7 @@ class SandboxSabakan:
         retire_at: float | None = None,
         bmc_type: str = "iDRAC-9",
         state: MachineState | None = None,
-    ) -> Entry:
+    ) -> RegisteredMachine:
         """A new machine, uninitialized unless a scenario says that it has been through that already."""
         if self.ipam is None:
             raise ForbiddenError("no-ipam", "IPAMConfig is not set")
@@ -98,7 +98,7 @@ class SandboxSabakan:
         if index is None:
             raise ForbiddenError("invalid", "no node index is available")
         now = self.timeline.now()
-        entry = Entry(
+        entry = RegisteredMachine(
             serial=serial,
             rack=rack,
             index_in_rack=index,
@@ -115,7 +115,7 @@ class SandboxSabakan:
         self.entries[serial] = entry
         return entry
 
-    def entry(self, serial: str) -> Entry:
+    def entry(self, serial: str) -> RegisteredMachine:
         found = self.entries.get(serial)
         if found is None:
             raise ForbiddenError("not-found", "not found")
@@ -144,7 +144,7 @@ class SandboxSabakan:
             raise ForbiddenError("not-retired", "non-retired machine cannot be deleted")
         del self.entries[serial]
 
-    def find(self, variables: Json) -> list[Entry]:
+    def find(self, variables: Json) -> list[RegisteredMachine]:
         """By serial number, as sabakan's store orders them. Raises BadVariablesError."""
         search.check(variables)
         now = self.timeline.now()
@@ -182,7 +182,7 @@ class SandboxSabakan:
         return None
 
 
-def machine(entry: Entry) -> Machine:
+def machine(entry: RegisteredMachine) -> Machine:
     return Machine(
         serial=entry.serial,
         address=entry.ipv4[0] if entry.ipv4 else "",

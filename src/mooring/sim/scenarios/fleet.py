@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.handoff.policy import HandoffPolicy
@@ -57,10 +57,10 @@ def set_settings(rig: Rig, **data: str) -> None:
         rig.cluster.store.patch(Kind.CONFIG_MAP, namespace, settings.NAME, {"data": data})
 
 
-def stored(rig: Environment) -> Ledger:
+def stored(rig: Environment) -> StoredCluster:
     found = rig.cluster.store.find(Kind.CONFIG_MAP, rig.config.namespace, ledger.NAME)
     made = read_ledger(project(Kind.CONFIG_MAP, found)) if found is not None else ledger.EMPTY  # type: ignore[arg-type]
-    assert isinstance(made, Ledger), made
+    assert isinstance(made, StoredCluster), made
     return made
 
 

@@ -5,7 +5,7 @@ A member of the stored cluster without a Node gets one; a Node whose machine lef
 
 from typing import TYPE_CHECKING
 
-from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.core.model.kinds import Kind
 from mooring.sim.scenarios.fleet import stored
 
@@ -19,7 +19,7 @@ def begin(sim: "Simulation") -> None:
     if "fleet" not in sim.plan.shape.features:
         return
     members: set[str] = set()
-    last: list[Ledger] = []
+    last: list[StoredCluster] = []
 
     def look() -> None:
         nonlocal members
@@ -48,7 +48,7 @@ def begin(sim: "Simulation") -> None:
     look()
 
 
-def wrong_between(before: Ledger, after: Ledger) -> list[str]:
+def wrong_between(before: StoredCluster, after: StoredCluster) -> list[str]:
     """Of two stored clusters, one revision apart."""
     if after.revision != before.revision + 1:
         return []

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.capabilities.mix.slots import Ledger
+from mooring.capabilities.mix.slots import SlotLedger
 from mooring.clients.wire import kube
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
@@ -80,7 +80,7 @@ def test_after_any_list_the_ledger_is_what_the_world_says(make_town, data):
     town.tell(listed(town, stored))
     town.now += 41.0
     town.decide(town.review(owner, dry_run=True))
-    kept, fresh = town.book.ledger(owner.uid), Ledger()
+    kept, fresh = town.book.ledger(owner.uid), SlotLedger()
     workload = town.world.workload_by_uid("Deployment-web")
     for pod in town.world.pods_of(workload):
         fresh.put_pod(pod, town.world)

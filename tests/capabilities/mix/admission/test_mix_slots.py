@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.capabilities.mix.slots import Ledger, Place
+from mooring.capabilities.mix.slots import Place, SlotLedger
 from mooring.capabilities.mix.targets import Mode, Share, Target
 from mooring.core.model.capacity import NodeClass
 
@@ -17,7 +17,7 @@ TARGETS = [
 ]
 
 
-def fill(ledger: Ledger, target: Target, replicas: int) -> None:
+def fill(ledger: SlotLedger, target: Target, replicas: int) -> None:
     while len(ledger) < replicas:
         slot = ledger.lowest_free()
         on_demand = ledger.choose(slot, target, replicas) is NodeClass.ON_DEMAND
@@ -36,7 +36,7 @@ def fill(ledger: Ledger, target: Target, replicas: int) -> None:
 )
 def test_ledger_equals_a_plain_count(moves):
     """M4: after any history, the lowest free slot and the counts are what counting anew gives."""
-    ledger, model = Ledger(), {}
+    ledger, model = SlotLedger(), {}
     for move in moves:
         holder = str(move[1])
         if move[0] == "put":
@@ -49,7 +49,7 @@ def test_ledger_equals_a_plain_count(moves):
         assert ledger.lowest_free() == next(i for i in range(100) if i not in held)
         assert ledger.on_demand == sum(place.on_demand for place in model.values())
         assert set(ledger.held()) == held
-        fresh = Ledger()
+        fresh = SlotLedger()
         for name, place in model.items():
             fresh.put(name, place)
         for target in TARGETS:
@@ -64,7 +64,7 @@ def test_ledger_equals_a_plain_count(moves):
 )
 def test_scaling_and_losses_keep_the_split(target, steps):
     """M4: scale up and down and lose pods in any order: refilled, there are exactly T(R) on-demand replicas."""
-    ledger = Ledger()
+    ledger = SlotLedger()
     for replicas, lost in steps:
         while len(ledger) > replicas:
             top = max(ledger.held())
@@ -87,7 +87,7 @@ def test_scaling_and_losses_keep_the_split(target, steps):
 )
 def test_a_changed_mode_is_mended_by_whoever_comes_next(old, new, replicas, lost):
     """M5: after a mode change, each new pod brings the total closer to T(R); it is never overshot."""
-    ledger = Ledger()
+    ledger = SlotLedger()
     fill(ledger, old, replicas)
     for slot in lost & set(ledger.held()):
         for holder in ledger.held()[slot]:
@@ -101,7 +101,7 @@ def test_a_changed_mode_is_mended_by_whoever_comes_next(old, new, replicas, lost
 def test_any_spot_pod_may_go_for_an_on_demand_one():
     """M5: 3 spot and 2 on-demand, wanted 2 and 3: whichever spot pod goes, its successor is on-demand."""
     for victim in (2, 3, 4):
-        ledger = Ledger()
+        ledger = SlotLedger()
         fill(ledger, Target(Mode.CUSTOM, Share(2)), 5)
         ledger.drop(f"{victim}-{victim}")
         fill(ledger, Target(Mode.CUSTOM, Share(3)), 5)
@@ -110,7 +110,7 @@ def test_any_spot_pod_may_go_for_an_on_demand_one():
 
 def test_a_slot_given_twice_heals():
     """A new leader has no reservations and may give a slot twice: the total still comes out right."""
-    ledger = Ledger()
+    ledger = SlotLedger()
     ledger.put("a", Place(0, on_demand=True))
     ledger.put("b", Place(0, on_demand=True))
     fill(ledger, MAJORITY, 5)
@@ -119,12 +119,12 @@ def test_a_slot_given_twice_heals():
 
 def test_pods_older_than_us_fill_the_count():
     """M5: five pods without a slot, all on spot nodes: the next ones are on-demand until the floor stands."""
-    ledger = Ledger()
+    ledger = SlotLedger()
     for i in range(3):
         ledger.put(f"old-{i}", Place(None, on_demand=False))
     fill(ledger, MAJORITY, 5)
     assert ledger.on_demand == 2
-    all_safe = Ledger()
+    all_safe = SlotLedger()
     for i in range(4):
         all_safe.put(f"old-{i}", Place(None, on_demand=True))
     fill(all_safe, MAJORITY, 5)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.fleet.live import ledger
-from mooring.capabilities.fleet.live.ledger import Ledger, next_data
+from mooring.capabilities.fleet.live.ledger import StoredCluster, next_data
 from mooring.capabilities.fleet.live.settings import Settings
 from mooring.capabilities.fleet.live.store import Decisions
 from mooring.capabilities.fleet.planner.constraints import Constraints
@@ -16,19 +16,19 @@ from mooring.capabilities.fleet.planner.current import Current
 KEEP: Final = 50
 
 
-def problems_of(current: Current, limits: Constraints, stored: Ledger, *, quorum_is_lost: bool) -> list[str]:
+def problems_of(current: Current, limits: Constraints, stored: StoredCluster, *, quorum_is_lost: bool) -> list[str]:
     """Why this cluster may not replace the stored one; empty: it may."""
     return [*_unmet(current, limits), *([] if quorum_is_lost else _quorum(current, stored))]
 
 
-def replacing_data(current: Current, made: Settings, stored: Ledger, now: float) -> dict[str, str]:
+def replacing_data(current: Current, made: Settings, stored: StoredCluster, now: float) -> dict[str, str]:
     """The stored cluster's ConfigMap once this one is in it; nothing of an earlier change is pending any more."""
     members = tuple(msgspec.structs.replace(m, node=None) for m in current.members)
     data = next_data(stored, Decisions(made.revision, members), "set-by-hand", (), now, keep=KEEP)
     return {**data, ledger.PENDING: "{}"}
 
 
-def confirmed_text(before: str, stored: Ledger, chosen: Iterable[str]) -> str:
+def confirmed_text(before: str, stored: StoredCluster, chosen: Iterable[str]) -> str:
     """The setting `confirmed` with these removals in it. What was confirmed and has gone since is forgotten: a machine
     that comes back has its guard again."""
     kept = [a for a in msgspec.json.decode(before or "[]", type=list[str]) if a in stored.held]
@@ -48,7 +48,7 @@ def _unmet(current: Current, limits: Constraints) -> list[str]:
     return found
 
 
-def _quorum(current: Current, stored: Ledger) -> list[str]:
+def _quorum(current: Current, stored: StoredCluster) -> list[str]:
     planes = {m.address for m in stored.members if m.control_plane}
     stay = {m.address for m in current.members if m.control_plane} & planes
     if not planes or len(stay) * 2 > len(planes):

@@ -6,7 +6,7 @@ import msgspec
 
 from mooring.capabilities.fleet.live import emptying, retire
 from mooring.capabilities.fleet.live.emptying import retiring_mark, taken_back
-from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
@@ -16,7 +16,9 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.world.read import WorldRead
 
 
-def machine_words(machine: Machine | None, member: Member | None, ledger: Ledger, node: Node | None) -> Iterator[Line]:
+def machine_words(
+    machine: Machine | None, member: Member | None, ledger: StoredCluster, node: Node | None
+) -> Iterator[Line]:
     if member is None:
         if machine is not None and not machine.address:
             yield Line("now", "left out: it has no IPv4 address")
@@ -68,7 +70,7 @@ def _role(member: Member) -> str:
     return f"worker, tainted {member.state_taint[0]}" if member.state_taint else "worker"
 
 
-def _said(ledger: Ledger, address: str) -> Iterator[str]:
+def _said(ledger: StoredCluster, address: str) -> Iterator[str]:
     """What was said of it when its place last changed, the newest first."""
     for entry in reversed(ledger.history):
         for change in entry.changes:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.fleet.live.affected import is_control_plane
-from mooring.capabilities.fleet.live.ledger import HELD, PENDING, Ledger, Pending, next_data, write_ledger
+from mooring.capabilities.fleet.live.ledger import HELD, PENDING, Pending, StoredCluster, next_data, write_ledger
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import Released, cluster_now
 from mooring.capabilities.fleet.live.settings import Settings
@@ -42,7 +42,7 @@ class Survey(msgspec.Struct, frozen=True):
     """Everything a pass depends on."""
 
     settings: Settings
-    ledger: Ledger
+    ledger: StoredCluster
     #: By address.
     machines: Mapping[str, Machine]
     #: Live Nodes by address.

@@ -9,7 +9,7 @@ from mooring.capabilities.fleet.live import ledger as ledgers
 from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_machines, node_news
 from mooring.capabilities.fleet.live.fleet_pass import Survey
-from mooring.capabilities.fleet.live.ledger import Ledger, read_ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.settings import Settings, parse_settings
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner.current import Member
@@ -33,7 +33,7 @@ class FleetIndex:
         #: Whether there are settings at all, good or bad.
         self.configured = False
         #: The stored cluster, or why it cannot be read.
-        self.ledger: Ledger | str = ledgers.EMPTY
+        self.ledger: StoredCluster | str = ledgers.EMPTY
         self.members: Mapping[str, Member] = {}
         self.machines: tuple[Machine, ...] = ()
         self.by_address: Mapping[str, Machine] = {}
@@ -78,6 +78,6 @@ class FleetIndex:
         else:
             self.settings, self.wrong = made, ""
 
-    def survey(self, settings: Settings, ledger: Ledger, world: WorldRead, now: float) -> Survey:
+    def survey(self, settings: Settings, ledger: StoredCluster, world: WorldRead, now: float) -> Survey:
         addresses = {*self.members, *self.by_address, *ledger.pending.removed}
         return Survey(settings, ledger, self.by_address, live_nodes(world, addresses), now)

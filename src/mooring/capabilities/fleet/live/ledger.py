@@ -35,7 +35,7 @@ class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredChange(msgspec.Struct, frozen=True, omit_defaults=True):
     revision: int
     at: float
     action: str
@@ -45,11 +45,11 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     more: int = 0
 
 
-class Ledger(msgspec.Struct, frozen=True):
+class StoredCluster(msgspec.Struct, frozen=True):
     decisions: Decisions
     revision: int = 0
     pending: Pending = Pending()
-    history: tuple[Entry, ...] = ()
+    history: tuple[StoredChange, ...] = ()
     held: frozenset[str] = frozenset()
     #: Of the ConfigMap; None: there is none yet.
     object: ConfigMap | None = None
@@ -62,10 +62,10 @@ class Ledger(msgspec.Struct, frozen=True):
         return next((m for m in self.members if m.address == address), None)
 
 
-EMPTY: Final = Ledger(Decisions("", ()))
+EMPTY: Final = StoredCluster(Decisions("", ()))
 
 
-def read_ledger(found: ConfigMap | None) -> Ledger | str:
+def read_ledger(found: ConfigMap | None) -> StoredCluster | str:
     """The ledger, or what is wrong with it: then nothing is touched."""
     if found is None:
         return EMPTY
@@ -73,22 +73,22 @@ def read_ledger(found: ConfigMap | None) -> Ledger | str:
     try:
         decisions = decode_decisions(data[DECISIONS].encode()) if data.get(DECISIONS) else Decisions("", ())
         pending = msgspec.json.decode(data.get(PENDING) or "{}", type=Pending)
-        history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[Entry, ...])
+        history = msgspec.json.decode(data.get(HISTORY) or "[]", type=tuple[StoredChange, ...])
         revision = int(data.get(REVISION) or 0)
         held = msgspec.json.decode(data.get(HELD) or "[]", type=frozenset[str])
     except (InvalidDecisionsError, ValueError, RecursionError) as error:
         return f"ConfigMap {found.key}: {error}"
-    return Ledger(decisions, revision, pending, history, held, found)
+    return StoredCluster(decisions, revision, pending, history, held, found)
 
 
 def next_data(
-    old: Ledger, new: Decisions, action: str, changes: Iterable[Change], now: float, *, keep: int
+    old: StoredCluster, new: Decisions, action: str, changes: Iterable[Change], now: float, *, keep: int
 ) -> dict[str, str]:
     """The ConfigMap's data after this change."""
     before, after = {m.address for m in old.members}, {m.address for m in new.members}
     told = [f"{c.change.value} {c.address}: {c.why}" for c in changes]
     planes = sum(m.control_plane for m in new.members)
-    entry = Entry(
+    entry = StoredChange(
         old.revision + 1,
         now,
         action,
@@ -107,7 +107,7 @@ def next_data(
     }
 
 
-def write_ledger(namespace: str, old: Ledger, data: Mapping[str, str], why: str) -> Instruction:
+def write_ledger(namespace: str, old: StoredCluster, data: Mapping[str, str], why: str) -> Instruction:
     if old.object is None:
         return Create(kind=Kind.CONFIG_MAP, object=new_object(namespace, data), why=why)
     return Patch(

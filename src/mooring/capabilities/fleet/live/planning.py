@@ -18,7 +18,7 @@ from mooring.capabilities.fleet.live.emptying import taken_back
 from mooring.capabilities.fleet.live.explain import retirement
 from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
 from mooring.capabilities.fleet.live.index import FleetIndex
-from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
 from mooring.capabilities.fleet.live.report import Report
@@ -120,7 +120,7 @@ def _recalled(quiet: Quiet | None, of: tuple[Any, ...], nodes_version: int, now:
     return quiet.evaluation if all(a is b for a, b in zip(of, quiet.of, strict=True)) else None
 
 
-def _is_quiet(answer: Evaluation, made: Pass, ledger: Ledger) -> bool:
+def _is_quiet(answer: Evaluation, made: Pass, ledger: StoredCluster) -> bool:
     """Never while somebody waits for a time to pass: a retired machine leaves after a while."""
     busy = answer.instructions or answer.proposals or answer.withdrawals or answer.again_at is not None
     tainted = any(m.state_taint is not None for m in ledger.members)

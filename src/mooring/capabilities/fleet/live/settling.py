@@ -7,7 +7,7 @@ is gone, and no fleet operator runs. A machine that never comes up would hold ev
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from mooring.capabilities.fleet.live.ledger import Ledger
+from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.release import CONTROL_PLANE_TARGET
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.explain import listed
@@ -27,7 +27,7 @@ def live_nodes(world: WorldRead, addresses: Collection[str]) -> dict[str, Node]:
     return found
 
 
-def unsettled(ledger: Ledger, nodes: Mapping[str, Node], now: float, timeout_s: float) -> str:
+def unsettled(ledger: StoredCluster, nodes: Mapping[str, Node], now: float, timeout_s: float) -> str:
     """What the last change still waits for, in words; "" when it has settled, or its time is over."""
     pending = ledger.pending
     if now - pending.at >= timeout_s:
@@ -39,11 +39,11 @@ def unsettled(ledger: Ledger, nodes: Mapping[str, Node], now: float, timeout_s: 
     return " and ".join(said)
 
 
-def settles_at(ledger: Ledger, timeout_s: float) -> float:
+def settles_at(ledger: StoredCluster, timeout_s: float) -> float:
     return ledger.pending.at + timeout_s
 
 
-def control_plane_facts(ledger: Ledger, nodes: Mapping[str, Node], all_nodes: Iterable[Node]) -> Iterator[Fact]:
+def control_plane_facts(ledger: StoredCluster, nodes: Mapping[str, Node], all_nodes: Iterable[Node]) -> Iterator[Fact]:
     """Control-plane nodes that are not Ready, or written and not in Kubernetes, or the reverse."""
     planes = {m.address: m for m in ledger.members if m.control_plane}
     for address, member in planes.items():

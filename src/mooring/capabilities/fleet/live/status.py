@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.ledger import Entry, Ledger
+from mooring.capabilities.fleet.live.ledger import StoredChange, StoredCluster
 from mooring.capabilities.fleet.live.settings import cke_finding, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.core.model.marks import RETIRING, read_mark
@@ -13,7 +13,7 @@ from mooring.core.model.marks import RETIRING, read_mark
 HISTORY_COLUMNS: Final = ("REVISION", "AT", "ACTION", "CONTROL PLANES", "WORKERS", "CHANGES")
 
 
-def fleet_status(data: Mapping[str, str], stored: Ledger, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def fleet_status(data: Mapping[str, str], stored: StoredCluster, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     made = parse_settings(data)
     findings = [made.message] if isinstance(made, PlanError) else [cke_finding(made)]
     if stored.held:
@@ -54,7 +54,7 @@ def _words(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, str(value) or "–") if isinstance(value, bool) else str(value) or "–"
 
 
-def history_row(entry: Entry) -> tuple[str, ...]:
+def history_row(entry: StoredChange) -> tuple[str, ...]:
     return (
         str(entry.revision),
         datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -13,7 +13,7 @@ import msgspec
 from mooring.capabilities.mix.admission.reservations import Reservation, Reservations
 from mooring.capabilities.mix.labels import RESERVATION
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.capabilities.mix.slots import Ledger, Place, class_changed
+from mooring.capabilities.mix.slots import Place, SlotLedger, class_changed
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.events import Change, Trigger
@@ -35,7 +35,7 @@ class BookWrite(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Kept(msgspec.Struct):
-    ledger: Ledger
+    ledger: SlotLedger
     used_at: float
 
 
@@ -74,21 +74,21 @@ class SlotBook:
     def reservations_of(self, owner_uid: str) -> Iterator[Reservation]:
         return self._reservations.of(owner_uid)
 
-    def ledger(self, owner_uid: str) -> Ledger | None:
+    def ledger(self, owner_uid: str) -> SlotLedger | None:
         """For explanations and checks; None: nobody has asked for this owner lately."""
         kept = self._ledgers.get(owner_uid)
         return None if kept is None else kept.ledger
 
     # ── Admission ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, owner_uid: str, world: WorldRead, now: float) -> Ledger:
+    def open(self, owner_uid: str, world: WorldRead, now: float) -> SlotLedger:
         """The ledger of an owner, built from the world where it is not kept yet."""
         self.written(BookWrite("open", owner_uid, now))
         self.asked_at = now
         self._sweep(now)
         kept = self._ledgers.get(owner_uid)
         if kept is None:
-            kept = self._ledgers[owner_uid] = _Kept(Ledger(), now)
+            kept = self._ledgers[owner_uid] = _Kept(SlotLedger(), now)
             for pod in world.pods_owned_by(owner_uid):
                 kept.ledger.put_pod(pod, world)
             for reservation in self._reservations.of(owner_uid):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.engine.why import condition, workload_condition
 from mooring.core.engine.why.condition import Condition
 from mooring.core.engine.why.dry import Dry, run_dry
@@ -13,7 +13,7 @@ from mooring.core.engine.why.findings import (
     CALM,
     CALMEST,
     ON_THE_WAY,
-    Finding,
+    Answer,
     of_condition,
     of_dry,
     of_operators,
@@ -89,7 +89,7 @@ def condition_of(engine: Engine, subject: Subject, now: float) -> Condition | No
     return condition.of_rack(subject.nodes, now) if subject.nodes else None
 
 
-def _also(first: Finding, findings: list[Finding], subject: Subject) -> list[str]:
+def _also(first: Answer, findings: list[Answer], subject: Subject) -> list[str]:
     """The other findings, each reason of an operator once; what is simply on its way stands under `running`."""
     said = {(first.reason, first.detail)}
     also: list[str] = []
@@ -107,7 +107,7 @@ def _also(first: Finding, findings: list[Finding], subject: Subject) -> list[str
 
 def _findings(
     engine: Engine, subject: Subject, operators: list[Operator], dry: tuple[Dry, ...], now: float
-) -> Iterator[Finding]:
+) -> Iterator[Answer]:
     if engine.deciding:
         # The newest first: it says most about where the subject stands.
         yield from of_operators(engine, subject, operators[::-1] if subject.kind == "pod" else operators, now)
@@ -121,10 +121,10 @@ def _findings(
             yield from of_dry(engine, subject, one)
     if not engine.synced:
         says = "is waiting: this replica has not seen the whole cluster yet; ends when it has synced."
-        yield Finding(state=State.WAITING, reason=Reason.NOT_SYNCED, head=says, rank=8)
+        yield Answer(state=State.WAITING, reason=Reason.NOT_SYNCED, head=says, rank=8)
 
 
-def _calm(engine: Engine, subject: Subject, by_itself: Condition | None, history: tuple[Entry, ...]) -> Finding:
+def _calm(engine: Engine, subject: Subject, by_itself: Condition | None, history: tuple[HistoryEntry, ...]) -> Answer:
     """No pending changes."""
     if subject.kind == "operator":
         return _ended(history)
@@ -132,22 +132,22 @@ def _calm(engine: Engine, subject: Subject, by_itself: Condition | None, history
         last = history[-1]
         words = f"gone; the last of it at {clock(last.at)}: {last.verb}{f', {last.text}' if last.text else ''}"
         says = ("is not there any more (stable): ", words, ".")
-        return Finding(state=State.STABLE, reason=Reason.DONE, head=says[0], detail=says[1], tail=says[2], rank=CALMEST)
+        return Answer(state=State.STABLE, reason=Reason.DONE, head=says[0], detail=says[1], tail=says[2], rank=CALMEST)
     if by_itself is not None:
         return of_condition(by_itself)
     where = f" on {subject.pod.node}" if subject.pod is not None else ""
     tail = CALM if engine.deciding else "Only the leader knows what waits."
     says_ = f"is stable{where}; no pending changes. {tail}"
-    return Finding(state=State.STABLE, reason=Reason.DONE, head=says_, rank=CALMEST)
+    return Answer(state=State.STABLE, reason=Reason.DONE, head=says_, rank=CALMEST)
 
 
-def _ended(history: tuple[Entry, ...]) -> Finding:
+def _ended(history: tuple[HistoryEntry, ...]) -> Answer:
     """An operator that is neither waiting nor running: how it ended."""
     last = next((e for e in reversed(history) if e.verb in ENDED), history[-1])
     how = last.verb if last.reason in {"", Reason.DONE, last.verb} else f"{last.verb}, {last.reason}"
     reason = Reason(last.reason) if last.reason in set(Reason) else Reason.DONE
     head = f"ended at {clock(last.at)} (stable; {how}){': ' if last.text else ''}"
-    return Finding(state=State.STABLE, reason=reason, head=head, detail=last.text, tail=".", rank=CALMEST)
+    return Answer(state=State.STABLE, reason=reason, head=head, detail=last.text, tail=".", rank=CALMEST)
 
 
 __all__ = ["explain", "on_its_way"]

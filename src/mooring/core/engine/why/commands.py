@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.why.findings import Finding
+from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.subject import Subject
 from mooring.core.engine.why.text import COMMAND
 from mooring.core.model.cluster import Key, Pdb, Pod
@@ -31,7 +31,7 @@ def typed(verb: str, command: str) -> Line:
     return Line(LABEL, f"{verb:<11} {command}")
 
 
-def commands(engine: Engine, subject: Subject, first: Finding, spoken: Iterable[Line]) -> Iterator[Line]:
+def commands(engine: Engine, subject: Subject, first: Answer, spoken: Iterable[Line]) -> Iterator[Line]:
     """What to type about this answer, besides what the capabilities said."""
     remedy = first.verdict.remedy if first.verdict is not None else ""
     for word, command in first.commands:
@@ -49,7 +49,7 @@ def commands(engine: Engine, subject: Subject, first: Finding, spoken: Iterable[
         yield typed("look at", _describe(engine.world, subject, first))
 
 
-def _by_reason(engine: Engine, subject: Subject, first: Finding) -> Iterator[Line]:
+def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line]:
     world, pod = engine.world, _pod_of(engine.world, subject, first)
     match first.reason:
         case Reason.PDB if pod is not None:
@@ -118,7 +118,7 @@ def _what_would_do(pdb: Pdb) -> str:
     return f"{wants}: one more replica (minAvailable) or a higher maxUnavailable lets one go"
 
 
-def _pod_of(world: WorldRead, subject: Subject, first: Finding) -> Pod | None:
+def _pod_of(world: WorldRead, subject: Subject, first: Answer) -> Pod | None:
     if first.operator is not None and "pod" in first.operator.args:
         namespace, _, name = first.operator.args["pod"].partition("/")
         return world.pod(Key(namespace, name))
@@ -140,7 +140,7 @@ def _members(cluster: TidbCluster, component: str) -> str:
     return f"kubectl -n {cluster.namespace} get pods -l {labels}"
 
 
-def _describe(world: WorldRead, subject: Subject, first: Finding) -> str:
+def _describe(world: WorldRead, subject: Subject, first: Answer) -> str:
     """The object itself: of an operator, the one it is about."""
     pod = _pod_of(world, subject, first)
     if pod is not None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.core.engine.history import Entry
+from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.decision import Line
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue.why import Why
@@ -49,7 +49,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     #: The first target that keeps a waiting operator out, summed up.
     waiting_on: Why | None = None
-    history: tuple[Entry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
     as_of: float = 0.0
     leading: bool = False
     #: Who decides, as far as this replica knows.

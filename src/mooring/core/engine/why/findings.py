@@ -56,7 +56,7 @@ ACT: Final = "a person must act"
 CALM: Final = "Nothing for you to do."
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     reason: Reason
     #: What follows the subject's name in line 1: state word, what there is to say, what ends it.
@@ -85,8 +85,8 @@ def _finding(
     waiting_on: Why | None = None,
     verdict: Verdict | None = None,
     rank: int | None = None,
-) -> Finding:
-    return Finding(
+) -> Answer:
+    return Answer(
         state=state,
         reason=reason,
         head=says[0],
@@ -107,7 +107,7 @@ def state_of(running: OperatorRecord) -> State:
     return State.BLOCKED if verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS else State.WAITING
 
 
-def of_condition(found: Condition) -> Finding:
+def of_condition(found: Condition) -> Answer:
     """What the object is like by itself, below everything that Mooring plans for it."""
     head, ends = f"is {found.state}: ", f"; {found.ends}." if found.ends else "; no pending changes."
     rank = BY_ITSELF if found.state is not State.STABLE else CALMEST
@@ -115,7 +115,7 @@ def of_condition(found: Condition) -> Finding:
     return msgspec.structs.replace(finding, commands=found.commands)
 
 
-def of_operators(engine: Engine, subject: Subject, operators: list[Operator], now: float) -> Iterator[Finding]:
+def of_operators(engine: Engine, subject: Subject, operators: list[Operator], now: float) -> Iterator[Answer]:
     for operator in operators:
         running = engine.running.get(operator.id)
         if running is not None:
@@ -124,7 +124,7 @@ def of_operators(engine: Engine, subject: Subject, operators: list[Operator], no
             yield _waiting(engine, subject, operator)
 
 
-def _refused(engine: Engine, subject: Subject, running: OperatorRecord) -> Finding | None:
+def _refused(engine: Engine, subject: Subject, running: OperatorRecord) -> Answer | None:
     """The API server refused its last write and would refuse it again: a right, a quota or a webhook is in the way."""
     operator = running.operator
     last = next(reversed([*engine.history.of(f"operator/{operator.id}")]), None)
@@ -136,7 +136,7 @@ def _refused(engine: Engine, subject: Subject, running: OperatorRecord) -> Findi
     return _finding(State.BLOCKED, Reason.FORBIDDEN if missing else Reason.FAILED, says, operator=operator)
 
 
-def _running(subject: Subject, running: OperatorRecord, now: float) -> Finding:
+def _running(subject: Subject, running: OperatorRecord, now: float) -> Answer:
     operator, verdict = running.operator, running.waiting_on
     still = standstill_s(running, now)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
@@ -155,7 +155,7 @@ def _running(subject: Subject, running: OperatorRecord, now: float) -> Finding:
     return _finding(State.MOVING, operator.reason, says, operator=operator, rank=ON_THE_WAY)
 
 
-def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Finding:
+def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Answer:
     waiting_on = queue_why(engine.queue, operator.id)
     about = "" if it(operator) == short(subject.name) else f" ({doing(operator)})"
     if waiting_on is None or not waiting_on.target:
@@ -164,7 +164,7 @@ def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Finding:
     if waiting_on.reason is Reason.FACT:
         fact = waiting_on.facts[0]
         more = f" (and {len(waiting_on.facts) - 1} more)" if len(waiting_on.facts) > 1 else ""
-        says = (f"is waiting{about}: ", f"{fact.text or fact.subject}{more}", "; ends when that is fixed.")
+        says = (f"is waiting{about}: ", f"{fact.detail or fact.subject}{more}", "; ends when that is fixed.")
         return _finding(State.WAITING, Reason.FACT, says, operator=operator, waiting_on=waiting_on)
     first = engine.queue.get(waiting_on.blocked_by[0]) if waiting_on.blocked_by else None
     if first is None:
@@ -176,7 +176,7 @@ def _waiting(engine: Engine, subject: Subject, operator: Operator) -> Finding:
     return _finding(State.WAITING, waiting_on.reason, says, operator=operator, waiting_on=waiting_on)
 
 
-def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Finding]:
+def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Answer]:
     if not dry.on:
         what = _asked_of(dry)
         if what:
@@ -212,7 +212,7 @@ def _asked_of(dry: Dry) -> str:
     return ""
 
 
-def _judged(subject: Subject, verdict: Verdict) -> Finding:
+def _judged(subject: Subject, verdict: Verdict) -> Answer:
     detail = plain(subject, verdict.detail)
     match verdict.state:
         case State.BLOCKED:

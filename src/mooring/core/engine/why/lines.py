@@ -7,7 +7,7 @@ from mooring.core.engine.capability import Speaks
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.commands import commands, typed
 from mooring.core.engine.why.dry import Dry
-from mooring.core.engine.why.findings import Finding
+from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.phrases import clock, doing, span, standstill_s, step, then
 from mooring.core.engine.why.places import places
 from mooring.core.engine.why.subject import Subject
@@ -19,7 +19,7 @@ from mooring.core.queue.why import Why
 MOST_AHEAD = 3
 
 
-def lines_of(engine: Engine, subject: Subject, first: Finding, operators: list[Operator], now: float) -> Iterator[Line]:
+def lines_of(engine: Engine, subject: Subject, first: Answer, operators: list[Operator], now: float) -> Iterator[Line]:
     if first.reason is Reason.FEATURE_OFF:
         yield Line("off", f"{', '.join(sorted(set(engine.capabilities) - engine.on))}; on: {_on(engine)}")
     operator = first.operator
@@ -51,7 +51,7 @@ def lines_of(engine: Engine, subject: Subject, first: Finding, operators: list[O
         yield typed("look ahead", f"mooring why operator/{operator.id}")
 
 
-def _spoken(engine: Engine, subject: Subject, first: Finding, now: float) -> Iterator[Line]:
+def _spoken(engine: Engine, subject: Subject, first: Answer, now: float) -> Iterator[Line]:
     """The capabilities' own lines. One that is off keeps nothing anywhere: it may say what is, not what it would do."""
     for name in sorted(engine.capabilities):
         capability = engine.capabilities[name]
@@ -115,7 +115,7 @@ def _stalled(running: OperatorRecord, now: float) -> str:
     return "not stalled" + (f"; {running.waiting_on.detail}" if running.waiting_on is not None else "")
 
 
-def dry_lines(engine: Engine, subject: Subject, dry: tuple[Dry, ...], first: Finding) -> Iterator[Line]:
+def dry_lines(engine: Engine, subject: Subject, dry: tuple[Dry, ...], first: Answer) -> Iterator[Line]:
     """What the deciders would do now. Said when nothing happens, and of what is switched off."""
     if not engine.deciding:
         who = "it does not lead" if not engine.leading else "what has begun is still being read back"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mooring.core.engine.why.findings import Finding
+from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.phrases import short, span
 from mooring.core.engine.why.subject import Subject, pods_on
 from mooring.core.model.cluster import Node, Pod
@@ -12,7 +12,7 @@ from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
 
 
-def of_marks(world: WorldRead, subject: Subject, now: float) -> Iterator[Finding]:
+def of_marks(world: WorldRead, subject: Subject, now: float) -> Iterator[Answer]:
     seen: set[tuple[str, str]] = set()
     for about, mark in _marks(world, subject):
         if (mark.operator, about) in seen:
@@ -22,7 +22,7 @@ def of_marks(world: WorldRead, subject: Subject, now: float) -> Iterator[Finding
         who = f"op {mark.operator}" if mark.operator else "Mooring"
         detail = f"{who} of {mark.source}, {mark.step} since {span(now - mark.since)}, as its mark says"
         head, tail = f"is moving{whose}: ", "; ask the leader."
-        yield Finding(state=State.MOVING, reason=Reason.RESUMED, head=head, detail=detail, tail=tail)
+        yield Answer(state=State.MOVING, reason=Reason.RESUMED, head=head, detail=detail, tail=tail)
 
 
 def _marks(world: WorldRead, subject: Subject) -> Iterator[tuple[str, Mark]]:

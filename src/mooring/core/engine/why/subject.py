@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.history import Entry, subjects_of
+from mooring.core.engine.history import HistoryEntry, subjects_of
 from mooring.core.engine.why.condition import rack_of
 from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.events import Change, MachinesSeen, Trigger
@@ -173,7 +173,7 @@ def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
     return None
 
 
-def history_of(engine: Engine, subject: Subject) -> tuple[Entry, ...]:
+def history_of(engine: Engine, subject: Subject) -> tuple[HistoryEntry, ...]:
     """Its own story; of what is made of many, the newest entries about any of them."""
     own = tuple(engine.history.of(subject.name))
     if own or subject.kind not in {"cluster", "node", "workload", "machine", "rack"}:
