@@ -42,6 +42,16 @@ def test_a_deployment_comes_up_and_says_so(cluster):
     assert only["metadata"]["labels"]["pod-template-hash"] in only["metadata"]["name"]
 
 
+def test_a_change_of_its_annotations_is_observed(cluster):
+    """A Deployment's generation counts annotations too, and its controller says that it has seen them."""
+    cluster.deployment("shop", "web", 1)
+    cluster.run_until_stable()
+    cluster.annotate(Kind.DEPLOYMENT, "shop", "web", {"example.com/note": "new"})
+    cluster.run_for(5)
+    web = cluster.workload("shop", "web")
+    assert web["status"]["observedGeneration"] == web["metadata"]["generation"]
+
+
 def test_a_rolling_update_keeps_what_the_strategy_promises(cluster):
     """During a rolling update never fewer than replicas − maxUnavailable are ready nor more than replicas + maxSurge there."""
     cluster.deployment(

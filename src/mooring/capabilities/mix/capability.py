@@ -167,10 +167,14 @@ class Mix:
 
     def limit_of(self, workload: Workload, world: WorldRead, now: float) -> int:
         """How many of a workload may be away at once."""
+        urgent = world.index(InterruptedNodes).urgent
+        if urgent and workload.kind == Kind.STATEFUL_SET and any(p.node in urgent for p in world.pods_of(workload)):
+            return quorum_room(workload)
+        return self.calm_limit_of(workload, world, now)
+
+    def calm_limit_of(self, workload: Workload, world: WorldRead, now: float) -> int:
+        """How many of them housekeeping may have taken: what a notice lets go at once is for those that it takes."""
         if workload.kind == Kind.STATEFUL_SET:
-            urgent = world.index(InterruptedNodes).urgent
-            if urgent and any(p.node in urgent for p in world.pods_of(workload)):
-                return quorum_room(workload)
             return 1
         if is_fast(workload):
             return max(1, workload.max_surge + workload.max_unavailable)
@@ -197,7 +201,7 @@ class Mix:
             health=None if workload is None else health_of(workload, world, now),
             detached=detached,
             interrupted=interrupted,
-            limit=1 if workload is None else self.limit_of(workload, world, now),
+            limit=1 if workload is None else self.calm_limit_of(workload, world, now),
         )
         pod = situation.pod
         if workload is not None and pod is not None and not pod.terminating:

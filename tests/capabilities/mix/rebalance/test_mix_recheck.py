@@ -1,6 +1,6 @@
 """Between the mark and the eviction of a pod, its workload may have lost another one."""
 
-from mooring.capabilities.mix.labels import CUSTOM
+from mooring.capabilities.mix.labels import CUSTOM, ENABLED
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.kubelet import FAIL
 from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template, switched_on
@@ -33,5 +33,29 @@ def test_health_is_checked_once_more_right_before_the_eviction():
         stage.cluster.annotate(Kind.POD, NAMESPACE, failed[0], {FAIL: None})
         await stage.until_quiet()
         assert stage.moves(writes)
+
+    Stage().play(scenario)
+
+
+def test_a_notice_does_not_let_housekeeping_take_several():
+    """M5, one by one: what a notice lets go at once is for the pods that it takes, not for those of a workload that was
+    switched off."""
+    fewest = [7]
+
+    async def scenario(stage: Stage) -> None:
+        rig = stage.rig
+        stage.cluster.stateful_set(
+            NAMESPACE, "db", 7, labels=switched_on("custom", 4), template=slow_template("db", 20)
+        )
+        await rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 7, limit_s=300)
+        await rig.sleep(15.0)
+        stage.cluster.cloud.notice_all_spot(after_s=100.0)
+        relabel(rig, Kind.STATEFUL_SET, "db", {ENABLED: None})
+        began = len(rig.writes)
+        for _ in range(180):
+            await rig.sleep(0.5)
+            fewest[0] = min(fewest[0], stage.cluster.ready(NAMESPACE, "db"))
+        assert stage.moves(began), "housekeeping went on"
+        assert fewest[0] == 6
 
     Stage().play(scenario)

@@ -157,7 +157,7 @@ class MoveSituation(msgspec.Struct, kw_only=True):
     in_transit: bool = False
     #: Its node has a notice. False for a move of `spot`: it was taken back.
     interrupted: bool = False
-    #: How many of the workload may be away at once.
+    #: How many of the workload may be away at once, without a deadline.
     limit: int = 1
     #: What is to be remembered before the pod is disturbed, where that is not written yet.
     guard: tuple[Instruction, ...] = ()

@@ -106,13 +106,15 @@ class Rebalance:
         if isinstance(self.management, Managed):
             waiting = [p for p in self.health.unplaced if not p.schedulable]
             times += [p.created_at + self.pace.shortage_s for p in waiting]
+        elif self.health.missing and (case.candidates or self.seen.standing):
+            times.append(self.now + self.pace.look_again_s)  # nobody tells of pods that are no longer ours
         return min((at for at in times if at is not None and at > self.now), default=None)
 
     # ── Who goes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _chosen(self, case: Case) -> tuple[Candidate, ...]:
         """Those that are on their way count; the rest of the places go to the first of the others."""
-        limit = min(case.off_by, self.mix.limit_of(self.workload, self.world, self.now))
+        limit = min(case.off_by, self.mix.calm_limit_of(self.workload, self.world, self.now))
         if case.candidates and case.candidates[0].reason is Reason.NO_ROOM:
             limit = case.off_by  # they never started: letting them go takes nothing from anybody
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}

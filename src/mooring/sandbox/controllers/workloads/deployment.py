@@ -39,8 +39,8 @@ class Deployments:
         owned.route("ReplicaSet", self._on_pod)
 
     def _on_deployment(self, _type: str, old: Json | None, new: Json | None) -> None:
-        if old is not None and new is not None and old["spec"] == new["spec"]:
-            return  # our own status or revision mark
+        if old is not None and new is not None and old["metadata"]["generation"] == new["metadata"]["generation"]:
+            return  # our own status: annotations count as a change of a Deployment, labels do not
         obj = new or old
         if obj is not None:
             self.queue.add(key_of(obj))
