@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 app = App(name="demo")
 
 PORT: Final = 8390
+#: Of the day without Mooring that the lab's page shows beside its own.
+SEED: Final = 1
 TRIED: Final = 20
 INDENT: Final = " " * 11
 #: Virtual seconds per second while somebody plays after the day.
@@ -125,19 +127,24 @@ def _on_sandbox(
 def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, output: Format) -> int:
     from mooring.cli import demo_lab
     from mooring.demo.day import Day
+    from mooring.demo.without import Beside as Without
 
     began, port = time.perf_counter(), listener.getsockname()[1]
     stage = demo_lab.lab_stage(listener)
     demo_lab.opening(stage, port, taken=_taken(port, asked=asked), at=_at(port), keep=keep)
-    day = Day(_narrate, stage=stage)
+    day, without = Day(_narrate, stage=stage), Without(SEED)
+    stage.when_opened(lambda page: page.tell(lambda: day.banner(without.by)))
     failed, stopped = "", False
     try:
         failed = demo_lab.play(day, demo_lab.Beside(stage, _at(port), port if open_ else 0, keep=keep))
     except KeyboardInterrupt:
         stopped = True
+    finally:
+        lost = without.by(inf)
+        without.close()
     if failed:
         note(f"mooring: the day could not go on: {failed}")
-    _table(day, output)
+    _table(day, output, lost)
     _closing(day, time.perf_counter() - began, stopped=stopped, on_lab=True)
     return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
 
@@ -252,11 +259,13 @@ class _Page:
     async def start(self) -> None:
         from aiohttp import web
 
+        from mooring.process.http.page import PAGE
         from mooring.process.http.status import status_app
 
         rig = self._day.stage.rig
-        app = status_app(lambda: rig.leader() or rig.any(), cluster="demo", beside=self._banner)
-        self._hub = next(h.__self__ for h in app.on_shutdown if hasattr(h, "__self__"))
+        by = self._without.by if self._without is not None else lambda _: None
+        app = status_app(lambda: rig.leader() or rig.any(), cluster="demo", beside=lambda: self._day.banner(by))
+        self._hub = app[PAGE].hub
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.SockSite(self._runner, self._listener).start()
@@ -264,12 +273,6 @@ class _Page:
             import webbrowser
 
             webbrowser.open(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
-
-    def _banner(self) -> dict[str, Any]:
-        """The act, and what either day has cost by now."""
-        lost = self._without.by(self._day.stage.rig.clock.now()) if self._without is not None else None
-        sums = {} if lost is None else {"with": self._day.losses.look(), "without": lost}
-        return {"act": {**self._day.act, **sums}}
 
     async def keep(self) -> None:
         """Somebody watches, or asked to: the cluster runs on. Without a terminal nobody could end it with Ctrl-C."""

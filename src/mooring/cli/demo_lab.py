@@ -79,7 +79,8 @@ class Beside:
             self._stage.when_up(lambda: webbrowser.open(f"http://127.0.0.1:{self._open_at}"))
 
     async def keep(self) -> None:
-        if not self._keep:
+        # Somebody watches: as on the sandbox. Without a terminal nobody could end it.
+        if not self._keep and not (self._stage.viewers and sys.stderr.isatty()):
             return
         lab = self._stage.lab
         note("\nThe day is over; the cluster runs on, page and all.")

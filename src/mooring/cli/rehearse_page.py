@@ -15,7 +15,7 @@ class RehearsalPage:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        app = status_app(lambda: self._rig.leader() or self._rig.any())
+        app = status_app(lambda: self._rig.leader() or self._rig.any(), cluster="rehearsal")
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.SockSite(self._runner, self._listener).start()

@@ -131,7 +131,8 @@ async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
                     f"namespace {config.namespace!r} does not exist; create it (kubectl create namespace "
                     f"{config.namespace}) or name another with --namespace"
                 ) from None
-        task = asyncio.create_task(live(config, settings, api, connection.server, note), name="mooring")
+        running = live(config, settings, api, connection.server, note, context=connection.context)
+        task = asyncio.create_task(running, name="mooring")
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, task.cancel)

@@ -5,6 +5,7 @@ one seed tells one story, byte for byte.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -12,8 +13,8 @@ import msgspec
 
 from mooring.core.engine.why import explain
 from mooring.demo.acts import ACTS
-from mooring.demo.losses import LossCounter
-from mooring.demo.sandbox_stage import SandboxStage
+from mooring.demo.losses import LossCounter, Losses
+from mooring.demo.sandbox_stage import SandboxStage, moment
 from mooring.demo.stage import Act, Check, Stage
 from mooring.demo.tally import Tally
 
@@ -59,10 +60,25 @@ class Day:
         self.losses = LossCounter(self.stage)
         self.played: list[Played] = []
         self.tally = Tally()
+        self._began = 0.0
 
     def _hear(self, line: str) -> None:
         self.act = {**self.act, "said": line}
         self._narrate(f"           {line}")
+
+    def banner(self, without: Callable[[float], Losses | None]) -> dict[str, Any]:
+        """The act, and what this day and the same day without Mooring have cost by now."""
+        lost = without(self._moment())
+        sums = {} if lost is None else {"with": self.losses.look(), "without": lost}
+        return {"act": {**self.act, **sums}}
+
+    def _moment(self) -> float:
+        """Of the script: as long after the act's time as this act has been played, and before the next one's."""
+        if not self.played:
+            return 0.0
+        now, number = self.stage.rig.clock.now(), len(self.played)
+        limit = moment(self.acts[number].at) - 1.0 if number < len(self.acts) else math.inf
+        return min(moment(self.acts[number - 1].at) + now - self._began, limit)
 
     @property
     def kept(self) -> bool:
@@ -107,6 +123,7 @@ class Day:
         self.stage.watch(act.speed)
         played = Played(at, act.title, [])
         self.played.append(played)
+        self._began = self.stage.rig.clock.now()
         try:
             played.checks = await act.play(self.stage)
         except Exception as error:  # noqa: BLE001 — an act that falls over is a failed row, not the end of the table

@@ -26,6 +26,12 @@ HURRY, IDLE, BETWEEN = 1_000_000.0, 60.0, 25.0
 MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
+def moment(at: str) -> float:
+    """A time of the day, as in 09:45."""
+    hours, _, minutes = at.partition(":")
+    return MIDNIGHT + int(hours) * 3600 + int(minutes) * 60
+
+
 class SandboxStage(Stage):
     def __init__(
         self,
@@ -88,9 +94,7 @@ class SandboxStage(Stage):
         return "http://sabakan.sandbox:10080"
 
     async def wait_for(self, at: str) -> None:
-        hours, _, minutes = at.partition(":")
-        goal = MIDNIGHT + int(hours) * 3600 + int(minutes) * 60
-        left = goal - self._rig.clock.now()
+        left = moment(at) - self._rig.clock.now()
         if left > 0:
             await self._rig.sleep(left)
 

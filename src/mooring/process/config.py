@@ -42,6 +42,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kubeconfig: str = ""
     #: The context of the kubeconfig; not given: its current one.
     context: str = ""
+    #: What the page calls this cluster; not given: the name of the kubeconfig's context.
+    cluster_name: str = ""
     #: Our own namespace: lease, memory, settings.
     namespace: str = "mooring-system"
     #: Which features are on, by name: `handoff: true`. All are off unless named.

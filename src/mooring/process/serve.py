@@ -23,6 +23,7 @@ from mooring.process.clock import SystemChance, WallClock
 from mooring.process.config import Config, Resolved, host_port
 from mooring.process.extender import extender_app
 from mooring.process.http.intake import LISTEN, Intake
+from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.peers import address_of, advertised, identity_with
 from mooring.process.reload import Reloader
@@ -43,9 +44,11 @@ async def live(
     say: Callable[[str], None],
     *,
     born: Callable[[Replica], None] = lambda _: None,
+    opened: Callable[[Page], None] = lambda _: None,
+    context: str = "",
 ) -> None:
-    """Until canceled. `server` is the API server's URL; `say` tells the person who started us; `born` gets to know the
-    replica, for whoever lives in the same process."""
+    """Until canceled. `server` is the API server's URL; `say` tells the person who started us; `born` and `opened` get
+    to know the replica and its page, for whoever lives in the same process; `context` names the cluster to people."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
     identity = identity_of(config, server, f"{socket.gethostname()}-{chance.token(6)}")
@@ -64,7 +67,9 @@ async def live(
     host, _ = host_port(config.listen_http, "listen-http")
     intake = Intake()
     async with AsyncExitStack() as stack:
-        page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host))
+        cluster = config.cluster_name or context
+        page = status_app(lambda: replica, token=config.http_token, on_loopback=is_loopback(host), cluster=cluster)
+        opened(page[PAGE])
         page_tls = server_tls(config.http_certificates, "http-certificates")
         await _open(stack, page, config.listen_http, "listen-http", page_tls)
         extender = Extender(replica, intake, stack)

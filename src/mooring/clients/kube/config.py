@@ -81,6 +81,8 @@ class Connection(msgspec.Struct, frozen=True):
     namespace: str = "default"
     #: What a person should be told it came from: "context dev of /home/me/.kube/config", "the pod's service account".
     source: str = ""
+    #: The name of the kubeconfig's context; "" in a pod.
+    context: str = ""
 
 
 def load(
@@ -159,6 +161,7 @@ def from_kubeconfig(paths: list[Path], *, context: str = "", must_exist: bool = 
         proxy=str(cluster.get("proxy-url", "")),
         namespace=str(chosen.get("namespace") or "default"),
         source=f"context {name} of {where}",
+        context=name,
     )
 
 

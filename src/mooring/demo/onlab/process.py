@@ -1,6 +1,7 @@
 """`mooring run` as it is, in this process: real clients, listeners and certificates; what it writes is counted."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -8,6 +9,7 @@ from mooring.clients.kube import HttpKubeApi, Scope
 from mooring.clients.kube.config import Connection
 from mooring.core.model.kinds import Kind
 from mooring.process.config import Config, Resolved
+from mooring.process.http.page import Page
 from mooring.process.replica import Replica
 from mooring.process.serve import live
 from mooring.sim.gate import Gate, GatedApi
@@ -21,6 +23,9 @@ class RunningProcess:
         self.config = config
         self.writes: list[str] = []
         self.replica: Replica | None = None
+        self.page: Page | None = None
+        #: Who wants to know the page when it is there.
+        self.opened: Callable[[Page], None] = lambda _: None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -51,10 +56,14 @@ class RunningProcess:
         def born(replica: Replica) -> None:
             self.replica = replica
 
+        def opened(page: Page) -> None:
+            self.page = page
+            self.opened(page)
+
         scopes = {Kind.CONFIG_MAP: Scope(namespace=self.config.namespace)}
         async with HttpKubeApi(self._connection, scopes=scopes) as api:
             gated = GatedApi(api, Gate(self._count, _nobody_dies))
-            await live(self.config, settings, gated, self._connection.server, lambda _: None, born=born)
+            await live(self.config, settings, gated, self._connection.server, lambda _: None, born=born, opened=opened)
 
     def _count(self, what: str, when: str) -> bool:
         if when == "before":

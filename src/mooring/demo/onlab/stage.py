@@ -33,6 +33,7 @@ from mooring.lab import loopback
 from mooring.lab.binaries import Binaries
 from mooring.lab.cluster import Lab
 from mooring.process.config import Config
+from mooring.process.http.page import Page
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.kubelet import GRACE, READY, START
@@ -68,6 +69,7 @@ class LabStage(Stage):
         self._urls: dict[str, str] = {}
         self._nodes = 0
         self._then: list[Callable[[], object]] = []
+        self._opened: Callable[[Page], None] = lambda _: None
         self._began = time.monotonic()
 
     # ── Coming and going ──────────────────────────────────────────────────────────────────────────────────────────
@@ -82,6 +84,7 @@ class LabStage(Stage):
             self._lab = Lab.up(directory / "lab", self._binaries, foreground=True, say=self._progress)
             extender, webhook = loopback.free_ports(2)
             self._rig = LabRig(load(self._lab.kubeconfig), self._config(extender, webhook), Timeline(time.time()))
+            self._rig.process.opened = self._opened
             asyncio.run(main())
         finally:
             # A second Ctrl-C would only leave files behind: this takes seconds.
@@ -95,6 +98,7 @@ class LabStage(Stage):
 
     def _config(self, extender: int, webhook: int) -> Config:
         return Config(
+            cluster_name="demo on the lab",
             features={"handoff": True, "home": True, "mix": True},
             listen_http=self._http,
             listen_extender=f"127.0.0.1:{extender}",
@@ -140,6 +144,16 @@ class LabStage(Stage):
     def rig(self) -> LabRig:
         assert self._rig is not None, "the lab is not up yet"
         return self._rig
+
+    def when_opened(self, then: Callable[[Page], None]) -> None:
+        """Once its page is there."""
+        self._opened = then
+
+    @property
+    def viewers(self) -> int:
+        """Who watches the page."""
+        page = self.rig.process.page
+        return page.hub.viewers if page is not None else 0
 
     def when_up(self, then: Callable[[], object]) -> None:
         """Once Mooring answers."""

@@ -60,7 +60,7 @@ class Framer:
         """`cluster`: its name, for the header. `beside`: what else the head says (the act of the demo)."""
         self._find = find
         self._cluster = cluster
-        self._beside = beside
+        self.beside = beside
         self._told = 0
         self._tick = 0
         self._begun = Begun()
@@ -104,8 +104,8 @@ class Framer:
         tiles = await on_map.refresh(pods_moving(engine.running.values()))
         moves = self.moves.drawn(engine)
         head = _head(replica, queue, self._begun.moved(now))
-        head["cluster"] = self._cluster or replica.config.context
-        head.update(self._beside())
+        head["cluster"] = self._cluster or replica.config.cluster_name or replica.config.context
+        head.update(self.beside())
         tables = {
             "map": Table(tiles, len(tiles), on_map.sums()),
             "moves": Table(moves, len(moves)),

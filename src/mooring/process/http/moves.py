@@ -5,14 +5,16 @@ went is read from the world: the pod that came back under its name, or the newes
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
+from mooring.capabilities.balance import foreign
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import OperatorRecord
-from mooring.core.model.operator import Operator, StepKind
+from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.world.read import WorldRead
 from mooring.process.http.movewords import Move, words
 
@@ -171,7 +173,7 @@ class Moves:
                 )
                 state = "done" if not move.open else "blocked" if blocked else "moving"
                 found[move.id] = [move.what, move.name, move.origin, move.target, state, _progress(running), move.came]
-        return found
+        return {**dict(islice(pd_moves(engine.world, found), MOST_DRAWN - len(found))), **found}
 
     def rows(self) -> dict[str, Any]:
         """The timeline, newest first; rows that did not change are the very same objects."""
@@ -236,18 +238,40 @@ def describe(move: Move, operator: Operator, world: WorldRead) -> None:
 
 
 def _describe_region(move: Move, operator: Operator, world: WorldRead) -> None:
+    left, came = _ends(operator.steps)
+    cluster = Key(*move.name.split("/")[:2]) if move.name.count("/") == 2 else None
+    nodes = _store_nodes(cluster, world) if cluster is not None else {}
+    move.what, move.stores = "region", (str(left or ""), str(came or ""))
+    move.origin, move.target = nodes.get(left or 0, ""), nodes.get(came or 0, "")
+
+
+def _ends(steps: Iterable[Step]) -> tuple[int | None, int | None]:
+    """The store that a region, or its leader, leaves, and the one it comes to."""
     left = came = None
-    for step in operator.steps:
+    for step in steps:
         if step.kind in {StepKind.ADD_PEER, StepKind.ADD_LEARNER}:
             came = step.store
         elif step.kind is StepKind.REMOVE_PEER:
             left = step.store
         elif step.kind is StepKind.TRANSFER_LEADER and came is None:
             left, came = step.from_store, step.to_store
-    cluster = Key(*move.name.split("/")[:2]) if move.name.count("/") == 2 else None
-    nodes = _store_nodes(cluster, world) if cluster is not None else {}
-    move.what, move.stores = "region", (str(left or ""), str(came or ""))
-    move.origin, move.target = nodes.get(left or 0, ""), nodes.get(came or 0, "")
+    return left, came
+
+
+def pd_moves(world: WorldRead, ours: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Regions that PD moves by itself, as it listed them last; `ours` are drawn already."""
+    drawn = {row[1] for row in ours.values()}
+    for tc in world.tidb_clusters():
+        view, nodes = world.pd(tc.key), None
+        for operator in view.operators if view is not None else ():
+            name = f"{tc.key}/{operator.region_id}"
+            if name in drawn:
+                continue
+            nodes = _store_nodes(tc.key, world) if nodes is None else nodes
+            left, came = _ends(foreign.steps_of(operator))
+            origin, target = nodes.get(left or 0, ""), nodes.get(came or 0, "")
+            if origin and target:
+                yield f"pd {name}", ["region", name, origin, target, "moving", "PD's own", ""]
 
 
 def _store_nodes(cluster: Key, world: WorldRead) -> Mapping[int, str]:

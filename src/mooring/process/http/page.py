@@ -56,6 +56,7 @@ class Page:
         }
 
     def add_to(self, app: web.Application) -> None:
+        app[PAGE] = self
         app.add_routes(
             [
                 web.get("/", self.index),
@@ -71,6 +72,10 @@ class Page:
         )
         app.cleanup_ctx.append(self.hub.run)
         app.on_shutdown.append(self.hub.hang_up)
+
+    def tell(self, beside: Callable[[], Mapping[str, Any]]) -> None:
+        """What else the head says from now on: the act of the demo."""
+        self.hub.framer.beside = beside
 
     @property
     def _replica(self) -> Replica:
@@ -145,3 +150,7 @@ def _text(text: str, status: int) -> web.Response:
 
 def _json(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=HEADERS)
+
+
+#: The page of an application, for whoever serves it.
+PAGE: Final = web.AppKey("page", Page)

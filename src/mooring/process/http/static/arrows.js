@@ -16,11 +16,11 @@ export function drawArrows(g, map, now) {
   const spared = map.words();
   if (spared) g.clip(spared, "evenodd");
   for (const move of all) {
-    const [what, name, from, to, state, , came] = move.row;
+    const [what, name, from, to, state, progress, came] = move.row;
     const leads = what === "leaders" || what === "region";
     const alpha = move.ended ? Math.max(0, 1 - (now - move.ended) / FADES_MS) : Math.min(1, 0.25 + (now - move.since) / 300);
     const kind = leads ? "tikv" : classOf(map, from, name) ?? classOf(map, to, came) ?? "on-demand";
-    const look = { line: state === "blocked" ? c.need : c[`l-${kind}`], fill: c[`c-${kind}`], c, alpha, many, still, ended: Boolean(move.ended) };
+    const look = { line: state === "blocked" ? c.need : c[`l-${kind}`], fill: c[`c-${kind}`], c, alpha, many, still, ended: Boolean(move.ended), dashed: progress === "PD's own" };
     const turn = ((now - (move.since ?? now)) % TURN_MS) / TURN_MS;
     const targets = what === "leaders" ? others(map, from, name) : to ? [to] : [];
     const a = spot(map, from, name, leads);
@@ -68,7 +68,7 @@ function path(a, b) {
   return { x0, y0, x1, y1, cx0: x0 + way * far, cy0: y0 - lift, cx1: x1 - way * far, cy1: y1 - lift, way };
 }
 
-function line(g, a, b, { line: colour, alpha, many, still, ended, c }) {
+function line(g, a, b, { line: colour, alpha, many, still, ended, dashed, c }) {
   const p = path(a, b);
   const wide = many ? 1.1 : 1.8;
   const trace = () => { g.beginPath(); g.moveTo(p.x0, p.y0); g.bezierCurveTo(p.cx0, p.cy0, p.cx1, p.cy1, p.x1, p.y1); g.stroke(); };
@@ -77,7 +77,9 @@ function line(g, a, b, { line: colour, alpha, many, still, ended, c }) {
   g.globalAlpha = alpha * (still ? 0.9 : many ? 0.45 : ended ? 0.9 : 0.6);
   g.strokeStyle = g.fillStyle = colour;
   g.lineWidth = wide;
+  if (dashed) g.setLineDash([5, 4]);
   trace();
+  g.setLineDash([]);
   const size = many ? 5 : 8, angle = Math.atan2(p.y1 - p.cy1, p.x1 - p.cx1);
   g.globalAlpha = alpha;
   g.beginPath();

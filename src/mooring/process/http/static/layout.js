@@ -119,13 +119,14 @@ export function inside(w, h, pods, stores, room = 0) {
   const area = { x: inset, y: name + (name ? 1 : inset), w: w - 2 * inset, h: h - name - gauges - bottom - (name ? 3 : inset) };
   let chip = null;
   if (pods && area.h >= 3) {
-    const wanted = stores ? pods : Math.max(pods, room); // gauges take their room anyway
+    // A tile with gauges has cells no larger than the others, and smaller ones only if it must.
+    const wanted = Math.max(pods, room);
     for (const [cw, ch, gap] of CHIPS) {
       if (!full && cw > 15) continue;
       if (!medium && !full && cw > 6) continue;
       const cols = Math.floor((area.w + gap) / (cw + gap));
-      if (cols < 1) continue;
-      if (Math.ceil(wanted / cols) * (ch + gap) - gap <= area.h) { chip = { w: cw, h: ch, gap, cols }; break; }
+      const high = (count) => Math.ceil(count / cols) * (ch + gap) - gap;
+      if (cols >= 1 && high(pods) <= area.h && high(wanted) <= area.h + gauges) { chip = { w: cw, h: ch, gap, cols }; break; }
     }
     if (!chip && wanted > pods) return inside(w, h, pods, stores);
     if (chip && chip.w >= 30) chip.w = Math.min(chip.w * 1.35, (area.w + chip.gap) / chip.cols - chip.gap);
