@@ -12,19 +12,65 @@ from types import SimpleNamespace
 
 import pytest
 
+from mooring.core.model.kinds import Kind
 from mooring.demo import without
 from mooring.demo.acts import ACTS
 from mooring.demo.day import Day
 from mooring.demo.losses import Losses
 from mooring.demo.stage import Check
+from mooring.sandbox.cloud import INTERRUPT_AT
+from mooring.sandbox.controllers.times import epoch
 
 MOORING = Path(sys.executable).parent / "mooring"
+
+
+class Watcher:
+    """Somebody who watches the page: what is to be seen at each moment, in seconds of theirs, as the day is paced."""
+
+    EVERY_S = 0.5
+
+    def __init__(self, day):
+        self._stage = day.stage
+        self.watched_s = self.still_s = self.longest_still_s = 0.0
+        self._still_for_s = 0.0
+
+    async def start(self):
+        self._task = asyncio.create_task(self._look())
+
+    async def keep(self):
+        pass
+
+    async def stop(self):
+        self._task.cancel()
+
+    async def _look(self):
+        while True:
+            self.look(self.EVERY_S / self._stage.pace())
+            await self._stage.rig.sleep(self.EVERY_S)
+
+    def look(self, seconds):
+        self.watched_s += seconds
+        self._still_for_s = 0.0 if self._lively() else self._still_for_s + seconds
+        self.still_s += seconds if self._still_for_s else 0.0
+        self.longest_still_s = max(self.longest_still_s, self._still_for_s)
+
+    def _lively(self):
+        """Something moves, a region is on its way, or a countdown runs."""
+        stage, cluster = self._stage, self._stage.cluster
+        now = stage.rig.clock.now()
+        notices = (n["metadata"].get("annotations", {}).get(INTERRUPT_AT) for n in cluster.store.list(Kind.NODE))
+        return (
+            stage._moves()
+            or any(pd.server.operators.running for pd in cluster.pd.values())
+            or any(until and epoch(until) > now for until in notices)
+        )
 
 
 def played(acts=ACTS, seed=1):
     told = []
     day = Day(told.append, seed=seed)
-    day.run(acts)
+    day.watcher = Watcher(day)
+    day.run(acts, around=lambda _: day.watcher)
     return day, told
 
 
@@ -45,6 +91,16 @@ def test_the_whole_day_holds_every_promise_it_shows(whole):
     assert day.tally.moves > 0
     assert 0 < day.tally.peak <= day.tally.peak_limit
     assert [line for line in told if line.startswith("     FAIL")] == []
+
+
+@pytest.mark.timeout(400)
+def test_something_moves_from_the_first_second_to_the_last_of_about_a_minute(whole):
+    """Idle hours are skipped, acts are slow enough to follow: nobody looks at a page that stands still."""
+    watcher = whole[0].watcher
+    seen = f"{watcher.watched_s:.0f} s, still {watcher.still_s:.1f} s, {watcher.longest_still_s:.1f} s at a time"
+    assert 40.0 < watcher.watched_s < 65.0, seen
+    assert watcher.still_s < 0.1 * watcher.watched_s, seen
+    assert watcher.longest_still_s < 1.5, seen
 
 
 @pytest.mark.timeout(400)

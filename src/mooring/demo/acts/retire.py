@@ -22,7 +22,7 @@ SERIAL, NODE = "M002", "n2"
 #: A pod without a controller.
 REPORT = "report"
 #: Of the day: long enough to read it on the page.
-BLOCKED_S = 15.0
+BLOCKED_S = 35.0
 LIMITS = "control-plane-count: 3\nminimum-workers: 8\n"
 
 
