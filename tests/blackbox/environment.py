@@ -6,12 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from mooring.core.engine.recording import read
 from mooring.core.engine.replay import Difference, Replay
-from mooring.process.assemble import capabilities
-from mooring.process.config import BlackBoxSettings, Config
+from mooring.process.config import BlackBoxSettings
+from mooring.process.playback import Playback
 from mooring.process.recording_file import FrameWriter, RecordingFile, header_line, recordings
-from mooring.process.replica import engine_of
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.balance import ScaleOutScenario
 from mooring.sim.scenarios.fleet import RetireScenario
@@ -52,6 +50,11 @@ def record(name: str, directory: Path, watch=lambda replica: None) -> list[Path]
     return sorted(recordings(directory), key=lambda path: RecordingFile(path).header.started_at)
 
 
+def records_of(path: Path) -> list[bytes]:
+    """Of its last part."""
+    return list(RecordingFile(path).parts[-1].records())
+
+
 def reframed(path: Path, to: Path, records: list[bytes]) -> Path:
     """The same recording with other records, a frame for each."""
     frames = FrameWriter()
@@ -59,15 +62,12 @@ def reframed(path: Path, to: Path, records: list[bytes]) -> Path:
     return to
 
 
-def engine_for(file: RecordingFile):
-    config = msgspec.convert(file.header.settings, Config)
-    return engine_of(config, capabilities(config))
-
-
-def replayed(path: Path) -> tuple[Difference | None, Replay]:
+def replayed(path: Path, at: float | None = None) -> tuple[Difference | None, Replay]:
+    """From its start, or from the last checkpoint before `at`."""
     file = RecordingFile(path)
-    replay = Replay(engine_for(file))
-    for entry in read(file.records()):
+    played = Playback(file) if at is None else Playback(file, at, first=False)
+    replay = Replay(played.engine)
+    for entry in played.records:
         if (difference := replay.put(entry)) is not None:
             return difference, replay
     return None, replay

@@ -3,15 +3,15 @@
 import msgspec
 
 from mooring.core.engine.events import Tick
-from mooring.core.engine.recording import read
+from mooring.core.engine.reading import read
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
 from mooring.process import blackbox
 from mooring.process.blackbox import BlackBox, header_of
 from mooring.process.config import BlackBoxSettings, Config
-from mooring.process.recording_file import RecordingFile, recordings
-from tests.blackbox.environment import SCENARIOS, replayed
+from mooring.process.recording_file import recordings
+from tests.blackbox.environment import SCENARIOS, records_of, replayed
 
 HEADER = header_of(Config(http_token="secret", extender_token="secret"), "one", 1_767_225_600.0)
 
@@ -28,7 +28,7 @@ def test_what_was_given_is_in_the_file(tmp_path):
     box.close()
     (path,) = recordings(tmp_path)
     assert not told
-    assert len(list(RecordingFile(path).records())) == 100
+    assert len(records_of(path)) == 100
 
 
 def test_no_secret_is_in_the_header(tmp_path):
@@ -53,7 +53,7 @@ def test_two_of_one_second_do_not_overwrite_each_other(tmp_path):
 def test_a_directory_that_cannot_be_made_stops_the_recording_and_says_so_once(tmp_path):
     (tmp_path / "file").write_text("")
     box, told = box_in(tmp_path / "file" / "box")
-    box._writer.join(5)
+    box._files.thread.join(5)
     for _ in range(3):
         box.turn(1.0, 1, [Tick()], [])
     box.close()
@@ -78,7 +78,7 @@ def test_the_bound_holds_and_earlier_recordings_go_first(tmp_path):
     assert "blackbox.size" in told[0]
     (path,) = recordings(tmp_path)
     assert path.stat().st_size <= 8192
-    assert len(list(RecordingFile(path).records())) == 1
+    assert len(records_of(path)) == 1
 
 
 def _pods(count, name):
@@ -91,16 +91,16 @@ def _pods(count, name):
 def _flush(box):
     """Until the thread has written what it was given."""
     for _ in range(500):
-        box._wake.set()
-        box._writer.join(0.01)
-        if box.stopped or box._given == box._taken:
-            box._writer.join(0.05)
+        box._files._wake.set()
+        box._files.thread.join(0.01)
+        if box._files.stopped or not box._files.waiting:
+            box._files.thread.join(0.05)
             return
 
 
 def test_a_disk_that_does_not_keep_up_stops_the_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(blackbox, "BACKLOG_BYTES", 10)
-    monkeypatch.setattr(BlackBox, "_take", lambda self: [])
+    monkeypatch.setattr(blackbox._Files, "_take", lambda self: [])
     box, told = box_in(tmp_path)
     for _ in range(5):
         box.turn(1.0, 1, [Tick()], [])
@@ -126,7 +126,7 @@ def test_a_long_list_is_made_over_several_turns(tmp_path):
         box.turn(2.0 + number, 1, [Tick()], [])
     assert not box._to_make
     box.close()
-    turns = list(read(RecordingFile(recordings(tmp_path)[0]).records()))
+    turns = list(read(records_of(recordings(tmp_path)[0])))
     assert [turn.now for turn in turns] == [1.0, *(2.0 + number for number in range(10))]
     assert len(turns[0].events[0].objects) == 3000
 
@@ -142,7 +142,7 @@ def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):
     async def play(rig):
         await scenario.build(rig)
         replica = rig.start()
-        replica.blackbox._writer.join(5)
+        replica.blackbox._files.thread.join(5)
         await rig.until(rig.leads)
         await scenario.act(rig)
         await rig.until(lambda: scenario.done(rig), limit_s=3600.0)

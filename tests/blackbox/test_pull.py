@@ -46,7 +46,7 @@ def box(tmp_path):
 
 def test_the_recording_comes_whole(box, tmp_path):
     pulled(box, tmp_path / "got.blackbox")
-    assert (tmp_path / "got.blackbox").read_bytes() == box.path.read_bytes()
+    assert (tmp_path / "got.blackbox").read_bytes() == box.paths[0].read_bytes()
     assert RecordingFile(tmp_path / "got.blackbox").header.identity == "one"
 
 

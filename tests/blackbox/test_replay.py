@@ -10,7 +10,8 @@ from mooring.cli import app
 from mooring.cli.exits import CommandError
 from mooring.core.engine import recording
 from mooring.core.engine.events import LeaseChanged
-from mooring.core.engine.recording import PART, BadRecordError, PodRow, Turn, Writer, Written, read
+from mooring.core.engine.reading import read
+from mooring.core.engine.recording import PART, BadRecordError, PodRow, Turn, Writer, Written
 from mooring.core.engine.replay import Replay
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
@@ -19,8 +20,9 @@ from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.process.http.why import answer
+from mooring.process.playback import Playback
 from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line
-from tests.blackbox.environment import INCIDENTS, SCENARIOS, engine_for, record, reframed, replayed
+from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
 RESTART = INCIDENTS / "restart.blackbox"
@@ -58,7 +60,7 @@ def test_there_are_incidents():
 def test_admission_writes_to_the_book_between_turns_and_that_is_recorded(tmp_path):
     """What enters besides events: reservations of Mix. Without them the book would be another."""
     first = record("mode-change", tmp_path)[0]
-    writes = [one for one in read(RecordingFile(first).records()) if isinstance(one, Written)]
+    writes = [one for one in read(records_of(first)) if isinstance(one, Written)]
     assert {one.index for one in writes} == {"SlotBook"}
     _, replay = replayed(first)
     assert replay.engine.world.index(SlotBook).asked_at > 0.0
@@ -72,9 +74,9 @@ def test_why_answers_as_it_did_then(tmp_path):
         if replica.engine.now < replica.shell.now():  # in virtual time several turns share a moment
             asked.append((replica.shell.now(), answer(replica, "pod/tidb/demo-tikv-0")))
 
-    file = RecordingFile(record("restart", tmp_path, watch)[-1])
-    records, replay = list(read(file.records())), Replay(engine_for(file))
-    assert len({found.answer for _, found in asked if found is not None}) >= 3, "the scenario shows several states"
+    played = Playback(RecordingFile(record("restart", tmp_path, watch)[-1]))
+    records, replay = list(played.records), Replay(played.engine)
+    assert len({found.answer for _, found in asked if found is not None}) >= 3, "the scene shows several states"
     for at, then in asked:
         while records and (isinstance(records[0], Written) or records[0].now < at):
             assert replay.put(records.pop(0)) is None
@@ -90,11 +92,11 @@ def _words(found):
 
 
 def test_the_first_difference_is_named_with_both_sides():
-    records = list(read(RecordingFile(RESTART).records()))
+    records = list(read(records_of(RESTART)))
     number, turn = next((i, one) for i, one in enumerate(records) if isinstance(one, Turn) and one.instructions)
     name, fields = turn.instructions[0]
     records[number] = msgspec.structs.replace(turn, instructions=((name, {**fields, "why": "another reason"}),))
-    replay = Replay(engine_for(RecordingFile(RESTART)))
+    replay = Replay(Playback(RecordingFile(RESTART)).engine)
     difference = next(found for one in records if (found := replay.put(one)) is not None)
     assert difference.at == turn.now
     assert difference.place == 1
@@ -103,7 +105,7 @@ def test_the_first_difference_is_named_with_both_sides():
 
 
 def test_a_lost_event_shows_as_a_difference_and_exit_1(tmp_path, capsys):
-    kept = [one for one in RecordingFile(RESTART).records() if LeaseChanged.__name__.encode() not in one]
+    kept = [one for one in records_of(RESTART) if LeaseChanged.__name__.encode() not in one]
     cut = reframed(RESTART, tmp_path / "lost.blackbox", kept)
     assert run("replay", cut) == 1
     out = capsys.readouterr().out
@@ -115,7 +117,7 @@ def test_a_lost_event_shows_as_a_difference_and_exit_1(tmp_path, capsys):
 
 def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_frame(tmp_path):
     """Kill -9 while writing: nothing but the last frame is lost, and nothing is made up."""
-    whole = list(RecordingFile(RESTART).records())
+    whole = records_of(RESTART)
     data = reframed(RESTART, tmp_path / "whole.blackbox", whole).read_bytes()
     header = len(header_line(RecordingFile(RESTART).header))
     cut, seen = tmp_path / "cut.blackbox", set()
@@ -125,19 +127,19 @@ def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_frame(tmp_path):
             with pytest.raises(BadRecordingError):
                 RecordingFile(cut)
             continue
-        found = list(RecordingFile(cut).records())
+        found = records_of(cut)
         assert found == whole[: len(found)]
         seen.add(len(found))
     assert seen == set(range(len(whole)))
 
 
 def test_a_flipped_bit_ends_the_recording_there(tmp_path):
-    whole = list(RecordingFile(RESTART).records())
+    whole = records_of(RESTART)
     data = bytearray(reframed(RESTART, tmp_path / "whole.blackbox", whole).read_bytes())
     data[-5] ^= 1
     (tmp_path / "bad.blackbox").write_bytes(data)
     file = RecordingFile(tmp_path / "bad.blackbox")
-    assert list(file.records()) == whole[:-1]
+    assert list(file.parts[0].records()) == whole[:-1]
     assert file.cut_off > 0
 
 

@@ -24,7 +24,7 @@ from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
 from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
-from mooring.core.engine import recording
+from mooring.core.engine import reading
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.unknown import unknown
@@ -293,7 +293,7 @@ def _recordings() -> Iterator[Target]:
     def file(body: bytes) -> None:
         path = Path(held.name)
         path.write_bytes(body)
-        list(recording.read(RecordingFile(path).records()))
+        list(reading.read(RecordingFile(path).parts[0].records()))
 
     def records(body: bytes) -> None:
         try:
@@ -301,11 +301,11 @@ def _recordings() -> Iterator[Target]:
             packed = [msgspec.msgpack.encode(one) for one in (made if isinstance(made, list) else [made])]
         except (ValueError, OverflowError, RecursionError):
             return  # no JSON, or no number of msgpack's
-        list(recording.read(packed))
+        list(reading.read(packed))
 
-    bad = (BadRecordingError, recording.BadRecordError)
+    bad = (BadRecordingError, reading.BadRecordError)
     yield Target("recording file", (whole.read_bytes(),), file, bad)
-    said = [msgspec.msgpack.decode(one) for one in RecordingFile(whole).records()]
+    said = [msgspec.msgpack.decode(one) for one in RecordingFile(whole).parts[0].records()]
     shared = [one for one in said if one[0] == "shared"]
     turns = [one for one in said if one[0] == "turn"]
     seeds = tuple(msgspec.json.encode([*shared, *turns[at : at + 4]]) for at in range(0, len(turns), 4))

@@ -15,7 +15,6 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
-    from mooring.core.engine.engine import Engine
     from mooring.core.engine.history import HistoryEntry
     from mooring.core.engine.replay import Difference
     from mooring.process.recording_file import RecordingFile
@@ -90,11 +89,14 @@ class _Played:
 
     def __init__(self, recording: "RecordingFile", until: str) -> None:
         from mooring.core.engine.replay import Replay
+        from mooring.process.playback import Playback
 
         self.recording = recording
-        self.engine = _engine(recording)
-        self.replay: Replay = Replay(self.engine)
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
+        played = Playback(recording) if self._until is None else Playback(recording, self._until, first=False)
+        self.engine, self._records, self.started_at = played.engine, played.records, played.started_at
+        self.engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
+        self.replay: Replay = Replay(self.engine)
         self._reached = False
         self.engine.history.listeners.append(self._listen)
 
@@ -103,9 +105,9 @@ class _Played:
             self._reached = True
 
     def run(self) -> "Difference | None":
-        from mooring.core.engine.recording import Turn, read
+        from mooring.core.engine.recording import Turn
 
-        for record in read(self.recording.records()):
+        for record in self._records:
             if self._until is not None and isinstance(record, Turn) and record.now > self._until:
                 return None
             different = self.replay.put(record)
@@ -123,26 +125,6 @@ class _Played:
     def now(self) -> float:
         """The moment that questions are about."""
         return self.engine.now if self._until is None else self._until
-
-
-def _engine(recording: "RecordingFile") -> "Engine":
-    import msgspec
-
-    from mooring.process.assemble import capabilities
-    from mooring.process.config import Config
-    from mooring.process.recording_file import BadRecordingError
-    from mooring.process.replica import engine_of
-
-    try:
-        config = msgspec.convert(recording.header.settings, Config)
-    except msgspec.ValidationError as error:
-        made_by = f"Mooring {recording.header.mooring}"
-        raise BadRecordingError(
-            f"{recording.path}: its settings, of {made_by}, are none of this version: {error}"
-        ) from None
-    engine = engine_of(config, capabilities(config))
-    engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
-    return engine
 
 
 def _moment(text: str, started_at: float) -> tuple[str, str, float | None]:
@@ -198,10 +180,10 @@ def _equal(played: _Played, output: Format) -> None:
     header, done = played.recording.header, played.replay
     if output is Format.JSON:
         counts = {"turns": done.turns, "instructions": done.instructions}
-        print_json({"equal": True, **counts, "from": header.started_at, "to": played.engine.now})
+        print_json({"equal": True, **counts, "from": played.started_at, "to": played.engine.now})
         return
     print(
-        f"equal: {done.instructions} instructions in {done.turns} turns, {_clock(header.started_at)} to "
+        f"equal: {done.instructions} instructions in {done.turns} turns, {_clock(played.started_at)} to "
         f"{_clock(played.engine.now)}, recorded by {header.identity}, Mooring {header.mooring}"
     )
 

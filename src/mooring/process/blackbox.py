@@ -1,8 +1,11 @@
 """The black box: what enters the engine, and what comes out, kept in files (see `core.engine.recording`).
 
 Deciding pays for making the records and nothing else: a thread compresses and writes them, at least once a second. A
-disk that is full, broken or too slow ends the recording, never the deciding. The directory never holds more than its
-bound: recordings of earlier processes go first; when this one alone reaches the bound, it ends.
+disk that is full, broken or too slow ends the recording, never the deciding.
+
+The directory is a ring: when the part that is being written has an eighth of the bound, the next begins with a
+checkpoint, and the oldest parts make room for it. A checkpoint is captured at the end of a turn and written between the
+turns that follow, so that no turn waits for it.
 """
 
 import atexit
@@ -20,7 +23,9 @@ import msgspec
 import structlog
 
 import mooring
+from mooring.core.engine.checkpoint import Captured
 from mooring.core.engine.events import Event
+from mooring.core.engine.memory import NotNowError
 from mooring.core.engine.recording import Writer, written_record
 from mooring.core.model.instructions import Instruction
 from mooring.process.config import Config
@@ -39,55 +44,92 @@ FLUSH_BYTES: Final = 1 << 18
 BACKLOG_BYTES: Final = 32 << 20
 #: Records made per turn at most: a list of 150,000 pods is not turned into bytes in one go.
 RECORDS_PER_TURN: Final = 5
+#: So much of a checkpoint is made in a turn: some 100 pods.
+CHECKPOINT_BYTES: Final = 8 << 10
+#: A part grows to this share of the bound before the next one begins.
+PARTS: Final = 8
 CLOSE_S: Final = 5.0
+
+Capture = Callable[[], Captured]
 
 
 def header_of(config: Config, identity: str, started_at: float) -> Header:
     settings = msgspec.to_builtins(config)
     kept = {name: settings[name] for name in DECIDING}
-    return Header(mooring=mooring.__version__, identity=identity, started_at=started_at, settings=kept)
+    return Header(
+        mooring=mooring.__version__, identity=identity, started_at=started_at, process_at=started_at, settings=kept
+    )
 
 
 class BlackBox:
-    def __init__(self, directory: Path, header: Header, size: int, on_stop: Callable[[str], None]) -> None:
-        """`size` in bytes, of all recordings in the directory. `on_stop` is told why, once, from a turn."""
-        self._directory = directory
-        self._size = size
+    def __init__(
+        self, directory: Path, header: Header, size: int, on_stop: Callable[[str], None], capture: Capture | None = None
+    ) -> None:
+        """`size` in bytes, of all recordings in the directory. `on_stop` is told why, once, from a turn. `capture`: the
+        engine as it is; without it there are no checkpoints."""
+        self._header = header
         self._on_stop = on_stop
+        self._capture = capture
+        self._part_size = size // PARTS
         #: Why nothing is recorded any more; "": it is.
         self.stopped = ""
         self._told = False
-        #: The file, once there is one.
-        self.path: Path | None = None
         self._records = Writer()
-        #: Records that are still to be made, in order.
-        self._to_make: deque[Iterator[bytes]] = deque()
-        #: Made, and not yet written. One thread appends, the other takes from the left.
-        self._made: deque[bytes] = deque()
-        self._given = self._taken = 0
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self._writer = threading.Thread(target=self._write_all, args=(header,), name="blackbox", daemon=True)
-        self._writer.start()
+        #: Records that are still to be made, in order; the header of a part comes before its own.
+        self._to_make: deque[Iterator[bytes | Header]] = deque()
+        #: Of the checkpoint that the part begins with: made one by one between turns.
+        self._checkpoint: Iterator[bytes] | None = None
+        self._files = _Files(directory, header, size)
         atexit.register(self.close)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of this recording, oldest first."""
+        return list(self._files.paths)
 
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(self, now: float, decisions: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
         self._add(self._records.turn(now, decisions, events, instructions))
+        if self._files.progress >= (self._header.number, self._part_size):
+            self.begin_part()
 
     def written(self, index: str, write: msgspec.Struct) -> None:
         self._add(iter((written_record(index, write),)))
 
-    def _add(self, records: Iterator[bytes]) -> None:
-        if self.stopped:
+    def begin_part(self) -> bool:
+        """With a checkpoint of this moment. False: not now."""
+        if self._capture is None or self._checkpoint is not None or self.stopped:
+            return False
+        try:
+            captured = self._capture()
+        except NotNowError:
+            return False
+        except Exception as error:
+            # A defect of ours in the recording must not touch the deciding.
+            log.exception("blackbox.defect")
+            self.stopped = f"a checkpoint could not be made: {type(error).__name__}: {error}"
+            return False
+        self._checkpoint = iter(())
+        self._to_make.append(self._part(captured))
+        return True
+
+    def _part(self, captured: Captured) -> Iterator[Header]:
+        """Made in its place among the records: what was to be made before belongs to the part before."""
+        number = self._header.number + 1
+        self._header = msgspec.structs.replace(self._header, number=number, started_at=captured.now)
+        self._records.begin()
+        self._checkpoint = self._records.checkpoint(captured)
+        yield self._header
+
+    def _add(self, records: Iterator[bytes | Header]) -> None:
+        if self.stopped or self._files.stopped:
             self._tell()
             return
         self._to_make.append(records)
         self._make(RECORDS_PER_TURN)
-        if self._given - self._taken > BACKLOG_BYTES:
+        if self._files.waiting > BACKLOG_BYTES:
             self.stopped = f"the disk is too slow: {BACKLOG_BYTES >> 20} MB wait to be written"
-        elif self._given - self._taken > FLUSH_BYTES:
-            self._wake.set()
 
     def _make(self, at_most: float) -> None:
         try:
@@ -97,72 +139,150 @@ class BlackBox:
                     self._to_make.popleft()
                     continue
                 at_most -= 1
-                self._made.append(record)
-                self._given += len(record)
+                self._files.give(record)
+            made = 0
+            while self._checkpoint is not None and at_most > 0 and made < CHECKPOINT_BYTES:
+                part = next(self._checkpoint, None)
+                if part is not None:
+                    self._files.give(part)
+                    made += len(part)
+                    continue
+                if not self._to_make:
+                    self._checkpoint = None
+                break
         except Exception as error:
-            # A defect of ours in the recording must not touch the deciding.
             log.exception("blackbox.defect")
             self.stopped = f"a turn could not be recorded: {type(error).__name__}: {error}"
 
     def _tell(self) -> None:
         if not self._told:
             self._told = True
+            self.stopped = self.stopped or self._files.stopped
             self._to_make.clear()
-            self._made.clear()
+            self._checkpoint = None
+            self._files.stop()
             self._on_stop(self.stopped)
 
     def close(self) -> None:
         """Write what is there."""
         if not self.stopped:
             self._make(inf)
+        self._files.close()
+        atexit.unregister(self.close)
+
+
+class _Files:
+    """The ring on the disk, and the thread that writes it."""
+
+    def __init__(self, directory: Path, header: Header, size: int) -> None:
+        self._directory, self._size = directory, size
+        #: Why nothing is written any more; "": it is.
+        self.stopped = ""
+        #: The files of this process, oldest first.
+        self.paths: list[Path] = []
+        #: The part that is being written, and how many bytes of it are.
+        self.progress = (header.number, 0)
+        #: Made, and not yet written. One thread appends, the other takes from the left.
+        self._made: deque[bytes | Header] = deque((header,))
+        self._given = self._taken = 0
+        self._file: BinaryIO | None = None
+        self._frames = FrameWriter()
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._write_all, name="blackbox", daemon=True)
+        self.thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes."""
+        return self._given - self._taken
+
+    def give(self, record: bytes | Header) -> None:
+        self._made.append(record)
+        if isinstance(record, bytes):
+            self._given += len(record)
+            if self.waiting > FLUSH_BYTES:
+                self._wake.set()
+
+    def stop(self) -> None:
+        self._made.clear()
         self._closing.set()
         self._wake.set()
-        self._writer.join(CLOSE_S)
-        atexit.unregister(self.close)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._wake.set()
+        self.thread.join(CLOSE_S)
 
     # ── The thread ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write_all(self, header: Header) -> None:
+    def _write_all(self) -> None:
+        closing = False
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self.path, file = _create(self._directory, header)
-            with file:
-                self._put(file, header_line(header))
-                frames, closing = FrameWriter(), False
-                while not (closing or self.stopped):
+            while not (closing or self.stopped):
+                closing = self._closing.is_set()
+                for records in self._take():
+                    if isinstance(records, Header):
+                        self._begin(records)
+                    elif self._file is not None:
+                        self._put(self._frames.frame(records))
+                if not closing:
                     self._wake.wait(FLUSH_S)
                     self._wake.clear()
-                    closing = self._closing.is_set()
-                    if records := self._take():
-                        self._put(file, frames.frame(records))
         except OSError as error:
             self.stopped = f"{self._directory}: {error.strerror or error}"
+        finally:
+            if self._file is not None:
+                self._file.close()
 
-    def _take(self) -> list[bytes]:
-        records = []
-        while self._made:
+    def _take(self) -> Iterator[Header | list[bytes]]:
+        """All that was made by now: records together, headers in their places."""
+        records: list[bytes] = []
+        for _ in range(len(self._made)):
             try:
-                records.append(self._made.popleft())
+                record = self._made.popleft()
             except IndexError:  # cleared meanwhile: the recording has stopped
                 break
-        self._taken += sum(map(len, records))
-        return records
+            if isinstance(record, bytes):
+                records.append(record)
+                self._taken += len(record)
+                continue
+            if records:
+                yield records
+                records = []
+            yield record
+        if records:
+            yield records
 
-    def _put(self, file: BinaryIO, data: bytes) -> None:
-        if self.stopped or not self._room(file.tell() + len(data)):
+    def _begin(self, header: Header) -> None:
+        if self._file is not None:
+            self._file.close()
+        path, self._file = _create(self._directory, header)
+        self.paths.append(path)
+        self._frames, self.progress = FrameWriter(), (header.number, 0)
+        self._put(header_line(header))
+
+    def _put(self, data: bytes) -> None:
+        number, written = self.progress
+        if self.stopped or self._file is None or not self._room(written + len(data)):
             return
-        file.write(data)
-        file.flush()
+        self._file.write(data)
+        self._file.flush()
+        self.progress = (number, written + len(data))
 
     def _room(self, wanted: int) -> bool:
-        """Whether this file may grow to so many bytes; earlier recordings make room for it."""
-        others = [(path, path.stat().st_size) for path in recordings(self._directory) if path != self.path]
+        """Whether this file may grow to so many bytes; the oldest make room for it, but not the part before it: it is
+        what can be read until the checkpoint of this one is whole."""
+        needed = self.paths[-2:]
+        others = [(path, path.stat().st_size) for path in recordings(self._directory) if path != needed[-1]]
         total = wanted + sum(size for _, size in others)
-        for path, size in others:
+        for path, size in sorted(others, key=lambda other: other[0] in self.paths):
             if total <= self._size:
                 break
-            path.unlink(missing_ok=True)
-            total -= size
+            if path not in needed:
+                path.unlink(missing_ok=True)
+                self.paths = [mine for mine in self.paths if mine != path]
+                total -= size
         if total > self._size:
             self.stopped = f"its bound of {self._size >> 20} MB (blackbox.size) is reached"
         return not self.stopped
@@ -170,9 +290,9 @@ class BlackBox:
 
 def _create(directory: Path, header: Header) -> tuple[Path, BinaryIO]:
     name = re.sub(r"[^A-Za-z0-9.-]+", "_", header.identity)[:100]
-    stamp = datetime.fromtimestamp(header.started_at, UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = datetime.fromtimestamp(header.process_at, UTC).strftime("%Y%m%dT%H%M%SZ")
     for again in ("", *(f"-{number}" for number in range(2, 100))):
-        path = directory / f"{name}-{stamp}{again}{SUFFIX}"
+        path = directory / f"{name}-{stamp}-{header.number:04}{again}{SUFFIX}"
         if not path.exists():
             break
     # Names, labels and our ConfigMaps are in it: for us alone to read.

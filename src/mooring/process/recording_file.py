@@ -1,7 +1,9 @@
-"""The file of a recording: a line of JSON that says what it is, then frames until the end.
+"""The files of a recording: parts in a row, of which all but the very first begin with a checkpoint.
 
-A frame is its length, a checksum and compressed bytes; all frames are one stream of zlib, flushed after each. So a file
-that was cut off anywhere is readable to its last whole frame. Inside the stream each record follows its length.
+A part is a line of JSON that says what it is, then frames until its end. A frame is its length, a checksum and
+compressed bytes; the frames of a part are one stream of zlib, flushed after each. So a file that was cut off anywhere
+is readable to its last whole frame. Inside the stream each record follows its length. A running Mooring writes one file
+per part; a file may also hold several, one after the other, as `mooring blackbox pull` makes it.
 """
 
 import json
@@ -14,7 +16,9 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 MAGIC: Final = "mooring-blackbox"
-FORMAT: Final = 1
+#: 1: one part, whole pods, no checkpoints.
+FORMAT: Final = 2
+READS: Final = (1, 2)
 SUFFIX: Final = ".blackbox"
 #: Longer than any header, frame or part of a stream of ours: what claims more is no recording.
 LONGEST_HEADER: Final = 1 << 20
@@ -28,7 +32,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     mooring: str
     identity: str
+    #: When this part begins.
     started_at: float
+    #: Parts of one process have this in common, and are numbered from 0.
+    process_at: float = 0.0
+    number: int = 0
     #: The settings that decide, as in a file of settings; no addresses and no secrets.
     settings: dict[str, Any]
 
@@ -53,15 +61,12 @@ def header_line(header: Header) -> bytes:
     return json.dumps(msgspec.to_builtins(header), sort_keys=True).encode() + b"\n"
 
 
-class RecordingFile:
-    """A recording, read from its start."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = newest(path) if path.is_dir() else path
-        with self.path.open("rb") as file:
-            self.header = _header(file)
-            self._start = file.tell()
-        #: Bytes at the end that are no whole frame: the process was killed while it wrote. Known after `records`.
+class Part:
+    def __init__(self, path: Path, header: Header, start: int) -> None:
+        self.path, self.header, self._start = path, header, start
+        #: Where the next part begins; set once it is known.
+        self.end = path.stat().st_size
+        #: Bytes at its end that are no whole frame: the process was killed while it wrote. Known after `records`.
         self.cut_off = 0
 
     def records(self) -> Iterator[bytes]:
@@ -86,7 +91,7 @@ class RecordingFile:
             del buffer[:at]
 
     def _chunks(self) -> Iterator[bytes]:
-        left = self.path.stat().st_size - self._start
+        left = self.end - self._start
         with self.path.open("rb") as file:
             file.seek(self._start)
             while left:
@@ -100,11 +105,44 @@ class RecordingFile:
                 yield chunk
 
 
-def newest(directory: Path) -> Path:
-    found = recordings(directory)
-    if not found:
-        raise BadRecordingError(f"{directory}: there is no *{SUFFIX} in it")
-    return found[-1]
+class RecordingFile:
+    """A recording: the parts in a file, or in a directory those of the process that wrote last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        files = recordings(path) if path.is_dir() else [path]
+        if not files:
+            raise BadRecordingError(f"{path}: there is no *{SUFFIX} in it")
+        parts = [part for file in files for part in _parts(file)]
+        last = parts[-1].header
+        mine = [p for p in parts if (p.header.identity, p.header.process_at) == (last.identity, last.process_at)]
+        #: Oldest first.
+        self.parts = sorted(mine, key=lambda part: part.header.number) if last.process_at else parts[-1:]
+        self.header = self.parts[0].header
+
+    @property
+    def cut_off(self) -> int:
+        return self.parts[-1].cut_off
+
+
+def _parts(path: Path) -> list[Part]:
+    """Those of a file, in order."""
+    found: list[Part] = []
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        while True:
+            header = _header(file)
+            found.append(Part(path, header, file.tell()))
+            while len(head := file.read(_FRAME.size)) == _FRAME.size:
+                length = _FRAME.unpack(head)[0]
+                if length >= LONGEST:
+                    break
+                file.seek(length, 1)
+            at = file.tell() - len(head)
+            if len(head) < _FRAME.size or not head.startswith(b"{") or at >= size:
+                return found
+            found[-1].end = at
+            file.seek(at)
 
 
 def recordings(directory: Path) -> list[Path]:
@@ -120,8 +158,9 @@ def _header(file: BinaryIO) -> Header:
         header = None
     if header is None or header.magic != MAGIC:
         raise BadRecordingError(f"{file.name}: not a recording of Mooring; `mooring run --blackbox DIR` makes one")
-    if header.format != FORMAT:
+    if header.format not in READS:
         raise BadRecordingError(
-            f"{file.name}: format {header.format}, of Mooring {header.mooring}; this version reads format {FORMAT}"
+            f"{file.name}: format {header.format}, of Mooring {header.mooring}; this version reads formats "
+            f"{' and '.join(map(str, READS))}"
         )
     return header

@@ -19,6 +19,7 @@ from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.core.engine.capability import Capability
+from mooring.core.engine.checkpoint import capture
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import PolicyChanged, QueueSettingsChanged
 from mooring.core.model.kinds import Kind
@@ -183,7 +184,9 @@ class Replica:
     def _record(self) -> BlackBox:
         header = header_of(self.config, self.identity, self.clock.now())
         settings = self.config.blackbox
-        box = BlackBox(Path(settings.dir), header, settings.size << 20, self._stopped_recording)
+        engine = self.engine
+        size = settings.size << 20
+        box = BlackBox(Path(settings.dir), header, size, self._stopped_recording, lambda: capture(engine))
         self.engine.record = box.turn
         self.world.index(SlotBook).written = lambda write: box.written(SlotBook.__name__, write)
         return box

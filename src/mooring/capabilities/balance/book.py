@@ -5,8 +5,8 @@ thousand. A longer list is taken in by parts. Until a part has come the old pict
 alone meanwhile is not overwritten by an older range.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from mooring.capabilities.balance import pause
 from mooring.capabilities.balance.policy import BalancePolicy
@@ -216,6 +216,13 @@ class RegionBooks:
     def __init__(self, policy: BalancePolicy) -> None:
         self._policy = policy
         self._books: dict[Key, Book] = {}
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return {"_books": self._books}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept)
 
     def of(self, cluster: Key) -> Book:
         """What is known of this cluster; nothing, if it was never looked at."""

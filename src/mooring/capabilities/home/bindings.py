@@ -6,6 +6,9 @@ replica saw where it was (H3). It is forgotten with the member: scaled in, moved
 StatefulSet gone.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -27,6 +30,13 @@ class LastBindings:
     def __init__(self) -> None:
         #: StatefulSet → pod's name → node
         self._nodes: dict[Key, dict[str, str]] = {}
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return vars(self)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept)
 
     def node_of(self, pod: Key, stateful_set: str) -> str:
         """Where the pod of this name was last seen; "" when it was not."""

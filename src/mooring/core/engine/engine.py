@@ -15,7 +15,7 @@ values; only the loop here applies them.
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChan
 from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake
 from mooring.core.engine.lifecycle import Signal, Stage, after
+from mooring.core.engine.memory import NotNowError
 from mooring.core.engine.worklist import Slot
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.events import (
@@ -45,8 +46,14 @@ from mooring.core.model.operator import Operator
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
 
+_KEPT: Final = ("stage", "on", "now", "decisions", "_ids")
 #: Evaluations and steps per call of `work`: about a millisecond of deciding between turns of the shell.
 SLICE = 40
+
+
+def _policy(capability: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(capability.policy)
+    return plain
 
 
 class Engine:
@@ -126,6 +133,40 @@ class Engine:
     def deciding(self) -> bool:
         """Marks have been read back: only then are operators proposed and promoted."""
         return self.stage is Stage.DECIDING
+
+    # ── Checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps besides the rows of the world. `NotNowError`: a list is being taken in."""
+        if self._intake.busy:
+            raise NotNowError("a list is being taken in")
+        mine = {name: getattr(self, name) for name in _KEPT}
+        numbers, history = self._numbers.last, self.history.kept()
+        return {
+            "engine": mine,
+            "decides": self._decides,
+            "numbers": numbers,
+            "history": history,
+            "policies": {name: _policy(capability) for name, capability in self.capabilities.items()},
+            "rules": self.world.rules,
+        }
+
+    def restore_policies(self, kept: Mapping[str, Any]) -> None:
+        """Before the world is filled: they may have changed since the start."""
+        for name, capability in self.capabilities.items():
+            if kept["policies"][name] != _policy(capability):
+                self._follow(PolicyChanged(name, kept["policies"][name], kept["rules"] if name == "mix" else None))
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept["engine"])
+        self._decides = kept["decides"]
+        self._numbers.last = kept["numbers"]
+        self.history.restore(kept["history"])
+
+    def anchors(self) -> dict[str, object]:
+        """What is there in every engine and is no soft state."""
+        there: dict[str, object] = {"world": self.world, "history": self.history, "defects": self.defects}
+        return {**there, "numbers": self._numbers, "capabilities": self.capabilities}
 
     # ── Driving ───────────────────────────────────────────────────────────────────────────────────────────────────
 

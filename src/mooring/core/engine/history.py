@@ -5,7 +5,8 @@ restart it begins with what the marks say.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -32,7 +33,7 @@ class History:
     def __init__(self, *, entries_per_object: int = 40, objects: int = 4000, timeline: int = 2000) -> None:
         self._entries_per_object = entries_per_object
         self._objects = objects
-        self._of: OrderedDict[str, deque[HistoryEntry]] = OrderedDict()
+        self._of: OrderedDict[str, tuple[HistoryEntry, ...]] = OrderedDict()
         #: The newest entries of all objects, oldest first.
         self.timeline: deque[HistoryEntry] = deque(maxlen=timeline)
         #: What the shell has not logged yet.
@@ -49,17 +50,20 @@ class History:
         for listen in self.listeners:
             listen(entry)
         for subject in entry.subjects:
-            of = self._of.get(subject)
-            if of is None:
-                of = self._of[subject] = deque(maxlen=self._entries_per_object)
-                if len(self._of) > self._objects:
-                    self._of.popitem(last=False)
-            else:
-                self._of.move_to_end(subject)
-            of.append(entry)
+            self._of[subject] = (*self._of.get(subject, ())[1 - self._entries_per_object :], entry)
+            self._of.move_to_end(subject)
+            if len(self._of) > self._objects:
+                self._of.popitem(last=False)
 
     def of(self, subject: str) -> Iterator[HistoryEntry]:
-        return iter(tuple(self._of.get(subject, ())))
+        return iter(self._of.get(subject, ()))
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return {"_of": self._of, "timeline": self.timeline, "count": self.count}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept)
 
     def take_fresh(self) -> Iterable[HistoryEntry]:
         """Entries since the last call: for logs, metrics and the page."""

@@ -3,7 +3,11 @@
 The engine is pure, but how much it decides in a turn depends on a clock; so a turn is kept with the number of decisions
 it made. Records are msgpack. An event is its class's name and its fields; the class of a Kubernetes object follows from
 its kind. A large list goes ahead of its turn in parts, so that no single record takes long to make. Most events are
-pods: one goes as a row, and what pods share (shape, owner) goes once and is named by a number from then on.
+pods: one goes as a row, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
+that was written before, only what moves goes again.
+
+A checkpoint goes in parts, too, between the turns that follow it. Writer and reader keep the same last row of each pod:
+those of events, of lists, and of the checkpoint where no event came before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
+from mooring.core.engine.checkpoint import Captured
+from mooring.core.engine.events import Event
 from mooring.core.model.cluster import (
-    NO_LABELS,
     Claim,
     ConfigMap,
     Node,
@@ -28,20 +32,9 @@ from mooring.core.model.cluster import (
     Volume,
     Workload,
 )
-from mooring.core.model.events import (
-    Gone,
-    Listed,
-    MachinesLost,
-    MachinesSeen,
-    Object,
-    PdLost,
-    PdSeen,
-    RegionsSeen,
-    Seen,
-)
+from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Instruction, Outcome
 from mooring.core.model.kinds import Kind
-from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 
 #: Objects of a list per record.
@@ -61,10 +54,6 @@ CLASSES: Final[Mapping[Kind, type]] = {
     Kind.CONFIG_MAP: ConfigMap,
     Kind.TIDB_CLUSTER: TidbCluster,
 }
-_PLAIN: Final = (
-    Gone, PdSeen, PdLost, RegionsSeen, MachinesSeen, MachinesLost, LeaseChanged, Tick, Features, QueueSettingsChanged,
-    PolicyChanged,
-)  # fmt: skip
 
 
 class Tag(StrEnum):
@@ -73,6 +62,11 @@ class Tag(StrEnum):
     PODS = "pods"
     SHARED = "shared"
     WRITTEN = "written"
+    #: Of a checkpoint: objects of a kind, pods, a part of the engine's memory, and its end.
+    KEPT = "kept"
+    KEPT_PODS = "kept-pods"
+    MEMORY = "memory"
+    END = "end"
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -109,6 +103,10 @@ class PodRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nominated_node: str
 
 
+#: What moves in the life of a pod, as the "Moved" of an event has it after the uid; None for the node: as before.
+Moved = tuple[str, str | None, str, bool, float | None, float | None, bool]
+
+
 class Written(msgspec.Struct, frozen=True):
     """A write to an index of the world, between two turns, by somebody who is not the engine."""
 
@@ -141,10 +139,19 @@ class Writer:
     """Makes the records of one recording, in order."""
 
     def __init__(self) -> None:
+        self._last = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new part: nothing that was written before is referred to."""
         #: By identity, and held so that the identity stays theirs.
         self._numbers: dict[int, tuple[int, object]] = {}
-        self._last = 0
         self._fresh: list[tuple[int, str, object]] = []
+        #: The last row of each pod, by uid; and those of a list that was written ahead of its turn.
+        self._pods: dict[str, Pod] = {}
+        self._listing: dict[str, Pod] = {}
+        #: The pods of which something was written since the checkpoint began; None while none is being written.
+        self._touched: set[str] | None = None
 
     def turn(
         self, now: float, decisions: int, events: Sequence[Event], instructions: Iterable[Instruction]
@@ -165,22 +172,68 @@ class Writer:
             yield _encoder.encode((Tag.PART, kind, part))
             return
         rows = [self._row(pod) for pod in part]
+        self._listing.update((pod.uid, pod) for pod in part)
         yield from self._shared()
         yield _encoder.encode((Tag.PODS, rows))
 
+    def checkpoint(self, captured: Captured) -> Iterator[bytes]:
+        """The parts of a checkpoint. Records of turns may come in between, from the same writer."""
+        self._touched = set()
+        for kind, objects in captured.rows.items():
+            rest: Iterator[Any] = iter(objects)
+            while part := list(islice(rest, PART)):
+                if kind is not Kind.POD:
+                    yield _encoder.encode((Tag.KEPT, kind, part))
+                    continue
+                rows = [self._row(pod) for pod in part]
+                yield from self._shared()
+                if self._touched is not None:
+                    self._pods.update((pod.uid, pod) for pod in part if pod.uid not in self._touched)
+                yield _encoder.encode((Tag.KEPT_PODS, rows))
+        for memory in captured.memory.records():
+            yield _encoder.encode((Tag.MEMORY, memory))
+        self._touched = None
+        yield _encoder.encode((Tag.END, captured.now))
+
     def _event(self, event: Event) -> tuple[object, ...]:
         if isinstance(event, Seen) and isinstance(event.object, Pod):  # most are
-            return "Pod", self._row(event.object)
+            return self._pod(event.object)
         match event:
+            case Gone(kind=Kind.POD):
+                self._pods.pop(event.uid, None)
+                if self._touched is not None:
+                    self._touched.add(event.uid)
+                return "Gone", event
             case Seen():
                 return "Seen", event.kind, event.object
             case Listed():
+                if event.kind is Kind.POD:
+                    self._pods, self._listing, self._touched = self._listing, {}, None
                 # A long one was written ahead, in parts.
                 return "Listed", event.kind, event.objects if len(event.objects) <= PART else None
             case Outcome():
                 return "Outcome", msgspec.structs.asdict(event)
             case _:
                 return type(event).__name__, event
+
+    def _pod(self, pod: Pod) -> tuple[object, ...]:
+        old = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        if self._touched is not None:
+            self._touched.add(pod.uid)
+        if (
+            old is None
+            or old.shape is not pod.shape
+            or old.owner is not pod.owner
+            or old.annotations != pod.annotations
+            or old.claims != pod.claims
+            or old.created_at != pod.created_at
+            or old.nominated_node != pod.nominated_node
+        ):
+            return "Pod", self._row(pod)
+        node = None if old.node == pod.node else pod.node
+        moved = (pod.resource_version, node, pod.phase, pod.ready, pod.ready_since, pod.deletion_at, pod.schedulable)
+        return "Moved", pod.uid, moved
 
     def _row(self, pod: Pod) -> PodRow:
         return PodRow(
@@ -229,115 +282,3 @@ def plain_of(instruction: Instruction) -> tuple[str, dict[str, Any]]:
     """An instruction as a recording gives it back."""
     value: dict[str, Any] = msgspec.msgpack.decode(_encoder.encode(instruction))
     return type(instruction).__name__, value
-
-
-# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-_NIL: Final = msgspec.msgpack.encode(None)
-_raw: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_text: Final = msgspec.msgpack.Decoder(str)
-_row: Final = msgspec.msgpack.Decoder(PodRow)
-_rows: Final = msgspec.msgpack.Decoder(list[PodRow])
-_shape: Final = msgspec.msgpack.Decoder(PodShape)
-_owner: Final = msgspec.msgpack.Decoder(Owner)
-_kind: Final = msgspec.msgpack.Decoder(Kind)
-_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_instructions: Final = msgspec.msgpack.Decoder(tuple[tuple[str, dict[str, Any]], ...])
-_objects: Final[Mapping[Kind, Any]] = {kind: msgspec.msgpack.Decoder(of) for kind, of in CLASSES.items()}
-_events: Final[Mapping[str, Any]] = {of.__name__: msgspec.msgpack.Decoder(of) for of in _PLAIN}
-#: The fields of an outcome that are plain values; its object's class follows from its kind.
-_outcome: Final[Mapping[str, Any]] = {
-    "instruction": msgspec.msgpack.Decoder(str),
-    "reason": msgspec.msgpack.Decoder(Reason | None),
-    "detail": msgspec.msgpack.Decoder(str),
-    "kind": msgspec.msgpack.Decoder(Kind | None),
-    "gone": msgspec.msgpack.Decoder(Gone | None),
-    "retry_after_s": msgspec.msgpack.Decoder(float),
-    "looked": msgspec.msgpack.Decoder(bool),
-}
-
-
-class _Reader:
-    """What was read ahead of the turns that use it."""
-
-    def __init__(self) -> None:
-        self._parts: dict[Kind, list[Object]] = {}
-        self._shapes: dict[int, PodShape] = {}
-        self._owners: dict[int, Owner] = {}
-
-    def take(self, record: bytes) -> Record | None:
-        tag, *rest = _raw.decode(record)
-        match _text.decode(tag):
-            case Tag.PART:
-                kind = _kind.decode(rest[0])
-                self._parts.setdefault(kind, []).extend(map(_objects[kind].decode, _raw.decode(rest[1])))
-            case Tag.PODS:
-                self._parts.setdefault(Kind.POD, []).extend(map(self._pod, _rows.decode(rest[0])))
-            case Tag.SHARED:
-                for number, name, value in map(_raw.decode, _raw.decode(rest[0])):
-                    if _text.decode(name) == Owner.__name__:
-                        self._owners[msgspec.msgpack.decode(number, type=int)] = _owner.decode(value)
-                    else:
-                        self._shapes[msgspec.msgpack.decode(number, type=int)] = _shape.decode(value)
-            case Tag.WRITTEN:
-                return Written(_text.decode(rest[0]), msgspec.msgpack.decode(rest[1], type=bytes))
-            case Tag.TURN:
-                return self._turn(rest)
-            case other:
-                raise BadRecordError(f"{other!r} is no kind of record")
-        return None
-
-    def _turn(self, rest: list[msgspec.Raw]) -> Turn:
-        now, decisions, events, instructions = rest
-        return Turn(
-            msgspec.msgpack.decode(now, type=float),
-            msgspec.msgpack.decode(decisions, type=int),
-            tuple(self._event(_raw.decode(event)) for event in _raw.decode(events)),
-            _instructions.decode(instructions),
-        )
-
-    def _event(self, fields: list[msgspec.Raw]) -> Event:
-        name = _text.decode(fields[0])
-        match name:
-            case "Pod":
-                return Seen(Kind.POD, self._pod(_row.decode(fields[1])))
-            case "Seen":
-                kind = _kind.decode(fields[1])
-                return Seen(kind, _objects[kind].decode(fields[2]))
-            case "Listed":
-                kind = _kind.decode(fields[1])
-                inside = msgspec.msgpack.decode(fields[2], type=list[msgspec.Raw] | None)
-                objects = self._parts.pop(kind, []) if inside is None else map(_objects[kind].decode, inside)
-                return Listed(kind, tuple(objects))
-            case "Outcome":
-                return _read_outcome(_fields.decode(fields[1]))
-            case _:
-                event: Event = _events[name].decode(fields[1])
-                return event
-
-    def _pod(self, row: PodRow) -> Pod:
-        fields = msgspec.structs.asdict(row)
-        fields["shape"] = self._shapes[row.shape]
-        fields["owner"] = None if row.owner is None else self._owners[row.owner]
-        fields["annotations"] = row.annotations or NO_LABELS
-        return Pod(**fields)
-
-
-def read(records: Iterable[bytes]) -> Iterator[Record]:
-    """Turns and writes, in their order. `BadRecordError`: one is not what this version can read."""
-    reader = _Reader()
-    for number, record in enumerate(records, 1):
-        try:
-            found = reader.take(record)
-        except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
-            raise BadRecordError(f"record {number}: {error}") from None
-        if found is not None:
-            yield found
-
-
-def _read_outcome(fields: dict[str, msgspec.Raw]) -> Outcome:
-    known = {name: decoder.decode(fields[name]) for name, decoder in _outcome.items() if name in fields}
-    kind = known.get("kind")
-    if kind is not None and bytes(fields["object"]) != _NIL:
-        known["object"] = _objects[kind].decode(fields["object"])
-    return Outcome(**known)

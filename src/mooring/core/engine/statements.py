@@ -6,6 +6,7 @@ several limits of one target the one stated last counts; without any, the settin
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from mooring.core.model.decision import Fact
 from mooring.core.queue import Queue
@@ -20,6 +21,15 @@ class Statements:
         self._stated: dict[tuple[str, str], dict[str, Fact]] = {}
         #: target → key → limit
         self._limited: dict[str, dict[str, int | None]] = {}
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps. Most targets have one limit: those follow from `_limits`."""
+        several = {target: stated for target, stated in self._limited.items() if len(stated) > 1}
+        return {**vars(self), "_limited": several}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        one = {target: {key: limit} for key, limits in kept["_limits"].items() for target, limit in limits.items()}
+        vars(self).update(kept, _limited={**one, **kept["_limited"]})
 
     def keys_of(self, capability: str) -> Sequence[str]:
         return [key for key in {**self._facts, **self._limits} if key.startswith(f"{capability}:")]

@@ -9,7 +9,7 @@ Each method leaves the books right by itself. Whoever fits everywhere is in `rea
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mooring.core.model.decision import WAITING, Fact, OperatorRecord
 from mooring.core.model.reasons import Reason
@@ -37,6 +37,20 @@ class LaneTable(dict[str, Lane]):
             self._sweep()
         lane = self[target] = Lane(target, self.limit(target))
         return lane
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps; an idle lane is made again when it is asked for."""
+        used = {
+            name: lane
+            for name, lane in self.items()
+            if lane.used or lane.facts or lane.running or lane.parked or len(lane.queue) > lane.dead
+        }
+        return {**vars(self), "lanes": used}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        attributes = dict(kept)
+        self.update(attributes.pop("lanes"))
+        vars(self).update(attributes)
 
     def limit(self, target: str) -> int | None:
         return self.limits[target] if target in self.limits else self.settings.limit(target)

@@ -10,6 +10,7 @@ standing changes, not the number that wait (see `lane`).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from mooring.core.model.decision import ENDED, RUNNING, WAITING, Fact, OperatorRecord
 from mooring.core.model.operator import Operator
@@ -36,6 +37,13 @@ class Queue:
         #: By due time, then id; the arrival tells apart two of one id, since records have no order.
         self._timers: list[tuple[float, str, int, OperatorRecord]] = []
         self._cooling: list[tuple[float, int, Mapping[str, int]]] = []
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps; records in it are those of `records`."""
+        return {**vars(self), "_timers": [list(timer) for timer in self._timers]}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept, _timers=[tuple(timer) for timer in kept["_timers"]])
 
     # ── Looking: changes nothing ──────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,8 @@
 """Indexes that capabilities register: what they look up often, kept per change instead of computed per question.
 
-The same rows give the same index, whatever the order in which they came. An index belongs to the world: a capability
-reads it in `evaluate` and never writes to it.
+The same rows give the same index, whatever the order in which they came; one that knows more than the rows that are
+there now has `kept()` and `restore(kept)`, for checkpoints. An index belongs to the world: a capability reads it in
+`evaluate` and never writes to it.
 """
 
 from collections.abc import Callable

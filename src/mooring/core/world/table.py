@@ -10,7 +10,7 @@ the watch does. So:
 - a version that shows nothing new in the row (a kubelet's note on a container, a heartbeat) is stored and is no news.
 """
 
-from collections.abc import Callable, Iterable, Iterator, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -132,6 +132,14 @@ class Table(Generic[T]):
         if len(self._gone) >= _REMEMBERED_GONE:
             self._gone, self._gone_before = set(), self._gone
         self._gone.add(uid)
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps besides the rows."""
+        return {"synced": self.synced, "_gone": self._gone, "_gone_before": self._gone_before}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        for name, value in kept.items():
+            setattr(self, name, value)
 
     def missing_from(self, uids: set[str]) -> list[T]:
         """What a list with these uids says is gone."""

@@ -4,6 +4,8 @@
 known, and says how old it is.
 """
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +25,8 @@ from mooring.process.replica import Replica
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+#: Bytes of a recording that are sent at a time.
+BLOCK = 1 << 18
 #: Answered without a token: an orchestrator's probes carry none, and the page's own files hold no data.
 OPEN = frozenset({"/", "/healthz", "/readyz"})
 FILES = "/static/"
@@ -119,12 +123,22 @@ class StatusPages:
             return _json({"error": not_found(self._replica.engine, subject, namespace)}, status=404)
         return _json(found)
 
-    async def blackbox(self, _: web.Request) -> web.StreamResponse:
+    async def blackbox(self, request: web.Request) -> web.StreamResponse:
         """The recording as far as it is written."""
         box = self._replica.blackbox
-        if box is None or box.path is None or not box.path.exists():
-            return _json({"error": "nothing is recorded there; mooring run --blackbox DIR does"}, status=404)
-        return web.FileResponse(box.path, headers={"Content-Type": "application/octet-stream"})
+        with contextlib.ExitStack() as open_files:
+            # Opened first: a part that makes room for a new one meanwhile is still read to its end.
+            paths = [path for path in (box.paths if box is not None else ()) if path.exists()]
+            files = [open_files.enter_context(path.open("rb")) for path in paths]
+            if not files:
+                return _json({"error": "nothing is recorded there; mooring run --blackbox DIR does"}, status=404)
+            answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+            await answer.prepare(request)
+            for file in files:
+                while block := await asyncio.to_thread(file.read, BLOCK):
+                    await answer.write(block)
+            await answer.write_eof()
+            return answer
 
     async def story(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "200")

@@ -4,6 +4,7 @@ The last good settings are kept beside what is wrong with the present ones: they
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from mooring.capabilities.fleet.live import ledger as ledgers
 from mooring.capabilities.fleet.live import settings as settings_of
@@ -42,6 +43,13 @@ class FleetIndex:
         self.changed: tuple[str, ...] = ()
         #: Counts the changes of nodes that matter to fleet.
         self.nodes_version = 0
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return vars(self)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept)
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         match trigger:

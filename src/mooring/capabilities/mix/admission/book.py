@@ -5,8 +5,8 @@ about workloads may read it. It is worth something only to the replica that answ
 the lease is lost.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -61,6 +61,13 @@ class SlotBook:
         """Reservations are nowhere else, so they stay; the classes of nodes may be others now."""
         self.policy = other.policy
         self._ledgers.clear()
+
+    def kept(self) -> dict[str, object]:
+        """What a checkpoint keeps."""
+        return {name: getattr(self, name) for name in ("_reservations", "_ledgers", "_swept_at", "asked_at")}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        vars(self).update(kept)
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,272 @@
+"""Issue 23: a recording is a ring of parts; from any checkpoint in it the same is decided as from the start."""
+
+import msgspec
+import pytest
+
+from mooring.capabilities.mix.admission.book import SlotBook
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.engine.checkpoint import Checkpoint, capture, restore
+from mooring.core.engine.events import Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
+from mooring.core.engine.memory import BadMemoryError, NotNowError, Snapshot, read
+from mooring.core.engine.reading import read_from_checkpoint
+from mooring.core.engine.replay import Replay
+from mooring.core.model.cluster import Pod, PodShape
+from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.kinds import Kind
+from mooring.core.queue import Settings
+from mooring.process.assemble import capabilities
+from mooring.process.blackbox import BlackBox, header_of
+from mooring.process.config import Config
+from mooring.process.playback import Playback
+from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line, recordings
+from mooring.process.replica import KINDS, engine_of
+from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
+
+COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
+
+
+def checkpointed(every):
+    """Whenever a replica starts: a checkpoint after every so many turns."""
+
+    def watch(replica):
+        if not hasattr(replica, "turns"):
+            replica.turns, record = 0, replica.engine.record
+
+            def turn(*what):
+                record(*what)
+                replica.turns += 1
+                if replica.turns % every == 0:
+                    replica.blackbox.begin_part()
+
+            replica.engine.record = turn
+
+    return watch
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_from_any_checkpoint_the_same_is_decided(name, tmp_path):
+    """O6: every scene, a checkpoint every few turns; from each to the end, and from the start over all of them."""
+    record(name, tmp_path, checkpointed(5))
+    difference, whole = replayed(tmp_path)
+    assert difference is None
+    file = RecordingFile(tmp_path)
+    numbers = [part.header.number for part in file.parts]
+    assert len(numbers) >= 2
+    assert numbers == list(range(len(numbers)))
+    begun = 0
+    for place in range(1, len(numbers)):
+        file.parts = RecordingFile(tmp_path).parts[place:]
+        try:
+            played = Playback(file)
+        except BadRecordingError:
+            assert place == len(numbers) - 1, "only the last checkpoint may have been cut off by the end"
+            continue
+        replay = Replay(played.engine)
+        assert all(replay.put(one) is None for one in played.records)
+        assert 0 < replay.turns < whole.turns
+        assert replay.engine.history.count == whole.engine.history.count
+        begun += 1
+    assert begun
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_a_restored_engine_remembers_all_that_the_captured_one_did(path):
+    """Everything, compared value by value: a field that a capability adds is kept, or this fails."""
+    played = Playback(RecordingFile(path))
+    replay, number = Replay(played.engine), 0
+    for number, one in enumerate(played.records):
+        replay.put(one)
+        if number % 11:
+            continue
+        was = capture(replay.engine)
+        again = Playback(RecordingFile(path)).engine
+        restore(again, Checkpoint(was.now, was.rows, list(was.memory.records())))
+        now = capture(again)
+        assert {kind: [*map(repr, rows)] for kind, rows in now.rows.items()} == {
+            kind: [*map(repr, rows)] for kind, rows in was.rows.items()
+        }
+        assert list(now.memory.records()) == list(was.memory.records())
+        assert again.world.check() == []
+    assert number
+
+
+def test_settings_that_changed_since_the_start_are_kept(tmp_path):
+    """A policy that follows at run time decides after the checkpoint as before it."""
+    made = Recorded(tmp_path, 10 << 20)
+    policy = msgspec.structs.replace(MixPolicy(), reservation_s=7.0)
+    made.give(PolicyChanged("mix", msgspec.to_builtins(policy), policy.capacity))
+    made.give(QueueSettingsChanged(Settings(max_schedule_cost=3)))
+    assert made.box.begin_part()
+    for _ in range(60):
+        made.give(Tick())
+    made.box.close()
+    _, replay = replayed(tmp_path, at=made.now)
+    assert replay.turns < 70
+    assert replay.engine.capabilities["mix"].policy.reservation_s == 7.0
+    assert replay.engine.world.index(SlotBook).policy.reservation_s == 7.0
+    assert replay.engine.queue.settings.max_schedule_cost == 3
+
+
+def test_while_a_list_is_being_taken_in_there_is_no_checkpoint():
+    engine = _engine()
+    engine.handle(Listed(Kind.POD, tuple(_pod(i) for i in range(3000))), 1.0)
+    with pytest.raises(NotNowError):
+        capture(engine)
+
+
+def _engine():
+    config = Config()
+    return engine_of(config, capabilities(config))
+
+
+def _pod(number, version=1, **more):
+    return Pod("a", f"p{number}", f"u{number}", str(version), SHAPES[number % 3], **more)
+
+
+SHAPES = [PodShape(cpu_milli=milli) for milli in (1, 2, 3)]
+
+
+class Recorded:
+    """An engine with a black box, driven by hand."""
+
+    def __init__(self, directory, size):
+        self.told, self.engine, self.now = [], _engine(), 0.0
+        header = header_of(Config(), "one", 1_767_225_600.0)
+        self.box = BlackBox(directory, header, size, self.told.append, lambda: capture(self.engine))
+        self.engine.record = self.box.turn
+        for kind in KINDS:
+            self.give(Listed(kind, tuple(_pod(i) for i in range(500)) if kind is Kind.POD else ()))
+        self.give(Features(frozenset({"mix", "home"})), LeaseChanged(leading=True))
+
+    def give(self, *events):
+        self.now += 1.0
+        self.engine.handle_all(events, self.now)
+
+    def flush(self):
+        """Until the thread has written what it was given."""
+        files = self.box._files
+        while files.waiting and not files.stopped:
+            files._wake.set()
+            files.thread.join(0.001)
+
+
+def test_the_ring_drops_its_oldest_parts_and_goes_on(tmp_path):
+    """Disk bounded always; what is left begins with a checkpoint and replays."""
+    size = 120_000
+    made = Recorded(tmp_path, size)
+    for turn in range(4000):
+        number = turn * 7 % 600
+        made.give(
+            Gone(Kind.POD, _pod(number).key, f"u{number}") if turn % 50 == 9 else Seen(Kind.POD, _pod(number, turn))
+        )
+        if turn % 20 == 0:
+            made.flush()
+            assert sum(path.stat().st_size for path in recordings(tmp_path)) <= size
+    made.box.close()
+    assert not made.told
+    parts = RecordingFile(tmp_path).parts
+    assert parts[0].header.number > 3
+    difference, replay = replayed(tmp_path)
+    assert difference is None
+    assert replay.turns > 500
+    assert capture(replay.engine).rows == capture(made.engine).rows
+    assert made.box.paths == [part.path for part in parts]
+
+
+def test_one_part_beside_the_present_one_must_fit(tmp_path):
+    """A bound that cannot hold a checkpoint ends the recording, in words."""
+    made = Recorded(tmp_path, 9000)
+    for turn in range(400):
+        made.give(Seen(Kind.POD, _pod(turn % 500, turn)))
+        made.flush()
+    assert len(made.told) == 1
+    assert "blackbox.size" in made.told[0]
+    assert sum(path.stat().st_size for path in recordings(tmp_path)) <= 9000
+
+
+def test_events_between_the_parts_of_a_checkpoint_are_read_after_it(tmp_path):
+    """Pods that change, go, come and are listed anew while the checkpoint is being written."""
+    made = Recorded(tmp_path, 10 << 20)
+    made.give(Tick())
+    assert made.box.begin_part()
+    made.give(Seen(Kind.POD, _pod(499, 2, node="n1")), Gone(Kind.POD, _pod(498).key, "u498"))
+    made.give(Seen(Kind.POD, _pod(1, 2)), Seen(Kind.POD, _pod(498, 3)))
+    made.give(Seen(Kind.POD, _pod(499, 3, node="n2")), Seen(Kind.POD, _pod(700)))
+    made.give(Listed(Kind.POD, tuple(_pod(i, 5) for i in range(100, 420))), Seen(Kind.POD, _pod(101, 6)))
+    for turn in range(60):
+        made.give(Seen(Kind.POD, _pod(100 + turn * 5, 7 + turn, ready=True)))
+    made.box.close()
+    file = RecordingFile(tmp_path)
+    assert len(file.parts) == 2
+    for place in (0, 1):
+        file.parts = RecordingFile(tmp_path).parts[place:]
+        played = Playback(file)
+        replay = Replay(played.engine)
+        assert all(replay.put(one) is None for one in played.records)
+        assert capture(replay.engine).rows == capture(made.engine).rows
+
+
+def test_a_part_whose_checkpoint_was_cut_off_is_read_from_the_part_before(tmp_path):
+    """Kill -9 while a checkpoint is being written costs nothing that was recorded."""
+    made = Recorded(tmp_path, 10 << 20)
+    assert made.box.begin_part()
+    made.give(Seen(Kind.POD, _pod(1, 2)))
+    made.box.close()
+    parts = RecordingFile(tmp_path).parts
+    assert read_from_checkpoint(parts[1].records()) is None
+    difference, replay = replayed(tmp_path, at=1e12)
+    assert difference is None
+    assert capture(replay.engine).rows == capture(made.engine).rows
+    parts[0].path.unlink()
+    with pytest.raises(BadRecordingError, match="whole checkpoint"):
+        replayed(tmp_path)
+
+
+def test_parts_in_one_file_are_the_same_recording(tmp_path):
+    """As `mooring blackbox pull` writes them: one after the other."""
+    record("restart", tmp_path / "box", checkpointed(10))
+    parts = RecordingFile(tmp_path / "box").parts
+    one = tmp_path / "one.blackbox"
+    one.write_bytes(b"".join(part.path.read_bytes() for part in parts))
+    assert [part.header for part in RecordingFile(one).parts] == [part.header for part in parts]
+    assert replayed(one)[1].turns == replayed(tmp_path / "box")[1].turns
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path):
+    engine = _engine()
+    kept = list(Snapshot({"engine": engine.kept()}, engine.anchors()).records())
+    shapes = {
+        name: attributes | {"new"} for name, attributes in Snapshot(engine.kept(), engine.anchors()).shapes().items()
+    }
+    with pytest.raises(BadMemoryError, match=r"kept otherwise in this version \(new\)"):
+        read(kept, engine.anchors(), shapes)
+    made = Recorded(tmp_path / "box", 10 << 20)
+    assert made.box.begin_part()
+    for _ in range(60):
+        made.give(Tick())
+    made.box.close()
+    last = made.box.paths[-1]
+    other = [
+        one.replace(b"mooring.core.engine.worklist:WorkList", b"mooring.core.engine.worklist:TaskList")
+        for one in records_of(last)
+    ]
+    reframed(last, tmp_path / "other.blackbox", other)
+    with pytest.raises(BadRecordingError, match=r"there is no .*worklist:TaskList in this version"):
+        replayed(tmp_path / "other.blackbox")
+
+
+@pytest.mark.parametrize("name", ["os:system", "mooring.process.config:Config", "mooring.core.engine.memory:read"])
+def test_a_file_makes_nothing_but_our_own_values(name):
+    """It may come from anybody."""
+    with pytest.raises(BadMemoryError, match="there is no"):
+        read([msgspec.msgpack.encode([(0, name, None, [])])], {}, {})
+
+
+def test_format_1_is_read():
+    """The previous format: one part, whole pods, no checkpoint."""
+    old = INCIDENTS.parent / "format1" / "restart.blackbox"
+    assert RecordingFile(old).header.format == 1
+    assert header_line(RecordingFile(old).header)
+    difference, replay = replayed(old)
+    assert difference is None
+    assert replay.instructions > 0
