@@ -139,3 +139,29 @@ def test_a_config_map():
     """ConfigMaps of ours are kept whole."""
     found = project(Kind.CONFIG_MAP, {"metadata": {"name": "m", "annotations": {"a": "b"}}, "data": {"k": "v"}})
     assert (found.data, found.annotations) == ({"k": "v"}, {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("condition", "failure"),
+    [
+        (
+            (
+                "ReplicaFailure",
+                "True",
+                'pods "web-7d-x2x" is forbidden: exceeded quota: small, used: pods=3, limited: pods=3',
+            ),
+            "exceeded quota: small, used: pods=3, limited: pods=3",
+        ),
+        (("ReplicaFailure", "True", "admission webhook denied the request"), "admission webhook denied the request"),
+        (("ReplicaFailure", "False", "exceeded quota: small"), ""),
+        (("Available", "True", "Deployment has minimum availability."), ""),
+    ],
+)
+def test_why_a_replica_set_cannot_create_pods(condition, failure):
+    """O3: a quota that is in the way can be named; each try names another pod, so the name is left out."""
+    type_, status, message = condition
+    obj = {
+        "metadata": {"namespace": "shop", "name": "web"},
+        "status": {"conditions": [{"type": type_, "status": status, "message": message}]},
+    }
+    assert project(Kind.DEPLOYMENT, obj).failure == failure

@@ -185,6 +185,15 @@ async def shop(g: Shop, cells: Cells) -> None:
     cells.put(g, "blocked", "workload/shop/web")
 
 
+async def no_quota(g: Shop, cells: Cells) -> None:
+    await g.build()
+    g.cluster.quota(NAMESPACE, "small", pods=len(g.cluster.pods(NAMESPACE, "web")))
+    g.cluster.cloud.notice_all_spot(after_s=120.0)
+    await g.until(lambda: any(r.waiting_on and r.waiting_on.reason == "not-created" for r in g.engine.running.values()))
+    running = next(r.operator for r in g.engine.running.values() if r.waiting_on and r.waiting_on.state == "blocked")
+    cells.put(g, "blocked", "workload/shop/web", f"operator/{running.id}", f"pod/{running.args['pod']}")
+
+
 async def shop_interrupted(g: Shop, cells: Cells) -> None:
     await g.build()
     interrupted = sorted({n for n in g.cluster.nodes_of(NAMESPACE, "web").values() if n.startswith("s")})
@@ -267,6 +276,7 @@ PLAYS: tuple[tuple[Any, Any], ...] = (
     (never_fits, lambda: Environment(queue={"MaxScheduleCost": 5})),
     (handoff_off, lambda: Environment(features=("home",))),
     (shop, Shop),
+    (no_quota, Shop),
     (shop_interrupted, Shop),
     (mix_off, lambda: Shop(features=("handoff",))),
     (racks, Racks),

@@ -225,6 +225,10 @@ class WorkloadSpec(Wire, frozen=True):
     pod_management_policy: str | None = None
 
 
+class WorkloadCondition(Condition, frozen=True):
+    message: str | None = None
+
+
 class WorkloadStatus(Wire, frozen=True):
     observed_generation: int | None = None
     replicas: int | None = None
@@ -233,6 +237,7 @@ class WorkloadStatus(Wire, frozen=True):
     updated_replicas: int | None = None
     current_revision: str | None = None
     update_revision: str | None = None
+    conditions: tuple[WorkloadCondition, ...] | None = None
 
 
 class WireWorkload(Wire, frozen=True):

@@ -107,6 +107,7 @@ def _workload(kind: Kind, wire: WireWorkload) -> Workload:
         min_ready_s=spec.min_ready_seconds or 0,
         match_labels=sharing.labels(spec.selector.match_labels if spec.selector else None),
         paused=bool(spec.paused),
+        failure=_failure(status),
         strategy=sharing.text(strategy.type or "RollingUpdate"),
         max_surge=surge,
         max_unavailable=unavailable,
@@ -118,6 +119,15 @@ def _workload(kind: Kind, wire: WireWorkload) -> Workload:
         deletion_at=epoch(meta.deletion_timestamp),
         owner=controller(meta),
     )
+
+
+def _failure(status: WorkloadStatus) -> str:
+    """Why pods cannot be created. Each try names another pod, which is left out: the same reason stays the same."""
+    for one in status.conditions or ():
+        if one.type == "ReplicaFailure" and one.status == "True":
+            message = one.message or one.reason or "for an unknown reason"
+            return message.rpartition("is forbidden: ")[2][:300]
+    return ""
 
 
 def _limits(strategy: Strategy, replicas: int) -> tuple[int, int]:

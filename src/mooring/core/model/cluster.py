@@ -218,6 +218,8 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     match_labels: Mapping[str, str] = NO_LABELS
     # Deployment
     paused: bool = False
+    #: Why its ReplicaSet cannot create pods (condition ReplicaFailure), without the pod's name; "": it can.
+    failure: str = ""
     strategy: str = "RollingUpdate"
     #: Absolute numbers, already resolved from int-or-percent against `replicas` (surge up, unavailable down).
     max_surge: int = 1

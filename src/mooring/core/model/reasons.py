@@ -91,6 +91,8 @@ class Reason(StrEnum):
     LEAVING = "leaving"
     UNSCHEDULED = "unscheduled"
     FORBIDDEN = "forbidden"
+    #: Its ReplicaSet cannot create a pod: a ResourceQuota has no room, or a webhook refuses it.
+    NOT_CREATED = "not-created"
     # Fleet.
     QUORUM = "quorum"
     UNMET = "unmet"
@@ -123,6 +125,7 @@ BLOCKED_REASONS: Final = frozenset(
         Reason.LOCAL_VOLUME,
         Reason.ONE_STORE,
         Reason.PD_HALTED,
+        Reason.NOT_CREATED,
         Reason.MISCONFIGURED,
         Reason.DEFECT,
     }

@@ -253,9 +253,7 @@ def _part(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
         step=0,
         phase=phase,
         progress=f"still serving; {detail}",
-        waiting_on=Verdict(
-            State.WAITING, Reason.POD_NOT_READY, f"the replacement of {pod.name} is not Ready yet; {detail}"
-        ),
+        waiting_on=_no_replacement(situation.health, pod.name, detail),
         again_at=situation.now + LOOK_S
         if call is None
         else min(max(call, situation.now + 0.1), situation.now + LOOK_S),
@@ -334,11 +332,16 @@ def _await(running: OperatorRecord, situation: MoveSituation) -> NextStep:
     return NextStep(
         step=step,
         progress=detail,
-        waiting_on=Verdict(
-            State.WAITING, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}"
-        ),
+        waiting_on=_no_replacement(health, name, detail),
         again_at=situation.now + LOOK_S,
     )
+
+
+def _no_replacement(health: Health, name: str, detail: str) -> Verdict:
+    """Why it waits for its replacement: that is not Ready yet, or cannot even be created."""
+    if health.workload.failure:
+        return Verdict(State.BLOCKED, Reason.NOT_CREATED, f"no replacement: {health.workload.failure}")
+    return Verdict(State.WAITING, Reason.POD_NOT_READY, f"the replacement of {name} is not Ready yet; {detail}")
 
 
 def _tell(workload: Workload, reason: Reason, message: str) -> EmitEvent:

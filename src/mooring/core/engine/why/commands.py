@@ -12,8 +12,10 @@ from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.subject import Subject
 from mooring.core.engine.why.text import COMMAND
-from mooring.core.model.cluster import Key, Pdb, Pod
+from mooring.core.engine.why.workload_condition import to_create
+from mooring.core.model.cluster import Key, Pdb, Pod, Workload
 from mooring.core.model.decision import Line
+from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.world.read import WorldRead
@@ -80,6 +82,9 @@ def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line
             yield typed("see all", "mooring doctor --fix")
         case Reason.FAILED if pod is not None and "quota" in first.detail:
             yield typed("look at", f"kubectl -n {pod.namespace} describe resourcequota")
+        case Reason.NOT_CREATED if not first.commands and (workload := _workload_of(world, subject, first)) is not None:
+            for word, command in to_create(workload):
+                yield typed(word, command)
         case Reason.NO_ROOM:
             yield typed("look at", "kubectl get nodes -L node.kubernetes.io/capacity")
         case Reason.FEATURE_OFF:
@@ -133,6 +138,13 @@ def _pod_of(world: WorldRead, subject: Subject, first: Answer) -> Pod | None:
     node = subject.node
     words = set(re.findall(r"[a-z0-9.-]+", first.detail))
     return next((p for p in world.pods_on(node.name) if p.name in words), None) if node is not None else None
+
+
+def _workload_of(world: WorldRead, subject: Subject, first: Answer) -> Workload | None:
+    if first.operator is not None and "workload" in first.operator.args:
+        kind, namespace, name = first.operator.args["workload"].split("/")
+        return world.workload(Kind(kind), Key(namespace, name))
+    return subject.workload
 
 
 def _members(cluster: TidbCluster, component: str) -> str:

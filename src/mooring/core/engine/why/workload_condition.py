@@ -1,5 +1,6 @@
 """What a pod, a workload, a store and a TidbCluster are like by themselves (nodes and machines: `condition.py`)."""
 
+import re
 from collections.abc import Iterable
 
 from mooring.core.engine.why.condition import Condition, of_node
@@ -80,6 +81,14 @@ def of_workload(world: WorldRead, workload: Workload) -> Condition | None:
     missing = workload.replicas - workload.ready_replicas
     if missing <= 0:
         return None
+    if workload.failure:
+        return Condition(
+            state=State.BLOCKED,
+            reason=Reason.NOT_CREATED,
+            detail=f"{workload.ready_replicas} of {workload.replicas} Ready; no pod can be created: {workload.failure}",
+            ends="a person must act",
+            commands=to_create(workload),
+        )
     bad = sorted(p.name for p in world.pods_of(workload) if p.active and not p.ready)
     named = f": {bad[0]}{f' and {len(bad) - 1} more' if len(bad) > 1 else ''}" if bad else ""
     return Condition(
@@ -88,6 +97,18 @@ def of_workload(world: WorldRead, workload: Workload) -> Condition | None:
         detail=f"{workload.ready_replicas} of {workload.replicas} Ready; not Ready{named}",
         ends="ends when all are Ready",
         commands=(("look at", f"kubectl -n {workload.namespace} get pods{_selector(workload.match_labels.items())}"),),
+    )
+
+
+def to_create(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """What to type when its ReplicaSet cannot create pods: a quota is named, anything else stands in the Events."""
+    kubectl = f"kubectl -n {workload.namespace}"
+    found = re.search(r"exceeded quota: ([a-z0-9.-]+)", workload.failure)
+    if found is None:
+        return (("look at", f"{kubectl} describe {workload.kind.lower()} {workload.name}"),)
+    return (
+        ("look at", f"{kubectl} describe resourcequota {found[1]}"),
+        ("raise it", f"{kubectl} edit resourcequota {found[1]}"),
     )
 
 
