@@ -1,6 +1,13 @@
 """`mooring rehearse sweep` as a user and a pipeline meet it."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -32,6 +39,54 @@ def test_json_has_the_fields_of_the_contract(snapshot: Path) -> None:
     assert (one["event"], one["verdict"]) == ("rack-lost 1", "broken")
     assert one["first"].startswith("DOES NOT HOLD: StatefulSet tidb/demo-pd")
     assert {"object", "promise", "seconds", "fix"} <= set(one["breaches"][0])
+
+
+def _fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_sweep_can_be_watched_on_a_page_that_stays(snapshot: Path) -> None:
+    """O7: the weakest point is on it, with what would fix it; Ctrl-C ends it, and nothing answers there any more."""
+    command = [sys.executable, "-m", "mooring", "rehearse", "sweep", "--events", "rack", "--page", "--port", "0"]
+    sweep = subprocess.Popen(
+        [*command, "--from", str(snapshot)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert sweep.stderr is not None
+    url = sweep.stderr.readline().split()[1]
+    while "stays until Ctrl-C" not in (said := sweep.stderr.readline()):
+        assert said
+    while 'http-equiv="refresh"' in (page := _fetched(url)):
+        time.sleep(0.1)
+    assert "<h1>BROKEN: 1 of 3 events would break a promise; weakest: StatefulSet tidb/demo-pd" in page
+    assert "topologySpreadConstraint" in page
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(urllib.request.Request(url, headers={"Host": "evil.example"}), timeout=30)
+    sweep.send_signal(signal.SIGINT)
+    out, err = sweep.communicate(timeout=60)
+    assert (sweep.returncode, out.splitlines()[-1]) == (1, "3 played: 2 kept, 1 broken, 0 cannot tell")
+    assert "Traceback" not in err
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_ctrl_c_prints_what_is_known_so_far(snapshot: Path) -> None:
+    """O7: a table with the events that were played, and line 1 says how many were not."""
+    command = [sys.executable, "-m", "mooring", "rehearse", "sweep", "--jobs", "1", "--page", "--port", "0"]
+    sweep = subprocess.Popen(
+        [*command, "--from", str(snapshot)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert sweep.stderr is not None
+    url = sweep.stderr.readline().split()[1]
+    while not re.search(r"[1-9]\d* of \d+ events; .* left", _fetched(url)):
+        time.sleep(0.1)
+    sweep.send_signal(signal.SIGINT)
+    while "stays until" not in (said := sweep.stderr.readline()):
+        assert said
+    sweep.send_signal(signal.SIGINT)
+    out, _ = sweep.communicate(timeout=60)
+    assert sweep.returncode == 1
+    assert " not played" in out.splitlines()[0]
 
 
 def test_a_sweep_that_breaks_nothing_is_0(snapshot: Path) -> None:

@@ -49,6 +49,10 @@ class Setup:
         logs.configure("critical", "auto")
         return demo(1) if self.from_ is None else schema.read(self.from_)
 
+    def flags(self) -> str:
+        """What says the same snapshot again."""
+        return "--demo" if self.from_ is None else f"--from {self.from_}"
+
     def plan(self) -> "Plan":
         """Raises BadEventError."""
         from mooring.rehearse.events import Options, span

@@ -14,12 +14,15 @@ from mooring.cli.output import note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained
 
 if TYPE_CHECKING:
+    from mooring.cli.rehearse_sweep_page import SweepPage
     from mooring.rehearse.baseline import News
     from mooring.rehearse.failures import Failure
     from mooring.rehearse.forks import Failed
-    from mooring.rehearse.sweep import Found, Sweep
+    from mooring.rehearse.schema import Snapshot
+    from mooring.rehearse.sweep import Found, Plan, Sweep
 
 _BAR = 24
+_PAGE_EVERY_S = 1.0
 
 
 class FailOn(StrEnum):
@@ -45,6 +48,8 @@ def sweep(
     baseline: Annotated[
         Path | None, Parameter(help="With --fail-on new: an earlier sweep, as -o json printed it.")
     ] = None,
+    page: Annotated[bool, Parameter(negative="", help="Watch it on a page, until Ctrl-C.")] = False,
+    port: Annotated[int, Parameter(help="Of the page; -1: the first that is free from 8390 on.")] = -1,
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row.")] = False,
     output: Annotated[
         SweepFormat, Parameter(name=["--output", "-o"], help="table, json, or markdown for a pull request.")
@@ -65,30 +70,44 @@ def sweep(
 
     Example: mooring rehearse sweep --from prod.json --fail-on new --baseline before.json -o markdown
     """
-    from mooring.rehearse import sweep_report
-    from mooring.rehearse.baseline import compare, markdown
-    from mooring.rehearse.failures import failures, scopes
-    from mooring.rehearse.forks import cores
-    from mooring.rehearse.remote import run_on_dask
-    from mooring.rehearse.sweep import collect, run
+    from mooring.rehearse.baseline import compare
 
     before = _baseline(fail_on, baseline)
     if dask and jobs:
         raise CommandError("--jobs is for this machine and --dask for others: give one of them")
     with explained(setup.from_), on_dask():
-        plan, wanted = setup.plan(), scopes(events)
-        taken = setup.snapshot()
-        todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
-        bar = _Bar(len(todo))
-        if dask:
-            whole = run_on_dask(taken, todo, plan, dask, bar.told)
-        else:
-            whole = run(taken, todo, plan, jobs or cores(), bar.told)
-    bar.clear()
-    found = collect(taken, todo, bar.results)
-    if not whole:
-        note(f"mooring: stopped; {found.played} of {found.planned} events are played")
-    news = None if before is None else compare(found, before)
+        bar = _prepared(setup, events, port if page else None)
+        try:
+            whole = bar.run(jobs, dask)
+            found = bar.over()
+            if not whole:
+                note(f"mooring: stopped; {found.played} of {found.planned} events are played")
+            news = None if before is None else compare(found, before)
+            _print(found, bar.todo, news, output, everything=everything)
+            bar.stay()
+        finally:
+            bar.close()
+    if news is not None:
+        return Exit.NOT_AS_IT_SHOULD_BE if news.is_worse or not whole else Exit.DONE
+    return Exit.DONE if found.kept == found.planned else Exit.NOT_AS_IT_SHOULD_BE
+
+
+def _prepared(setup: Setup, events: str, port: int | None) -> "_Bar":
+    """`port` None: without a page."""
+    from mooring.rehearse.failures import failures, scopes
+
+    plan, wanted = setup.plan(), scopes(events)
+    taken = setup.snapshot()
+    todo = failures(taken, plan.config.mix.capacity, wanted, setup.rack_label)
+    return _Bar(taken, todo, plan, None if port is None else _page(port), setup.flags())
+
+
+def _print(
+    found: "Sweep", todo: "list[Failure]", news: "News | None", output: SweepFormat, *, everything: bool
+) -> None:
+    from mooring.rehearse import sweep_report
+    from mooring.rehearse.baseline import compare, markdown
+
     match output:
         case SweepFormat.JSON:
             print_json(found)
@@ -98,8 +117,15 @@ def sweep(
             print("\n".join(sweep_report.render(found, todo, everything=everything)))
     if news is not None:
         note("\n".join(_news_words(news)))
-        return Exit.NOT_AS_IT_SHOULD_BE if news.is_worse or not whole else Exit.DONE
-    return Exit.DONE if found.kept == found.planned else Exit.NOT_AS_IT_SHOULD_BE
+
+
+def _page(port: int) -> "SweepPage":
+    from mooring.cli.demo import listen
+    from mooring.cli.rehearse_sweep_page import SweepPage
+
+    made = SweepPage(listen(port))
+    note(f"page {made.url} until Ctrl-C")
+    return made
 
 
 def _news_words(news: "News") -> list[str]:
@@ -122,22 +148,66 @@ def _baseline(fail_on: FailOn, file: Path | None) -> "Sweep | None":
 
 
 class _Bar(Progress):
-    """How far it is, and how long it will take."""
+    """How far it is, how long it will take, and what is known so far; on a page too when there is one."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(
+        self, taken: "Snapshot", todo: "list[Failure]", plan: "Plan", page: "SweepPage | None", flags: str
+    ) -> None:
         super().__init__()
-        self._total = total
+        self._taken = taken
+        self.todo = todo
+        self._plan = plan
+        self._page = page
+        self._flags = flags
         self._began = time.monotonic()
-        self.results: list[tuple[Failure, Found | Failed]] = []
-        self.line(f"Mooring comes up on the snapshot; then {total} events", stay=True)
+        self._results: list[tuple[Failure, Found | Failed]] = []
+        self._shown_at = 0.0
+        self.line(f"Mooring comes up on the snapshot; then {len(todo)} events", stay=True)
+        self._show("Mooring comes up on the snapshot")
+
+    def run(self, jobs: int, dask: str) -> bool:
+        """False: stopped by Ctrl-C."""
+        from mooring.rehearse.forks import cores
+        from mooring.rehearse.remote import run_on_dask
+        from mooring.rehearse.sweep import run
+
+        if dask:
+            return run_on_dask(self._taken, self.todo, self._plan, dask, self.told)
+        return run(self._taken, self.todo, self._plan, jobs or cores(), self.told)
 
     def told(self, failure: "Failure", result: "Found | Failed") -> None:
-        if not self.results:
+        if not self._results:
             self._began = time.monotonic()  # the first says when the others began; loading is not part of the pace
-        self.results.append((failure, result))
-        done = len(self.results)
-        left = (time.monotonic() - self._began) / max(1, done - 1) * (self._total - done)
-        full = _BAR * done // self._total
+        self._results.append((failure, result))
+        done, total = len(self._results), len(self.todo)
+        left = (time.monotonic() - self._began) / max(1, done - 1) * (total - done)
+        full = _BAR * done // total
         minutes, seconds = divmod(round(left), 60)
-        bar = f"[{'#' * full}{'.' * (_BAR - full)}]"
-        self.line(f"{bar} {done} of {self._total}, {minutes}:{seconds:02d} left  {failure.event}", stay=True)
+        words = f"{minutes}:{seconds:02d} left"
+        self.line(f"[{'#' * full}{'.' * (_BAR - full)}] {done} of {total}, {words}  {failure.event}", stay=True)
+        if time.monotonic() - self._shown_at > _PAGE_EVERY_S:
+            self._show(words)
+
+    def over(self) -> "Sweep":
+        self.clear()
+        return self._show("")
+
+    def stay(self) -> None:
+        if self._page is not None:
+            note(f"page {self._page.url} stays until Ctrl-C")
+            self._page.wait()
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.close()
+
+    def _show(self, words: str) -> "Sweep":
+        from mooring.rehearse.sweep import collect
+
+        found = collect(self._taken, self.todo, self._results)
+        if self._page is not None:
+            from mooring.cli.rehearse_sweep_page import Shown
+
+            self._shown_at = time.monotonic()
+            self._page.show(Shown(found, words, self._flags))
+        return found

@@ -28,6 +28,9 @@ READY_SECONDS: Final = "lab.mooring.dev/ready-seconds"
 RUN_SECONDS: Final = "lab.mooring.dev/run-seconds"
 GRACE_SECONDS: Final = "lab.mooring.dev/grace-seconds"
 FAIL: Final = "lab.mooring.dev/fail"
+#: A label of a Node, since kwok chooses its nodes by labels: a machine that is off, with nobody to renew its lease, to
+#: start its pods or to end them.
+SILENT: Final = "lab.mooring.dev/silent"
 
 
 def kwok(binaries: Binaries, at: Layout, ports: Ports) -> Server:
@@ -37,7 +40,7 @@ def kwok(binaries: Binaries, at: Layout, ports: Ports) -> Server:
         argv=(
             str(binaries["kwok"]),
             f"--kubeconfig={at.kubeconfig_of('kwok')}",
-            "--manage-all-nodes=true",
+            f"--manage-nodes-with-label-selector=!{SILENT}",
             "--node-ip=127.0.0.1",
             f"--node-lease-duration-seconds={LEASE_S}",
             f"--server-address={listens}",

@@ -65,12 +65,9 @@ def still_open(leader: Replica | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def remarks(housekeeping: int, wanted: Sequence[Wanted], observer: Observer, cut_s: float | None) -> list[str]:
-    """`housekeeping`: operators before the event · `cut_s`: the limit, when it came before everything was quiet."""
+def remarks(wanted: Sequence[Wanted], observer: Observer, cut_s: float | None) -> list[str]:
+    """`cut_s`: the limit, when it came before everything was quiet."""
     found = []
-    if housekeeping:
-        moved = some(housekeeping, "operator")
-        found.append(f"before the event, Mooring put right what it found ({moved}); not counted")
     away = sum(meter.before < meter.asked for meter in observer.meters[: len(wanted)])
     if away:
         found.append(f"{some(away, 'workload')} short before the event already, held to what there was")

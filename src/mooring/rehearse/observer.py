@@ -13,11 +13,11 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.clients.wire.annotations import MIRROR
-from mooring.core.model.capacity import CapacityRules, NodeClass
+from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
-from mooring.rehearse.promises import PER_NODE, Promise, Wanted, root_of, title
-from mooring.sandbox.apiserver.labels import selects
+from mooring.rehearse.promises import PER_NODE, Promise, Wanted, title
+from mooring.rehearse.tally import Tally
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import labels_of, node_of
@@ -54,11 +54,6 @@ class StuckPod(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
-class _Counted(msgspec.Struct):
-    up: bool
-    lines: tuple[int, ...]
-
-
 class Observer:
     def __init__(
         self,
@@ -72,37 +67,28 @@ class Observer:
     ) -> None:
         """`by_us("shop/web-1")`: did Mooring end it? `say(who, words, verb, about)`: a line of the timeline."""
         self._cluster = cluster
-        self._rules = rules
         self._by_us = by_us
         self._say = say
         self._began = cluster.timeline.monotonic()
-        self._promises = promises
         self._titles = {one.uid: one.name for one in wanted}
-        self._rows = {one.uid: at for at, one in enumerate(wanted)}
-        self._lines: dict[str, list[int]] = {}
-        for at, promise in enumerate(promises):
-            self._lines.setdefault(promise.workload or f"budget/{promise.namespace}", []).append(at)
-        #: Pod → the workload it belongs to, kept when it is detached.
-        self._owners: dict[str, str] = {}
-        self._pods: dict[str, _Counted] = {}
         self.gone: list[Gone] = []
         self.come: list[Come] = []
         self.noticed: set[str] = set()
         self._dead: set[str] = set()
-        self._values = [0] * (len(wanted) + len(promises))
-        self._first_promise = len(wanted)
-        self.meters: list[Meter] = []
         self._changed_at = self._began
         self._stopped = False
+        self._tally = Tally(cluster.store, wanted, promises, rules)
         for pod in cluster.store.list(Kind.POD):
-            self._count(pod)
-        for at, one in enumerate(wanted):
-            self.meters.append(Meter(one.replicas, self._values[at]))
-        for at, promise in enumerate(promises):
-            self.meters.append(Meter(promise.least, self._values[self._first_promise + at]))
+            self._tally.count(pod, up=self.serves(pod))
+        self._tally.begin(lambda: self.now_s, self._tell)
         cluster.store.subscribe(Kind.POD, self._on_pod)
         cluster.store.subscribe(Kind.NODE, self._on_node)
         cluster.kubelets.on_health(self._on_health)
+
+    @property
+    def meters(self) -> list[Meter]:
+        """One for each workload, then one for each promise."""
+        return self._tally.meters
 
     @property
     def now_s(self) -> float:
@@ -124,7 +110,7 @@ class Observer:
         return node not in self._dead and self._cluster.store.find(Kind.NODE, "", node) is not None
 
     def workload_of(self, pod: Json) -> str:
-        return self._titles.get(self._owners.get(pod["metadata"]["uid"], ""), "") or _owner_words(pod)
+        return self._titles.get(self._tally.owner_of(pod), "") or _owner_words(pod)
 
     def stuck(self) -> list[StuckPod]:
         return [
@@ -137,8 +123,8 @@ class Observer:
 
     def _is_missed(self, pod: Json) -> bool:
         """Somebody wants it back: its workload is short now, or is none that is counted here."""
-        owner = self._owners.get(pod["metadata"]["uid"], "")
-        return bool(owner) and (owner not in self._rows or self.meters[self._rows[owner]].is_below)
+        owner = self._tally.owner_of(pod)
+        return bool(owner) and self._tally.is_short(owner)
 
     # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,13 +135,14 @@ class Observer:
         pod = new or old
         if pod is None:
             return
+        was_up, up = self._tally.is_up(pod), event != "DELETED" and self.serves(pod)
         if event == "DELETED":
-            self._forget(pod)
+            if was_up:
+                self._note_gone(pod, "moved" if self._by_us(_key(pod)) else "ended")
+            self._tally.forget(pod)
             return
-        before = self._pods.get(pod["metadata"]["uid"])
-        was_up = before is not None and before.up
-        self._count(pod)
-        if not was_up and self._pods[pod["metadata"]["uid"]].up:
+        self._tally.count(pod, up=up)
+        if not was_up and up:
             at, workload = round(self.now_s, 1), self.workload_of(pod)
             self.come.append(Come(at_s=at, pod=_key(pod), workload=workload, node=node_of(pod)))
         if old is not None and podstate.active(old) and not podstate.active(pod) and was_up:
@@ -183,7 +170,7 @@ class Observer:
         else:
             self._dead.discard(node)
         for pod in pods:
-            self._count(pod)
+            self._tally.count(pod, up=self.serves(pod))
         self._databases(pods, silent=silent)
 
     def _note_gone(self, pod: Json, how: str) -> None:
@@ -201,68 +188,12 @@ class Observer:
             )
         )
 
-    # ── Counting ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _count(self, pod: Json) -> None:
-        uid = pod["metadata"]["uid"]
-        lines, up = self._lines_of(pod), self.serves(pod)
-        before = self._pods.get(uid)
-        if before is not None and before.up == up and before.lines == lines:
-            return
-        if before is not None and before.up:
-            self._add(before.lines, -1, but=lines if up else ())
-        if up:
-            self._add(lines, 1, but=before.lines if before is not None and before.up else ())
-        self._pods[uid] = _Counted(up, lines)
-
-    def _forget(self, pod: Json) -> None:
-        before = self._pods.pop(pod["metadata"]["uid"], None)
-        if before is not None and before.up:
-            self._note_gone(pod, "moved" if self._by_us(_key(pod)) else "ended")
-            self._add(before.lines, -1)
-
-    def _add(self, lines: tuple[int, ...], by: int, but: tuple[int, ...] = ()) -> None:
-        for line in lines:
-            if line in but:
-                continue
-            self._values[line] += by
-            if self.meters:
-                crossed = self.meters[line].step(self.now_s, self._values[line])
-                if crossed and line >= self._first_promise:
-                    self._tell(line, crossed)
-
-    def _tell(self, line: int, crossed: str) -> None:
-        promise, meter = self._promises[line - self._first_promise], self.meters[line]
+    def _tell(self, promise: Promise, meter: Meter, crossed: str) -> None:
         if crossed == "fell":
             words = f"{promise.rule}: {meter.value} where {meter.least} must be"
         else:
             words = f"{promise.rule}: {meter.value} again, {meter.least} must be"
         self._say("promise", words, crossed, promise.subject)
-
-    def _lines_of(self, pod: Json) -> tuple[int, ...]:
-        uid = pod["metadata"]["uid"]
-        owner = self._owner(pod) or self._owners.get(uid, "")
-        self._owners[uid] = owner
-        lines: list[int] = []
-        if owner in self._rows:
-            lines.append(self._rows[owner])
-            for at in self._lines.get(owner, ()):
-                promise = self._promises[at]
-                if promise.node_class is None or self._class_of(node_of(pod)) is promise.node_class:
-                    lines.append(self._first_promise + at)
-        for at in self._lines.get(f"budget/{pod['metadata']['namespace']}", ()):
-            if selects(self._promises[at].selector, labels_of(pod)):
-                lines.append(self._first_promise + at)
-        return tuple(lines)
-
-    def _owner(self, pod: Json) -> str:
-        """The uid of the workload that wants it, through its ReplicaSet."""
-        root = root_of(self._cluster.store, pod)
-        return "" if root is None else str(root["uid"])
-
-    def _class_of(self, node: str) -> NodeClass:
-        obj = self._cluster.store.find(Kind.NODE, "", node)
-        return NodeClass.UNKNOWN if obj is None else self._rules.class_of(labels_of(obj))
 
     # ── TiKV and PD end with their machine ────────────────────────────────────────────────────────────────────────
 
@@ -276,6 +207,22 @@ class Observer:
                 pd.pod_gone(pod["metadata"]["name"])
             elif self.serves(pod):
                 pd.pod_ready(pod["metadata"]["name"])
+
+
+class EndedByUs:
+    """Which pods Mooring evicted or deleted from now on, by what it writes."""
+
+    def __init__(self, writes: list[str]) -> None:
+        self._writes = writes
+        self._read = len(writes)
+        self._pods: set[str] = set()
+
+    def __call__(self, pod: str) -> bool:
+        for write in self._writes[self._read :]:
+            if write.startswith(("evict Pod ", "delete Pod ")):
+                self._pods.add(write.split(" ", 2)[2])
+        self._read = len(self._writes)
+        return pod in self._pods
 
 
 def _key(pod: Json) -> str:

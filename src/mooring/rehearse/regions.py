@@ -31,7 +31,7 @@ class Regions:
                     one.note(stopped)
             one.look(self._observer.now_s, self._away(one))
 
-    def tolls(self) -> tuple[RegionLosses, ...]:
+    def losses(self) -> tuple[RegionLosses, ...]:
         return tuple(one.losses(self._observer.now_s) for one in self._watches)
 
     def _away(self, watch: "_Watch") -> int:

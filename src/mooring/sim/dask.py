@@ -118,9 +118,9 @@ def answer_on_worker(module: str, token: str, work: bytes, part: bytes) -> bytes
     process = _processes[key]
     try:
         if not begun:
-            _send(process.stdin, work)
-        _send(process.stdin, part)
-        answer = _receive(process.stdout)
+            send(process.stdin, work)
+        send(process.stdin, part)
+        answer = receive(process.stdout)
     except OSError:
         answer = None
     if answer is None:
@@ -150,24 +150,24 @@ class Asked:
         # What else is printed goes to stderr: stdout is for answers.
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
-        self.work = _receive(self._in) or b""
+        self.work = receive(self._in) or b""
 
     def parts(self) -> Iterator[bytes]:
-        while (part := _receive(self._in)) is not None:
+        while (part := receive(self._in)) is not None:
             yield part
 
     def answer(self, body: bytes) -> None:
-        _send(self._out, body)
+        send(self._out, body)
 
 
-def _send(to: IO[bytes] | None, body: bytes) -> None:
+def send(to: IO[bytes] | None, body: bytes) -> None:
     if to is not None:
         to.write(_HEAD.pack(len(body)))
         to.write(body)
         to.flush()
 
 
-def _receive(of: IO[bytes] | None) -> bytes | None:
+def receive(of: IO[bytes] | None) -> bytes | None:
     """None: the other end is gone."""
     head = of.read(_HEAD.size) if of is not None else b""
     if of is None or len(head) < _HEAD.size:

@@ -1,0 +1,207 @@
+"""What comes of an event: it strikes, everybody is watched until nothing moves any more, and what was seen is told."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from mooring.clients.ports import Json
+from mooring.core.model.kinds import Kind
+from mooring.core.queue.audit import audit
+from mooring.process.replica import Replica
+from mooring.rehearse.events import LOSSES, Act, Name
+from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
+from mooring.rehearse.inject import strike
+from mooring.rehearse.load import Loaded
+from mooring.rehearse.members import Members
+from mooring.rehearse.observer import EndedByUs, Observer
+from mooring.rehearse.outcome import Played
+from mooring.rehearse.promises import others, promises, workloads
+from mooring.rehearse.regions import Regions
+from mooring.rehearse.room import more_nodes, unplaced
+from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.timeline import PlayTimeline
+from mooring.sim.rig import Rig
+
+LOOK_S: Final = 0.5
+#: Nobody is short, nothing waits, and nothing has moved for this long: it is over.
+CALM_S: Final = 80.0
+#: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
+QUIET_S: Final = 420.0
+#: Another replica leads so long after the leader was lost: the lease, and a moment to come up.
+TAKE_OVER_S: Final = 17.0
+
+Progress = Callable[[float, str], None]
+
+
+class _Before(msgspec.Struct, frozen=True):
+    """What there was when the event began: nodes to build more of, and pods without a place."""
+
+    nodes: list[Json]
+    waiting: set[str]
+
+
+class _Audit:
+    """The queue's own rules, whenever it has told something new."""
+
+    def __init__(self) -> None:
+        self.broken: dict[str, None] = {}
+        self._seen = -1
+
+    def look(self, leader: Replica | None) -> None:
+        if leader is not None and leader.engine.history.count != self._seen:
+            self._seen = leader.engine.history.count
+            self.broken.update(dict.fromkeys(audit(leader.engine.queue)))
+
+
+class Aftermath:
+    """The event is under way from the moment this is made; call `follow`, then `finish`."""
+
+    def __init__(self, rig: Rig, loaded: Loaded, acts: list[Act], limit_s: float, progress: Progress) -> None:
+        self._rig = rig
+        self._loaded = loaded
+        self._acts = acts
+        self._limit_s = limit_s
+        self._progress = progress
+        self._ended = "limit"
+        self._audit = _Audit()
+        cluster, config = rig.cluster, rig.config
+        known = workloads(cluster.store)
+        self._wanted = known + others(cluster.store, known)
+        # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
+        floor = "mix" in config.on() and not any(act.name in LOSSES for act in acts)
+        self._promises = promises(cluster.store, config.mix, mix=floor)
+        self._timeline = PlayTimeline(lambda: self._observer.now_s)
+        self._observer = Observer(
+            cluster,
+            self._wanted,
+            self._promises,
+            config.mix.capacity,
+            by_us=EndedByUs(rig.writes),
+            say=self._timeline.say,
+        )
+        self._members = Members(cluster, self._observer)
+        self._regions = Regions(cluster, self._observer, loaded.scale)
+        leader = rig.leader()
+        if leader is not None:
+            self._timeline.follow(leader.engine)
+        waiting = {one.pod for one in unplaced(cluster, self._observer.workload_of)}
+        self._before = _Before(list(cluster.store.list(Kind.NODE)), waiting)
+        for act in acts:
+            cluster.timeline.after(act.after_s, lambda act=act: self._strike(act))  # type: ignore[misc]
+
+    def _strike(self, act: Act) -> None:
+        self._timeline.say("event", act.title)
+        if act.notice_s is not None:
+            self._observer.noticed.update(act.nodes)
+        strike(self._rig.cluster, act)
+        if act.name is Name.LEADER_LOST:
+            self._rig.kill()
+            self._rig.cluster.timeline.after(TAKE_OVER_S, self._take_over)
+
+    def _take_over(self) -> None:
+        """The other replica: the lease of the one that was lost has run out by now."""
+        store, namespace = self._rig.cluster.store, self._rig.config.namespace
+        for lease in store.list(Kind.LEASE, namespace):
+            store.delete(Kind.LEASE, namespace, lease["metadata"]["name"])
+        replica = self._rig.start()
+        self._timeline.follow(replica.engine)
+        self._timeline.say("mooring", f"{replica.identity} takes over")
+
+    async def follow(self) -> None:
+        """Until nothing moves any more, or the time is over."""
+        rig, observer = self._rig, self._observer
+        last = max(act.after_s + (act.notice_s or act.away_s) for act in self._acts)
+        shown = -1
+        while observer.now_s < self._limit_s:
+            await rig.sleep(LOOK_S)
+            for words in self._members.look():
+                self._timeline.say("pd", words)
+            self._regions.look()
+            self._audit.look(rig.leader())
+            if int(observer.now_s) // 10 != shown:
+                shown = int(observer.now_s) // 10
+                self._progress(observer.now_s, self._where())
+            if observer.now_s > last + 1.0 and self._is_quiet():
+                self._ended = "quiet"
+                return
+
+    def _is_quiet(self) -> bool:
+        """Nothing moves, and nothing that is awaited could still begin to."""
+        leader = self._rig.leader()
+        if leader is None:
+            return False
+        patience = QUIET_S if self._waits() else CALM_S
+        return self._observer.quiet_s >= patience and self._told_s >= CALM_S
+
+    @property
+    def _told_s(self) -> float:
+        """Since when nothing was told."""
+        rows = self._timeline.rows
+        return self._observer.now_s - rows[-1].at_s if rows else self._observer.now_s
+
+    def _waits(self) -> bool:
+        """Kubernetes may still have something to do: a silent node, an operator under way, a workload that is short."""
+        cluster = self._rig.cluster
+        if any(cluster.kubelets.silent_since(name) is not None for _, name in cluster.store.keys(Kind.NODE)):
+            return True
+        return bool(self._rig.leader() and self._rig.unsettled()) or any(
+            meter.is_below for meter in self._observer.meters[: len(self._wanted)]
+        )
+
+    def _where(self) -> str:
+        leader = self._rig.leader()
+        if leader is None:
+            return "no replica leads"
+        queue = leader.engine.queue
+        short = sum(meter.is_below for meter in self._observer.meters[: len(self._wanted)])
+        return f"{len(queue.running)} run, {len(queue.waiting)} wait; {short} workloads short"
+
+    # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def finish(self, snapshot: Snapshot, seed: int, said: tuple[str, ...]) -> Played:
+        """What was seen. The cluster is of no use afterwards: nodes are added to it, to see how many it takes."""
+        rig, cluster, observer = self._rig, self._rig.cluster, self._observer
+        ended_s = observer.now_s
+        observer.stop()
+        open_ = still_open(rig.leader())
+        waiting = unplaced(cluster, observer.workload_of)
+        rows = tuple(self._timeline.rows)
+        losses, stuck = self._regions.losses(), tuple(observer.stuck())
+        cut_s = self._limit_s if self._ended == "limit" else None
+        said = (*said, *remarks(self._wanted, observer, cut_s))
+        for name in list(rig.replicas):
+            rig.kill(name)
+        new = [one for one in waiting if one.pod not in self._before.waiting]
+        told, more = await more_nodes(cluster, new, rig.config.mix.capacity, self._before.nodes, rig.sleep)
+        told += [msgspec.structs.replace(one, lacks="before") for one in waiting if one.pod in self._before.waiting]
+        return Played(
+            source=snapshot.source,
+            taken_at=snapshot.taken_at,
+            nodes=len(snapshot.of(Kind.NODE)),
+            pods=len(snapshot.of(Kind.POD)),
+            seed=seed,
+            features=tuple(sorted(rig.config.on())),
+            events=tuple(act.title for act in self._acts),
+            names=tuple(act.name for act in self._acts),
+            ended=self._ended,
+            played_s=round(ended_s, 1),
+            interrupted=tuple(interrupted(self._wanted, observer.meters, ended_s)),
+            workloads=len(self._wanted),
+            not_played=tuple(not_played(self._wanted, observer)),
+            lost_for_good=tuple(one.pod for one in observer.gone if one.how == "lost" and not one.workload),
+            assumed_pds=tuple(sorted(str(key) for key in self._loaded.assumed_pds)),
+            standing_still=snapshot.not_played,
+            breaches=tuple(breaches(self._promises, observer.meters[len(self._wanted) :], ended_s)),
+            regions=losses,
+            gone=tuple(observer.gone),
+            come=tuple(observer.come),
+            unplaced=tuple(told),
+            more=tuple(more),
+            stuck=stuck,
+            broken_limits=tuple(self._audit.broken),
+            operators={source: dict(sorted(of.items())) for source, of in sorted(self._timeline.ended.items())},
+            open=open_,
+            timeline=rows,
+            remarks=said,
+        )
