@@ -32,7 +32,7 @@ from mooring.sandbox.sabakan.http import sabakan_app
 CONFIG = everything_on(Config())
 
 
-async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], object] = lambda: None) -> Snapshot:
+async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], None] = lambda: None) -> Snapshot:
     """As `mooring rehearse snapshot` does: our own clients, over real sockets. `between`: after each list."""
     async with contextlib.AsyncExitStack() as stack:
         facade = await stack.enter_async_context(Facade(cluster.api.server))
@@ -51,7 +51,7 @@ async def snapshot_of(cluster: Cluster, directory: Path, between: Callable[[], o
             now=cluster.timeline.now(),
             make_pd=make_pd(WallClock(), SystemChance()),
             make_registry=make_registry,
-            progress=lambda _: between() and None,
+            progress=lambda _: between(),
         )
 
 
