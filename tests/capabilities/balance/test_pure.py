@@ -28,13 +28,13 @@ def value_of(thing, seen=None):
 
 def test_the_comparison_sees_what_is_deep_inside():
     """A test that could not fail would show nothing."""
-    balance = Balance()
-    before = value_of(balance)
-    assert value_of(Balance()) == before
-    balance.later = {"a": [1]}
-    deep = value_of(balance)
-    balance.later["a"].append(2)
-    assert before != deep != value_of(balance)
+    twice = Twice(Balance())
+    before = value_of(twice)
+    assert value_of(Twice(Balance())) == before
+    twice.later = {"a": [1]}
+    deep = value_of(twice)
+    twice.later["a"].append(2)
+    assert before != deep != value_of(twice)
 
 
 class Twice:
