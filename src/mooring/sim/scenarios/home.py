@@ -1,6 +1,7 @@
 """Seed 000's story: a rolling update of TiDB behind local endpoints, with others waiting for the room."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -30,14 +31,23 @@ def verbs_of(replica: Replica) -> Verbs:
     return Verbs(replica.world, lambda: replica.config.home, lambda: engine.synced and "home" in engine.on)
 
 
-def ask_mooring(rig: Rig, *, names_only: bool = True, scheduler: str = "tidb-scheduler") -> None:
-    """Let this scheduler of the sandbox ask whichever replica runs; nobody there: passed over, as `ignorable` says."""
+def ask_mooring(
+    rig: Rig,
+    *,
+    names_only: bool = True,
+    scheduler: str = "tidb-scheduler",
+    heard: Callable[[Replica, Json], None] | None = None,
+) -> None:
+    """Let this scheduler of the sandbox ask whichever replica runs; nobody there: passed over, as `ignorable` says.
+    `heard` is told of every request to filter and of who answers it."""
 
     def asker(verb: str) -> Any:
         def ask(arguments: Json) -> Any:
-            running = next(iter(rig.replicas.values()), None)
+            running = next((one for one in rig.replicas.values() if not one.gate.held), None)
             if running is None:
                 raise ConnectionError("no replica answers")
+            if heard is not None and verb == "filter":
+                heard(running.replica, arguments)
             answer: Answer = getattr(verbs_of(running.replica), verb)(msgspec.json.encode(arguments))
             return json.loads(answer.body)
 

@@ -59,6 +59,9 @@ SITUATIONS: Final[dict[str, str]] = {
     "person-removed-our-scheduler": "a person took our evict-leader scheduler out of PD",
     "mark-gone-under-operator": "a person deleted a mark while its operator ran",
     "watch-lagged-during-operator": "an operator ran while the watches lagged",
+    "member-came-home": "a recreated member was bound to the node it had",
+    "below-the-on-demand-floor": "a workload had fewer on-demand replicas than it asks for",
+    "quorum-kept-under-notice": "a StatefulSet's pod on a node with notice went while a quorum stayed",
     "leader-changed": "another replica took the lease",
     "blocked-with-reason": "something ended as blocked, with a reason a person can act on",
 }

@@ -18,6 +18,8 @@ from mooring.sandbox.apiserver.server import Write
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers import podstate
 from mooring.sim.whole.build import RETIRE_TIMEOUT_S
+from mooring.sim.whole.floor import Floor
+from mooring.sim.whole.homes import Homes
 from mooring.sim.whole.promises import COMPONENT, SLACK_S, Promises, key_of_pod
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Watch:
         self._seconds = 0
         self.retire_timeout_s = None if sim.plan.shape.retire == "immediate" else RETIRE_TIMEOUT_S
         self.fail, self.hit, self.promises = sim.fail, sim.coverage.hit, Promises(self)
+        self.homes, self.floor = Homes(self), Floor(self)
 
     def begin(self) -> None:
         sim, store = self.sim, self.sim.rig.cluster.store
@@ -53,6 +56,8 @@ class Watch:
         self.promises.was_ready.update(pod["metadata"]["uid"] for pod in store.list(Kind.POD))
         store.subscribe(Kind.NODE, self.promises.on_node)
         store.subscribe(Kind.POD, self.promises.on_pod)
+        self.homes.begin()
+        self.floor.begin()
 
     # ── What the faults say ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,6 +119,8 @@ class Watch:
         for one in sim.rig.replicas.values():
             if one.task.done() and not one.task.cancelled():
                 sim.fail("no defect", f"{one.replica.identity} ended: {one.task.exception()!r}")
+        if self._seconds % 10 == 0:
+            self.floor.look()
         if self._seconds % 5 == 0:
             engine = sim.engine()
             if engine is not None:
@@ -185,6 +192,7 @@ class Watch:
                 if write.verb == "delete" and podstate.labels_of(pod).get(COMPONENT) == "tikv":
                     self.sim.coverage.hit("tikv-deleted-by-us")
                 self.promises.pod_goes(write.what, write.by, pod)
+                self.floor.pod_goes(write.what, write.by, pod)
 
 
 _WRITES: Final = {

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.mix.labels import AFFINITY, REBALANCE, RELAXED
+from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark
@@ -18,6 +19,8 @@ from mooring.sim.environment import Reader
 
 #: What happened longer ago than this, Mooring must have seen.
 SLACK_S: Final = 15.0
+#: How long before its last moment a pod is no longer waited for, and a second for the clocks.
+MARGIN_S: Final = InterruptionPolicy().margin_s + 1.0
 COMPONENT: Final = "app.kubernetes.io/component"
 INSTANCE: Final = "app.kubernetes.io/instance"
 PodKey = tuple[str, str]
@@ -101,7 +104,7 @@ class Promises:
 
     def _replica_goes(self, what: str, by: str, pod: Json) -> None:
         """A Ready replica goes: is there room for it to be away?"""
-        workload = self._workload_of(pod)
+        workload = workload_of(pod, self.scene.store)
         if workload is None:
             return
         scene, meta = self.scene, workload["metadata"]
@@ -118,29 +121,30 @@ class Promises:
         waiting = [p for p in others if not podstate.ready(p)]
         known = sum(self._must_be_known(p, recent) for p in waiting)
         counted = 1 + max(0, min(missing - 1 - (len(waiting) - known), known + len(recent)))
-        over = counted > allowed + scene.overlaps()
-        if over and not scene.noticed(podstate.node_of(pod)) and not scene.stale(by):
+        noticed, promise = scene.noticed(podstate.node_of(pod)), "M5 one by one, only while healthy"
+        if noticed and workload["kind"] == "StatefulSet":
+            promise, allowed = "M8 quorum under a notice", max(1, math.ceil(wanted / 2) - 1)
+            noticed = self._is_last_call(pod)
+            scene.hit("quorum-kept-under-notice")
+        if counted > allowed + scene.overlaps() and not noticed and not scene.stale(by):
             words = f"{what} by {by}: {ready} of {wanted} left Ready, {counted} away where {allowed} may be"
-            scene.fail("M5 one by one, only while healthy", words)
+            scene.fail(promise, words)
         recent.append(scene.now)
+
+    def _is_last_call(self, pod: Json) -> bool:
+        """Its node goes so soon that only its grace is left: it is lost anyway."""
+        node = self.scene.store.find(Kind.NODE, "", podstate.node_of(pod))
+        mark = read_mark(podstate.annotations_of(node).get(CORDONED_BY, "")) if node is not None else None
+        if mark is None or mark.deadline is None:
+            return node is None
+        grace_s = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+        return self.scene.epoch() >= mark.deadline - grace_s - MARGIN_S
 
     def _must_be_known(self, pod: Json, recent: list[float]) -> bool:
         """A pod that is not Ready: seen for long enough, or the successor of one that we sent away ourselves."""
         since = self.away.get(key_of_pod(pod), self.scene.now)
         ours = bool(recent) and since >= recent[0] and pod["metadata"]["uid"] not in self.was_ready
         return ours or self.scene.known(since)
-
-    def _workload_of(self, pod: Json) -> Json | None:
-        store, owner = self.scene.store, controller_of(pod)
-        namespace = pod["metadata"]["namespace"]
-        if owner is None:
-            return None
-        if owner["kind"] == "ReplicaSet":
-            found = store.find(Kind.REPLICA_SET, namespace, owner["name"])
-            owner = controller_of(found) if found is not None else None
-        if owner is None or owner["kind"] not in {"Deployment", "StatefulSet"}:
-            return None
-        return store.find(Kind(owner["kind"]), namespace, owner["name"])
 
     # ── Objects change ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,6 +196,20 @@ class Promises:
         on_it = (p for p in scene.store.list(Kind.POD) if podstate.node_of(p) == name)
         if pods := [p["metadata"]["name"] for p in on_it if podstate.active(p) and not _stays(p)]:
             scene.fail("O2 NoExecute only on an empty node", f"{name} still has {', '.join(pods)}")
+
+
+def workload_of(pod: Json, store: Reader) -> Json | None:
+    """The Deployment or StatefulSet of a pod."""
+    owner = controller_of(pod)
+    namespace = pod["metadata"]["namespace"]
+    if owner is None:
+        return None
+    if owner["kind"] == "ReplicaSet":
+        found = store.find(Kind.REPLICA_SET, namespace, owner["name"])
+        owner = controller_of(found) if found is not None else None
+    if owner is None or owner["kind"] not in {"Deployment", "StatefulSet"}:
+        return None
+    return store.find(Kind(owner["kind"]), namespace, owner["name"])
 
 
 def key_of_pod(pod: Json) -> PodKey:

@@ -1,0 +1,80 @@
+"""Each promise of the simulation can be seen broken: a policy that does the wrong thing is found, a right one is not."""
+
+import msgspec
+
+from mooring.capabilities.home import verbs
+from mooring.capabilities.home.choice import Choice
+from mooring.capabilities.mix import capability
+from mooring.capabilities.mix.rebalance import diagnosis
+from mooring.capabilities.mix.rebalance.case import NOTHING_WRONG
+from mooring.capabilities.mix.targets import Mode, Target
+from mooring.core.model.reasons import Reason
+from mooring.sim.whole.plan import App, Deed, Plan, Tidb, draw_plan
+from mooring.sim.whole.simulation import Result, simulate
+
+
+def plan_of(features: tuple[str, ...], *deeds: Deed, apps: tuple[App, ...] = (), tidbs: tuple[Tidb, ...] = ()) -> Plan:
+    drawn = draw_plan(3, hours=0.1, features=features)
+    shape = msgspec.structs.replace(drawn.shape, apps=apps, tidbs=tidbs, replicas=1, spots=6)
+    return msgspec.structs.replace(drawn, shape=shape, deeds=deeds)
+
+
+def broken(result: Result) -> str:
+    return result.failure.invariant if result.failure is not None else ""
+
+
+ROLLED = plan_of(
+    ("home",), Deed(60.0, "tidb-rollout", 0.0, 0.5), tidbs=(Tidb(name="demo", tikv=1, tidb=3, regions=20),)
+)
+SPOT_SET = plan_of(
+    ("mix",),
+    Deed(60.0, "notice-to-all", 0.0, 0.0),
+    apps=(App(name="db", kind="StatefulSet", replicas=5, mode="all-in-spot", start_s=20.0),),
+)
+WEB = plan_of(
+    ("mix",),
+    Deed(60.0, "mode-change", 0.0, 0.0),  # to all-in-on-demand
+    apps=(App(name="web", kind="Deployment", replicas=4, mode="custom", custom="2"),),
+)
+
+
+def test_a_member_that_is_sent_elsewhere_is_found(monkeypatch):
+    """H1: its last node was offered, and it was bound to another."""
+    assert broken(simulate(ROLLED)) == ""
+    assert simulate(ROLLED).coverage["member-came-home"] == 3
+
+    def elsewhere(pod, names, world):
+        other = next((name for name in names if name != pod.home), "")
+        return Choice(Reason.HOME, other, sentence="wrong")
+
+    monkeypatch.setattr(verbs, "choose", elsewhere)
+    assert broken(simulate(ROLLED)) == "H1 a member goes home"
+
+
+def test_a_quorum_that_is_lost_under_a_notice_is_found(monkeypatch):
+    """M8: all pods of a StatefulSet have notice, and too many are let go at once."""
+    kept = simulate(SPOT_SET)
+    assert broken(kept) == ""
+    assert kept.coverage["quorum-kept-under-notice"]
+    monkeypatch.setattr(capability, "quorum_room", lambda workload: workload.replicas)
+    assert broken(simulate(SPOT_SET)) == "M8 quorum under a notice"
+
+
+def test_an_on_demand_replica_that_goes_at_the_floor_is_found(monkeypatch):
+    """M5: housekeeping takes on-demand pods of a workload that asks for all of them."""
+    quiet = msgspec.structs.replace(WEB, deeds=())
+    assert broken(simulate(quiet)) == ""
+    plan, no_floor = diagnosis.plan, Target(Mode.ALL_IN_SPOT)
+
+    def all_in_spot(health, target, world, *, to_spot):
+        return plan(health, no_floor, world, to_spot=to_spot)
+
+    monkeypatch.setattr(diagnosis, "plan", all_in_spot)
+    assert broken(simulate(quiet)) == "M5 no on-demand replica goes at the floor"
+
+
+def test_a_floor_that_nobody_minds_is_found(monkeypatch):
+    """M4: below the floor for minutes, and Mooring says that nothing is wrong."""
+    assert broken(simulate(WEB)) == ""
+    monkeypatch.setattr(diagnosis.Diagnosis, "case", lambda self: NOTHING_WRONG)
+    assert broken(simulate(WEB)) == "M4 nothing is below its on-demand floor unnoticed"
