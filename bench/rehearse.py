@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.process import logs
 from mooring.process.config import Config
 from mooring.rehearse import schema
@@ -23,7 +24,6 @@ from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.schema import KINDS, Snapshot
 from mooring.rehearse.sweep import Found, Plan, collect, run
 from mooring.rehearse.sweep_report import last_line
-from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 

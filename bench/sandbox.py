@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.collector import quiet_collector
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.podstate import make_condition, with_spec
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.controllers.workloads.template import owner_reference, pod_from
 from mooring.sandbox.kubelet import Pace
@@ -78,7 +78,7 @@ def running_status(index: int, now: float) -> dict:
         "conditions": conditions,
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "startTime": stamp(now),
+        "startTime": rfc3339(now),
         "containerStatuses": [{"name": "app", "ready": True, "started": True, "restartCount": 0}],
     }
 

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import moment
 from mooring.demo import without
 from mooring.demo.acts import ACTS
 from mooring.demo.day import Day
 from mooring.demo.losses import Losses
 from mooring.demo.stage import Check
 from mooring.sandbox.cloud import INTERRUPT_AT
-from mooring.sandbox.controllers.times import epoch
 
 MOORING = Path(sys.executable).parent / "mooring"
 
@@ -62,7 +62,7 @@ class Watcher:
         return (
             stage._moves()
             or any(pd.server.operators.running for pd in cluster.pd.values())
-            or any(until and epoch(until) > now for until in notices)
+            or any(until and (moment(until) or 0.0) > now for until in notices)
         )
 
 

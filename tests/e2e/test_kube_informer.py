@@ -89,7 +89,7 @@ async def followed(lab, namespace, request):
             await make(api, namespace, name)
         told, gate = Told(), Gate(api, pages=request.param == "pages")
         informer = Informer(gate, Kind.CONFIG_MAP, told, RealClock(), Dice(1))
-        several = InformerSet([informer], RealClock())
+        several = InformerSet([informer])
         assert not several.synced
         task = asyncio.create_task(several.run())
         await eventually(lambda: several.synced)

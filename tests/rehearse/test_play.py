@@ -10,6 +10,7 @@ import pytest
 
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.process.config import Config
 from mooring.rehearse import schema
 from mooring.rehearse.capture import shot
@@ -19,7 +20,6 @@ from mooring.rehearse.outcome import Outcome
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.report import render
 from mooring.rehearse.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
-from mooring.sandbox.clock import rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 

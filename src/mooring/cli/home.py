@@ -1,6 +1,5 @@
 """`mooring home`: where members belong, and the kube-scheduler configuration that makes a scheduler ask."""
 
-import datetime as dt
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -9,6 +8,7 @@ from mooring.cli.connect import Context, Kubeconfig, connect
 from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.times import time_of_day
 
 app = App(name="home", help="Recreated members go back to their node: who is at home, and how a scheduler asks.")
 
@@ -45,7 +45,7 @@ def _row(member: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _clock(at: float | None) -> str:
-    return "?" if at is None else dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S")
+    return "?" if at is None else time_of_day(at)
 
 
 @app.command(name="scheduler-config")

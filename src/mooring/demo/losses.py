@@ -5,10 +5,10 @@ import msgspec
 from mooring.capabilities.fleet.planner.keys import STATE_TAINT
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import moment
 from mooring.demo.stage import DEMO, TIDB, Stage
 from mooring.sandbox.cloud import INTERRUPT_AT
 from mooring.sandbox.controllers import podstate
-from mooring.sandbox.controllers.times import epoch
 
 #: How often it looks, in seconds of the day.
 EVERY_S = 1.0
@@ -70,6 +70,6 @@ def _is_lost(node: Json, now: float) -> bool:
     """Its machine has stopped, or every pod on it has been told to go at once."""
     metadata, spec = node["metadata"], node.get("spec") or {}
     until = (metadata.get("annotations") or {}).get(INTERRUPT_AT)
-    if until and epoch(until) <= now:
+    if until and (moment(until) or 0.0) <= now:
         return True
     return any(t["key"] == STATE_TAINT and t["effect"] == "NoExecute" for t in spec.get("taints") or ())

@@ -8,7 +8,6 @@ Figures with the defaults (10 / 7 / 2 s): at most about 12 s from a kill -9 to t
 
 import asyncio
 import contextlib
-import datetime as dt
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339_micro
 from mooring.process.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
 from mooring.process.timed_event import TimedEvent
 
@@ -194,7 +194,7 @@ class Elector:
         metadata = {**old.get("metadata", {}), "namespace": self._namespace, "name": self._name}
         spec = dict(old.get("spec") or {})
         obj = {**old, "metadata": metadata, "spec": spec}
-        now = _micro_time(self._clock.now())
+        now = rfc3339_micro(self._clock.now())
         if base is None or base.holder != holder:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (base.transitions + 1) if base and holder else (base.transitions if base else 0)
@@ -232,7 +232,3 @@ def _record(lease: Json) -> LeaseRecord:
         duration_s=spec.get("leaseDurationSeconds") or 0,
         transitions=spec.get("leaseTransitions") or 0,
     )
-
-
-def _micro_time(epoch_s: float) -> str:
-    return dt.datetime.fromtimestamp(epoch_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -8,13 +8,13 @@ changed (lists inside messages are sorted where they are made, so that order doe
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 
 from mooring.clients.ports import Chance, Clock, Json, KubeApi, PortError
 from mooring.core.model.kinds import RESOURCES, Kind
+from mooring.core.model.times import rfc3339
 from mooring.process.metrics import Metrics
 
 log = structlog.get_logger()
@@ -65,8 +65,7 @@ class KubeRecorder:
     def _object(
         self, kind: Kind, namespace: str, name: str, uid: str, reason: str, message: str, *, warning: bool
     ) -> Json:
-        at = datetime.fromtimestamp(self._clock.now(), UTC)
-        stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = rfc3339(self._clock.now())
         where = namespace or "default"
         return {
             "apiVersion": "v1",

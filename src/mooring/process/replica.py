@@ -138,7 +138,7 @@ class Replica:
             )
             for kind in KINDS
         ]
-        return InformerSet(informers, self.clock)
+        return InformerSet(informers)
 
     @property
     def world(self) -> World:

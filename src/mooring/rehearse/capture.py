@@ -32,11 +32,11 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, Region
+from mooring.core.model.times import rfc3339
 from mooring.process.config import Config
 from mooring.process.pd_directory import endpoints
 from mooring.rehearse.gather import gather
 from mooring.rehearse.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
-from mooring.sandbox.clock import rfc3339
 
 PAGE: Final = 500
 PAGE_S: Final = 60.0

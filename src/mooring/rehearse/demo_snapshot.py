@@ -2,12 +2,12 @@
 
 from mooring.capabilities.fleet.live import settings
 from mooring.core.model.cluster import Key
+from mooring.core.model.times import rfc3339
 from mooring.demo.acts.retire import LIMITS
 from mooring.demo.sandbox_stage import SandboxStage
 from mooring.rehearse.capture import shot
 from mooring.rehearse.gather import gather
 from mooring.rehearse.schema import KINDS, PdShot, Snapshot
-from mooring.sandbox.clock import rfc3339
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.fleet import stored
 

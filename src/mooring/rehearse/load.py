@@ -14,10 +14,11 @@ import msgspec
 from mooring.clients.ports import Json, PortError
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.rehearse.schema import KINDS, BadSnapshotError, Snapshot
 from mooring.rehearse.stores import assumed, build_pd, component_pods, tikv_pods
 from mooring.sandbox.apiserver.defaults import set_defaults
-from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
+from mooring.sandbox.clock import Timeline, parse_rfc3339
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta

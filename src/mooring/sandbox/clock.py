@@ -15,8 +15,10 @@ import asyncio
 import heapq
 import selectors
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import Final, TypeVar
+
+from mooring.core.model.times import rfc3339
 
 T = TypeVar("T")
 
@@ -35,10 +37,6 @@ class Timer:
 
     def cancel(self) -> None:
         self.fn = None
-
-    @property
-    def canceled(self) -> bool:
-        return self.fn is None
 
 
 class Timeline:
@@ -127,22 +125,6 @@ class Timeline:
     def stamp(self, *, delta_s: float = 0.0) -> str:
         """Now, as Kubernetes writes a time."""
         return rfc3339(self.now() + delta_s)
-
-
-_LAST_STAMP: list[Any] = [None, ""]
-
-
-def rfc3339(epoch_s: float) -> str:
-    """Seconds precision, as metav1.Time."""
-    second = int(epoch_s)
-    if _LAST_STAMP[0] != second:
-        _LAST_STAMP[:] = [second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")]
-    return str(_LAST_STAMP[1])
-
-
-def rfc3339_micro(epoch_s: float) -> str:
-    """Microseconds precision, as metav1.MicroTime (Lease)."""
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_rfc3339(text: str) -> float:

@@ -13,10 +13,10 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers.podstate import annotations_of, labels_of, with_meta
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.nodes import CAPACITY_LABEL, healthy_conditions
 
@@ -162,7 +162,7 @@ class Cloud:
             self._kubelets.shut_down(notice.node, grace_s=after_s)
             return
         if notice.dialect is Dialect.ANNOTATION:
-            at = stamp(notice.deadline)
+            at = rfc3339(notice.deadline)
             self._store.mutate(
                 Kind.NODE,
                 "",
@@ -172,7 +172,7 @@ class Cloud:
             return
         taint = _TAINTS.get(notice.dialect)
         if taint is not None:
-            added = {**taint, "timeAdded": stamp(self._timeline.now())}
+            added = {**taint, "timeAdded": rfc3339(self._timeline.now())}
             self._store.mutate(
                 Kind.NODE,
                 "",

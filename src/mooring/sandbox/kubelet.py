@@ -15,11 +15,11 @@ import msgspec
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline, Timer
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, make_condition, node_of, with_condition
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.nodes import healthy_conditions
 
 START: Final = "lab.mooring.dev/start-seconds"
@@ -247,7 +247,7 @@ class Kubelets:
             conditions.append(item)
         fresh: Json = {**status, "phase": phase, "conditions": conditions}
         if not status.get("podIP"):
-            fresh["startTime"] = stamp(now)
+            fresh["startTime"] = rfc3339(now)
             fresh["podIP"] = self._address(node_of(pod))
             fresh["podIPs"] = [{"ip": fresh["podIP"]}]
             node = self._store.find(Kind.NODE, "", node_of(pod))

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from mooring.capabilities.handoff.mark import rfc3339
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, LEAVING, Mark, write_mark, write_marks
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.controllers.podstate import with_spec
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.settings import PdSettings

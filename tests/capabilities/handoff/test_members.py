@@ -2,10 +2,10 @@
 
 import pytest
 
-from mooring.capabilities.handoff.mark import rfc3339
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, read_mark, write_mark
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.faults import FaultRates
 from mooring.sandbox.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage

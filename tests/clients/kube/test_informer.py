@@ -299,7 +299,7 @@ async def test_not_ready_before_the_first_sync(script, follow, words, clock):
     for _ in range(3):
         script.answer(403, words.status(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"'))
     informer, seen = await follow()
-    several = InformerSet([informer], clock)
+    several = InformerSet([informer])
     assert seen == []
     assert not several.synced
     assert several.missing == ('Pod: watch Pod: 403 pods is forbidden: User "x" cannot list resource "pods"',)

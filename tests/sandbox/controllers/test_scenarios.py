@@ -4,11 +4,11 @@ import pytest
 
 from mooring.clients.ports import EvictionBlockedError
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import moment
 from mooring.sandbox.apiserver.eviction import evict
 from mooring.sandbox.cloud import INTERRUPT_AT, Dialect
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
-from mooring.sandbox.controllers.times import epoch
 from mooring.sandbox.kubelet import FAIL, GRACE, READY, START
 from mooring.sandbox.scheduler.extenders import Extender
 from mooring.sandbox.scheduler.selection import Profile
@@ -220,7 +220,7 @@ def test_a_spot_notice_its_deadline_and_the_return():
     cluster.run_until_stable()
     notice = cluster.cloud.notice("spot-0", after_s=120)
     said = cluster.store.get(Kind.NODE, "", "spot-0")["metadata"]["annotations"][INTERRUPT_AT]
-    assert epoch(said) == pytest.approx(notice.deadline, abs=1)
+    assert moment(said) == pytest.approx(notice.deadline, abs=1)
     cluster.run_for(119)
     assert cluster.kubelets.silent_since("spot-0") is None
     cluster.run_for(120)

@@ -19,7 +19,7 @@ any point resumes: the mark says what was begun, PD says what is on, the pod say
 import msgspec
 
 from mooring.capabilities.handoff.eviction_exits import asks_again, leave, reason_to_end
-from mooring.capabilities.handoff.mark import put_mark, rfc3339
+from mooring.capabilities.handoff.mark import put_mark
 from mooring.capabilities.handoff.operators import EVICT, HOLD
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.progress import note_leaders, pace_of
@@ -33,6 +33,7 @@ from mooring.core.model.marks import GAVE_UP, Mark
 from mooring.core.model.operator import StepKind
 from mooring.core.model.reasons import Reason, State
 from mooring.core.model.tidb import PdView
+from mooring.core.model.times import rfc3339
 from mooring.core.world.read import WorldRead
 
 #: What to look at when leaders do not move.

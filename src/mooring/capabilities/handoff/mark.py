@@ -6,7 +6,6 @@ cluster are in one annotation, so two leaders for a moment cannot both begin: th
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from mooring.core.model.instructions import Patch
@@ -61,7 +60,3 @@ def _patch(tc: TidbCluster, marks: Mapping[str, Mark], entries: Mapping[str, Any
         },
         why=why,
     )
-
-
-def rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

@@ -6,13 +6,13 @@ for the hand-over of a TiKV pod instead of deleting it. It wins over both, since
 and may have a deadline.
 """
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from mooring.core.model.cluster import Pod
 from mooring.core.model.marks import LEAVING, leaving
+from mooring.core.model.times import moment
 
 RESTART: Final = "tidb.pingcap.com/restart"
 EVICT_LEADER: Final = "tidb.pingcap.com/evict-leader"
@@ -117,8 +117,4 @@ def expiry_of(pod: Pod, key: str = EXPIRATION) -> float | None:
     text = pod.annotations.get(key)
     if text is None:
         return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return 0.0
-    return at.timestamp() if at.tzinfo is not None else 0.0
+    return moment(text) or 0.0

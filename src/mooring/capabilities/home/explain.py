@@ -1,7 +1,6 @@
 """What `why` says about a member's home and about a reservation, and what to type to change it."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from mooring.capabilities.home.members import LABEL, MemberSet, member_set_of
 from mooring.capabilities.home.memory import home_of, last_home, recorded
@@ -10,6 +9,7 @@ from mooring.capabilities.home.reservation import UNKNOWN, free_command, has_res
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Line
 from mooring.core.model.marks import RESERVED_TAINT
+from mooring.core.model.times import time_of_day
 from mooring.core.world.read import WorldRead
 
 
@@ -61,6 +61,6 @@ def _of_node(name: str, world: WorldRead) -> Iterator[Line]:
             yield Line("now", UNKNOWN)
             yield Line("to change", f"give back   {free_command(name)}")
         return
-    until = datetime.fromtimestamp(mark.deadline or mark.since, UTC).strftime("%H:%M:%S")
+    until = time_of_day(mark.deadline or mark.since)
     yield Line("now", f"kept free for {mark.pod} until {until}: other pods are not scheduled here")
     yield Line("to change", f"give back   {free_command(name)}")

@@ -10,8 +10,8 @@ Talk (`ports.KubeApi`; errors are `ports.PortError` leaves)
 
 Follow
     quiet = QuietCollector()
-    informers = InformerSet((Informer(api, kind, sink, clock, chance, around_sync=quiet) for kind in kinds), clock)
-    task = asyncio.create_task(informers.run()); await informers.wait_synced()
+    informers = InformerSet(Informer(api, kind, sink, clock, chance, around_sync=quiet) for kind in kinds)
+    task = asyncio.create_task(informers.run())
     `sink` gets `Listed` (the whole truth: what is missing was deleted), then `Seen` and `Gone`. Works on any KubeApi.
 
 Write only while leading

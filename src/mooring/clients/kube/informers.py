@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Final
 
 from mooring.clients.kube.informer import Informer
-from mooring.clients.ports import Clock
 
 #: `gc.set_threshold` once the world is there.
 SELDOM: Final = (10_000, 50, 100)
@@ -57,9 +56,8 @@ class QuietCollector:
 class InformerSet:
     """Runs informers side by side. Ready (`synced`) when every one of them has listed its kind once."""
 
-    def __init__(self, informers: Iterable[Informer], clock: Clock) -> None:
+    def __init__(self, informers: Iterable[Informer]) -> None:
         self.informers = tuple(informers)
-        self._clock = clock
 
     @property
     def synced(self) -> bool:
@@ -73,10 +71,6 @@ class InformerSet:
             for i in self.informers
             if not i.synced
         )
-
-    async def wait_synced(self) -> None:
-        while not self.synced:
-            await self._clock.sleep(0.05)
 
     async def run(self) -> None:
         """Until cancelled. An error that is not the API's (a bug in the sink) ends them all."""

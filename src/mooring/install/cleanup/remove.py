@@ -19,6 +19,7 @@ from mooring.core.model.marks import HOME
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.cleanup.begun import begun
+from mooring.install.cleanup.undo import Unfenced
 from mooring.process.act import Act
 from mooring.process.admission.configurations import NAME as HOOKS
 from mooring.process.admission.configurations import uninstall
@@ -43,16 +44,9 @@ class Trace(msgspec.Struct, frozen=True):
     feature: str = ""
 
 
-class _Unfenced:
-    """A person asked: there is no lease to hold."""
-
-    def may_write(self) -> bool:
-        return True
-
-
 async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     """In the order in which they must go."""
-    act = Act(api, pds, _Unfenced())
+    act = Act(api, pds, Unfenced())
     found: list[Trace] = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         if await _there(api, kind, "", HOOKS):

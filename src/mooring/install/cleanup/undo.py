@@ -10,7 +10,7 @@ from mooring.core.model.kinds import Kind
 from mooring.process.act import Act
 
 
-class _Unfenced:
+class Unfenced:
     """A person asked: there is no lease to hold."""
 
     def may_write(self) -> bool:
@@ -34,7 +34,7 @@ async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]
     pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod)]
     nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node)]
     sets = {o.uid for o in await list_all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
-    act = Act(api, _NoPd(), _Unfenced())
+    act = Act(api, _NoPd(), Unfenced())
     done: list[str] = []
     failed: list[str] = []
     for one in undo(pods, nodes, sets):

@@ -1,6 +1,5 @@
 """Checks of a Mooring that runs: who leads, does the webhook answer, is PD there, is anything left behind."""
 
-import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.core.model.tidb import PdView, TidbCluster
+from mooring.core.model.times import moment
 from mooring.install.cleanup.begun import Begun, feature_of
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.admission.configurations import NAME as HOOKS
@@ -76,7 +76,7 @@ async def leader(api: HttpKubeApi, namespace: str, lease: str, now: float) -> Fi
     holder = spec.get("holderIdentity") or ""
     if not holder:
         return ill("mooring", "MO302", what, "it was given back: no replica runs", fix)
-    renewed = _moment(spec.get("renewTime"))
+    renewed = moment(spec.get("renewTime") or "")
     limit = float(spec.get("leaseDurationSeconds") or 0)
     if renewed is not None and now - renewed > limit + 2.0:
         return ill(
@@ -273,10 +273,3 @@ def _marked(pods: list[Pod], nodes: list[Node], clusters: list[TidbCluster]) -> 
         (f"tidbcluster/{t.key} {HANDOFF}", t.annotations[HANDOFF], True) for t in clusters if HANDOFF in t.annotations
     ]
     return found
-
-
-def _moment(text: str | None) -> float | None:
-    try:
-        return dt.datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
-        return None

@@ -11,7 +11,6 @@ from mooring.clients.ports import PortError
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why import Explanation, explain, render, unknown
 from mooring.core.engine.why.asker import annotation_behind, manager_of, with_asker
-from mooring.core.engine.why.phrases import clock
 from mooring.core.engine.why.resolve import KINDS, SPACED, resolve
 from mooring.core.engine.why.text import SHOWN
 from mooring.core.engine.why.unknown import names_of, nearest
@@ -68,4 +67,4 @@ def not_found(engine: Engine, subject: str, namespace: str = "") -> str:
     return unknown(engine, subject)
 
 
-__all__: Final = ["SHOWN", "answer", "clock", "full_answer", "not_found", "render", "unknown"]
+__all__: Final = ["SHOWN", "answer", "full_answer", "not_found", "render", "unknown"]

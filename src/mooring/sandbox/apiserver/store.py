@@ -25,6 +25,7 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import RESOURCES, Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.defaults import set_defaults
 from mooring.sandbox.apiserver.delivery import Delivery, Listener, Subscriber
 from mooring.sandbox.apiserver.patch import apply_patch
@@ -43,7 +44,7 @@ from mooring.sandbox.apiserver.rules import (
 from mooring.sandbox.apiserver.services import allocate
 from mooring.sandbox.apiserver.table import Buckets, ObjectKey, Table, key_of
 from mooring.sandbox.chance import SeededChance
-from mooring.sandbox.clock import Timeline, parse_rfc3339, rfc3339
+from mooring.sandbox.clock import Timeline, parse_rfc3339
 from mooring.sandbox.share import Shared
 
 Objects = list[Json]
@@ -98,9 +99,6 @@ class ObjectStore:
         bucket = self._by_owner.get(owner_uid)
         pods = self._tables[Kind.POD].objects
         return [pods[key] for key in sorted(key for kind, key in bucket if kind is Kind.POD)]
-
-    def exists_uid(self, uid: str) -> bool:
-        return uid in self._uids
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,11 +226,6 @@ class ObjectStore:
     def listen(self, fn: Listener) -> None:
         """As `subscribe`, to all kinds, before the subscribers of the kind."""
         self._delivery.listeners.append(fn)
-
-    def bump(self) -> int:
-        """A resourceVersion nobody writes: what the server's own bookkeeping costs."""
-        self._revision += 1
-        return self._revision
 
     # ── Inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import moment
 from mooring.sandbox.apiserver.labels import selects
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.times import epoch
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.controllers.workloads.rollout import resolve
 
@@ -67,7 +67,7 @@ class Disruption:
         disrupted = {
             name: at
             for name, at in ((budget.get("status") or {}).get("disruptedPods") or {}).items()
-            if now - epoch(at) < DISRUPTED_S and any(_not_leaving(pod, name) for pod in pods)
+            if now - (moment(at) or 0.0) < DISRUPTED_S and any(_not_leaving(pod, name) for pod in pods)
         }
         healthy = sum(
             podstate.ready(pod) and not podstate.terminating(pod) and pod["metadata"]["name"] not in disrupted

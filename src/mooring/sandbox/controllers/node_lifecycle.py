@@ -13,12 +13,12 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import condition, key_of, make_condition, with_condition
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.kubelet import Kubelets
 from mooring.sandbox.nodes import ZONE
 
@@ -106,7 +106,7 @@ class NodeLifecycle:
 
     def _taint(self, node: Json, ready: str) -> float | None:
         """Sets the taints that the node's state asks for; seconds until NoExecute may be set."""
-        now = stamp(self._timeline.now())
+        now = rfc3339(self._timeline.now())
         have = node["spec"].get("taints") or []
         wanted: list[Json] = []
         if node["spec"].get("unschedulable"):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from mooring.clients.ports import Json
-from mooring.sandbox.controllers.times import epoch, stamp
+from mooring.core.model.times import moment, rfc3339
 
 #: A new object, or None to leave it as it is.
 Change = Callable[[Json], Json | None]
@@ -63,7 +63,7 @@ def ready_since(pod: Json) -> float | None:
     item = condition(pod, "Ready")
     if item is None or item["status"] != "True":
         return None
-    return epoch(item.get("lastTransitionTime", ""))
+    return moment(item.get("lastTransitionTime", "")) or 0.0
 
 
 def available(pod: Json, min_ready_s: int, now: float) -> bool:
@@ -85,7 +85,7 @@ def _condition(kind: str, status: str, reason: str, message: str, at: str) -> Js
 
 def make_condition(kind: str, status: str, now: float, reason: str = "", message: str = "") -> Json:
     """One shared value for equal content: thousands of pods become ready in the same second."""
-    return _condition(kind, status, reason, message, stamp(now))
+    return _condition(kind, status, reason, message, rfc3339(now))
 
 
 def with_condition(conditions: list[Json], item: Json) -> list[Json]:

@@ -21,10 +21,11 @@ from aiohttp import web
 
 from mooring.clients.ports import ExpiredError, Json, NotFoundError, PatchType, PortError, RefusedError, UnansweredError
 from mooring.core.model.kinds import RESOURCES, Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.api import Lists
 from mooring.sandbox.apiserver.labels import predicate
 from mooring.sandbox.apiserver.server import HEARD, ApiServer, warn
-from mooring.sandbox.clock import WallDriver, rfc3339
+from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.http import discovery
 from mooring.sandbox.http.httpstatus import status_of
 from mooring.sandbox.http.requests import REVIEWS, at_home, body_of, dry_run, no_dry_run, wants_table, who

@@ -8,13 +8,13 @@ rolls dice there.
 
 from mooring.clients.ports import Json, PortError
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import moment
 from mooring.sandbox.apiserver.labels import selects
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import key_of, labels_of, make_condition, node_of, with_condition
-from mooring.sandbox.controllers.times import epoch
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.scheduler import preemption
 from mooring.sandbox.scheduler.classes import ClassTables
@@ -142,7 +142,7 @@ class Scheduler:
             self._needs.of(pod["spec"]),
             labels_of(pod),
             "" if owner is None else owner["uid"],
-            epoch((pod.get("status") or {}).get("startTime", "")),
+            moment((pod.get("status") or {}).get("startTime", "")) or 0.0,
         )
 
     def _cluster_event(self) -> None:

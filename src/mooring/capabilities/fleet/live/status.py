@@ -1,7 +1,6 @@
 """What `mooring fleet status` and `history` say of the settings, the stored cluster and the nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from mooring.capabilities.fleet.live import settings
@@ -9,6 +8,7 @@ from mooring.capabilities.fleet.live.ledger import StoredChange, StoredCluster
 from mooring.capabilities.fleet.live.settings import cke_finding, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.core.model.marks import RETIRING, read_mark
+from mooring.core.model.times import rfc3339
 
 HISTORY_COLUMNS: Final = ("REVISION", "AT", "ACTION", "CONTROL PLANES", "WORKERS", "CHANGES")
 
@@ -57,7 +57,7 @@ def _words(value: Any) -> str:
 def history_row(entry: StoredChange) -> tuple[str, ...]:
     return (
         str(entry.revision),
-        datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        rfc3339(entry.at),
         entry.action,
         str(entry.control_planes),
         str(entry.workers),

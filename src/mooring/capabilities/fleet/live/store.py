@@ -19,8 +19,6 @@ from mooring.capabilities.fleet.planner.plan import ClusterPlan
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.core.model.machine import MachineState
 
-#: Kubernetes refuses objects above 1.5 MiB (etcd), and ConfigMaps above 1 MiB.
-MAX_BYTES: Final = 1_000_000
 _VERSION: Final = 1
 _PACKED: Final = b"zlib:"
 #: The fastest: the text is small either way.

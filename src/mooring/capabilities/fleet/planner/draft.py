@@ -179,9 +179,6 @@ class Draft:
                 choice_in_words(choice, self.view.now, f"maximum-workers {maximum} exceeded, lowest worker: "),
             )
 
-    def add_worker(self) -> bool:
-        return self.add_workers(1) == 1
-
     def add_workers(self, most: int) -> int:
         """One by one: the role furthest below its weight takes its best machine; one without a spare is passed over."""
         if most <= 0:

@@ -1,17 +1,13 @@
 """A machine as a node of cluster.yml: labels, annotations and taints of the design's tables."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import StateTaint
 from mooring.capabilities.fleet.planner.template import NodeTemplate, Template
 from mooring.core.model.machine import Machine
-
-
-def rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(int(at // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+from mooring.core.model.times import rfc3339
 
 
 class _Prefixed(dict[str, str]):

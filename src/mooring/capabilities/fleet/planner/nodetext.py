@@ -11,11 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.fleet.planner import keys
-from mooring.capabilities.fleet.planner.labels import Renderer, rfc3339
+from mooring.capabilities.fleet.planner.labels import Renderer
 from mooring.capabilities.fleet.planner.plan import Assignment
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
 from mooring.capabilities.fleet.planner.template import Template
 from mooring.core.model.machine import Machine
+from mooring.core.model.times import rfc3339
 
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 #: Of the machine alone: they stand behind what is shared.

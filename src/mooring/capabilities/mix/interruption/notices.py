@@ -8,7 +8,6 @@ that a new leader does not count again. A signal that disappears again from a Re
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -18,6 +17,7 @@ from mooring.capabilities.mix.pace import Detector, InterruptionPolicy, NoticeKi
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Node
 from mooring.core.model.marks import CORDONED_BY, Mark
+from mooring.core.model.times import moment
 from mooring.core.world.read import WorldRead
 
 SOURCE: Final = "spot"
@@ -62,7 +62,7 @@ def _seen(detector: Detector, node: Node, node_class: NodeClass) -> Iterator[tup
     key = detector.key
     match detector.sign:
         case Sign.ANNOTATION if key in node.annotations:
-            at = _moment(node.annotations[key])
+            at = moment(node.annotations[key])
             if at is not None:
                 yield f"annotation {key}", at
         case Sign.TAINT if any(t.key == key for t in node.taints):
@@ -95,18 +95,9 @@ def unread(node: Node, policy: InterruptionPolicy) -> str:
         return ""
     for detector in policy.detectors:
         text = node.annotations.get(detector.key) if detector.sign is Sign.ANNOTATION else None
-        if text is not None and _moment(text) is None:
+        if text is not None and moment(text) is None:
             return f"annotation {detector.key} is {text[:40]!r}, which is no moment; write it as 2026-01-31T08:15:00Z"
     return ""
-
-
-def _moment(text: str) -> float | None:
-    """None: not a moment, so no notice; guessing one would empty a healthy node."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at.timestamp() if at.tzinfo is not None else None
 
 
 def mark_of(node: Node) -> Mark | None:

@@ -20,11 +20,12 @@ from mooring.core.engine.why.findings import (
 )
 from mooring.core.engine.why.lines import dry_lines, lines_of, on_its_way
 from mooring.core.engine.why.marked import of_marks
-from mooring.core.engine.why.phrases import clock, short
+from mooring.core.engine.why.phrases import short
 from mooring.core.engine.why.subject import Subject, find, history_of, operators_on
 from mooring.core.model.decision import Line
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.times import time_of_day
 
 MOST_ALSO = 4
 #: Verbs of an operator's history that say how it ended.
@@ -130,7 +131,7 @@ def _calm(engine: Engine, subject: Subject, by_itself: Condition | None, history
         return _ended(history)
     if not subject.exists:
         last = history[-1]
-        words = f"gone; the last of it at {clock(last.at)}: {last.verb}{f', {last.text}' if last.text else ''}"
+        words = f"gone; the last of it at {time_of_day(last.at)}: {last.verb}{f', {last.text}' if last.text else ''}"
         says = ("is not there any more (stable): ", words, ".")
         return Answer(state=State.STABLE, reason=Reason.DONE, head=says[0], detail=says[1], tail=says[2], rank=CALMEST)
     if by_itself is not None:
@@ -146,7 +147,7 @@ def _ended(history: tuple[HistoryEntry, ...]) -> Answer:
     last = next((e for e in reversed(history) if e.verb in ENDED), history[-1])
     how = last.verb if last.reason in {"", Reason.DONE, last.verb} else f"{last.verb}, {last.reason}"
     reason = Reason(last.reason) if last.reason in set(Reason) else Reason.DONE
-    head = f"ended at {clock(last.at)} (stable; {how}){': ' if last.text else ''}"
+    head = f"ended at {time_of_day(last.at)} (stable; {how}){': ' if last.text else ''}"
     return Answer(state=State.STABLE, reason=reason, head=head, detail=last.text, tail=".", rank=CALMEST)
 
 

@@ -4,17 +4,17 @@ One function per kind, read by `why` and by the page: both say the same about on
 as it should be. Nodes and machines are here, what runs on them is in `workload_condition.py`.
 """
 
-import datetime as dt
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from mooring.core.engine.why.phrases import clock, plural, span
+from mooring.core.engine.why.phrases import plural, span
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.machine import Machine, MachineState
 from mooring.core.model.marks import CORDONED_BY, RESERVED_TAINT, RETIRING, Mark, read_mark
 from mooring.core.model.reasons import Reason, State
+from mooring.core.model.times import moment, time_of_day
 
 #: The label that names a node's rack; the first that is there counts.
 RACK: Final = ("cke.cybozu.com/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
@@ -113,7 +113,7 @@ def _interrupted(node: Node, now: float | None) -> Condition | None:
         return Condition(
             state=State.WAITING,
             reason=Reason.NOTICE,
-            detail=f"interruption notice for {clock(at)}{left}",
+            detail=f"interruption notice for {time_of_day(at)}{left}",
             ends="ends when the node goes",
             commands=(("take back", f"kubectl annotate node {node.name} {NOTICE}-"),),
             until=at,
@@ -281,12 +281,3 @@ def _by(mark: Mark | None) -> str:
     if mark is None:
         return ", by Mooring"
     return f", by Mooring (op {mark.operator})" if mark.operator else ", by Mooring"
-
-
-def moment(text: str) -> float | None:
-    """RFC 3339 with a zone; None: no moment."""
-    try:
-        at = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at.timestamp() if at.tzinfo is not None else None

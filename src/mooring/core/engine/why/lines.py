@@ -8,12 +8,13 @@ from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.commands import commands, typed
 from mooring.core.engine.why.dry import Dry
 from mooring.core.engine.why.findings import Answer
-from mooring.core.engine.why.phrases import clock, doing, span, standstill_s, step, then
+from mooring.core.engine.why.phrases import doing, span, standstill_s, step, then
 from mooring.core.engine.why.places import places
 from mooring.core.engine.why.subject import Subject
 from mooring.core.model.decision import Line, OperatorRecord
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
+from mooring.core.model.times import time_of_day
 from mooring.core.queue.why import Why
 
 MOST_AHEAD = 3
@@ -70,7 +71,7 @@ def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: flo
     waited = f"; waiting {span(now - queued_at)}" if queued_at is not None else ""
     where = "first in line" if place == 0 else f"{place} ahead of it"
     parked = "; parked: it keeps its place and stops nobody" if waiting_on is not None and waiting_on.parked else ""
-    deadline = f"; deadline {clock(operator.deadline)}" if operator.deadline is not None else ""
+    deadline = f"; deadline {time_of_day(operator.deadline)}" if operator.deadline is not None else ""
     yield Line("queued", f"op {operator.id}, {where}{waited}{parked}{deadline}")
     if waiting_on is None or not waiting_on.target:
         return

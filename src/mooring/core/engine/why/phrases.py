@@ -1,6 +1,5 @@
 """How things are called: short, the same in every line, at most as long as a terminal is wide."""
 
-import datetime as dt
 from typing import Final
 
 from mooring.capabilities.registry import phrases
@@ -94,10 +93,6 @@ def span(seconds: float) -> str:
     if whole < 48 * 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} days"
-
-
-def clock(at: float) -> str:
-    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S")
 
 
 def plural(count: int, what: str) -> str:

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mooring.core.engine.why.phrases import clock
+from mooring.core.model.times import time_of_day
 
 SHOWN: Final = 4
 WIDTH: Final = 12
@@ -61,12 +61,12 @@ def _history(history: Any, *, everything: bool) -> list[str]:
         who = f"op {entry['id']} " if entry["id"].isdigit() else ""
         reason, text = entry.get("reason", ""), entry.get("text", "")
         words = f"{who}{entry['verb']}{f' ({reason})' if reason else ''}{f': {text}' if text else ''}"
-        lines.append(f"{label:<{WIDTH}}{clock(entry['at'])} {words}{hidden if index == 0 else ''}")
+        lines.append(f"{label:<{WIDTH}}{time_of_day(entry['at'])} {words}{hidden if index == 0 else ''}")
     return lines
 
 
 def _as_of(answer: Mapping[str, Any]) -> str:
-    parts = [f"as of {clock(answer['as_of'])}"]
+    parts = [f"as of {time_of_day(answer['as_of'])}"]
     if answer.get("data_age_s") is not None:
         parts.append(f"data {answer['data_age_s']:.1f} s old")
     if answer.get("pd_age_s") is not None:

@@ -11,13 +11,13 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY, cluster_of
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 
@@ -65,7 +65,7 @@ class TidbEvictions:
     def _begin(self, cluster: Json, pod: Json, pd: SandboxPd, value: str) -> float | None:
         name = pod["metadata"]["name"]
         entries = _entries(cluster)
-        begun = (entries.get(name) or {}).get("beginTime") or stamp(self._timeline.now())
+        begun = (entries.get(name) or {}).get("beginTime") or rfc3339(self._timeline.now())
         entry = {"podCreateTime": pod["metadata"]["creationTimestamp"], "beginTime": begun, "value": value}
         self._write(cluster, {**entries, name: entry})
         found = pd.store_of(name)

@@ -14,6 +14,7 @@ from typing import Final
 
 from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
@@ -21,7 +22,6 @@ from mooring.sandbox.controllers.podstate import key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
 from mooring.sandbox.controllers.tidb.manifests import COMPONENTS, component_services, component_set
 from mooring.sandbox.controllers.tidb.upgrades import TikvUpgrades
-from mooring.sandbox.controllers.times import stamp
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 
@@ -163,7 +163,7 @@ class TidbOperator:
     def _moved(self, before: Json, healthy: bool) -> str:
         if before.get("health") == healthy and before.get("lastTransitionTime"):
             return str(before["lastTransitionTime"])
-        return stamp(self._timeline.now())
+        return rfc3339(self._timeline.now())
 
     def _tidb_status(self, cluster: Json, pods: list[Json], before: Json) -> Json:
         known = before.get("members") or {}
@@ -225,7 +225,9 @@ class TidbOperator:
                 "state": state,
             }
             same = entry is not None and entry["state"] == state
-            fresh["lastTransitionTime"] = entry["lastTransitionTime"] if same and entry else stamp(self._timeline.now())
+            fresh["lastTransitionTime"] = (
+                entry["lastTransitionTime"] if same and entry else rfc3339(self._timeline.now())
+            )
             stores[str(store_id)] = fresh
         return {"synced": True, "bootStrapped": bool(stores), "stores": stores, **kept}
 

@@ -16,7 +16,6 @@ from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, with_meta, with_spec
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.times import epoch
 from mooring.sandbox.controllers.workloads import rollout
 from mooring.sandbox.controllers.workloads.deployment_status import deployment_status
 from mooring.sandbox.controllers.workloads.ownership import OwnedPods, controller_of
@@ -103,7 +102,7 @@ class Deployments:
             one = self._store.find(Kind.REPLICA_SET, *key)
             if one is not None and not podstate.terminating(one):
                 found.append(one)
-        return sorted(found, key=lambda one: (epoch(one["metadata"]["creationTimestamp"]), one["metadata"]["name"]))
+        return sorted(found, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
 
     def _is_new(self, one: Json, obj: Json) -> bool:
         """Whether this ReplicaSet has the Deployment's template; remembered while both stay the same objects."""

@@ -1,8 +1,8 @@
 """A Deployment's status: the counts that health gates read, and the conditions Available and Progressing."""
 
 from mooring.clients.ports import Json
+from mooring.core.model.times import moment, rfc3339
 from mooring.sandbox.controllers.podstate import make_condition, with_condition
-from mooring.sandbox.controllers.times import epoch, stamp
 
 
 def deployment_status(
@@ -66,8 +66,8 @@ def _progress(obj: Json, old: Json, status: Json, new: Json | None, now: float) 
     deadline_s = float(obj["spec"].get("progressDeadlineSeconds", 600))
     if current is None or moved or current.get("reason") == "NewReplicaSetAvailable":
         item = make_condition("Progressing", "True", now, "ReplicaSetUpdated")
-        return {**item, "lastUpdateTime": stamp(now)}, deadline_s
-    since = epoch(current.get("lastUpdateTime", current["lastTransitionTime"]))
+        return {**item, "lastUpdateTime": rfc3339(now)}, deadline_s
+    since = moment(current.get("lastUpdateTime", current["lastTransitionTime"])) or 0.0
     if now - since >= deadline_s and not obj["spec"].get("paused"):
         return make_condition("Progressing", "False", now, "ProgressDeadlineExceeded"), None
     return current, since + deadline_s - now

@@ -13,8 +13,8 @@ from functools import cmp_to_key
 from typing import Final
 
 from mooring.clients.ports import Json
+from mooring.core.model.times import moment
 from mooring.sandbox.controllers.podstate import annotations_of, node_of, phase_of, ready, ready_since
-from mooring.sandbox.controllers.times import epoch
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -65,7 +65,7 @@ def rank(pods: Iterable[Json], siblings_on: Mapping[str, int], now: float) -> li
             return _by_age(left, right, since, until, now)
         if _restarts(left) != _restarts(right):
             return _restarts(right) - _restarts(left)
-        born, other = (epoch(pod["metadata"].get("creationTimestamp", "")) for pod in (left, right))
+        born, other = (moment(pod["metadata"].get("creationTimestamp", "")) or 0.0 for pod in (left, right))
         return _by_age(left, right, born, other, now) if born != other else 0
 
     return sorted(sorted(pods, key=lambda pod: str(pod["metadata"]["name"])), key=cmp_to_key(compare))

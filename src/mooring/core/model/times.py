@@ -1,0 +1,31 @@
+"""Moments as Kubernetes writes them: RFC 3339 in whole seconds (metav1.Time) or in microseconds (metav1.MicroTime)."""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+
+def rfc3339(at: float) -> str:
+    return _whole(int(at // 1))
+
+
+@lru_cache(maxsize=4096)
+def _whole(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def time_of_day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+@lru_cache(maxsize=65536)
+def moment(text: str) -> float | None:
+    """Seconds since the epoch; None: no time, or one without a zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.timestamp() if at.tzinfo is not None else None
