@@ -106,6 +106,15 @@ def test_kubectl_creates_applies_and_asks(sandbox):
     kubectl("create", "namespace", "shop")
     kubectl("create", "deployment", "web", "--image=nginx", "-n", "shop", "--replicas", "2")
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+    refused = subprocess.run(
+        [KUBECTL, "explain", "pod.spec"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "KUBECONFIG": str(file)},
+    )
+    assert "the sandbox has no schemas to explain" in refused.stderr
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: two, labels: {a: b}}\n"
     for _ in range(2):
         assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=namespace)

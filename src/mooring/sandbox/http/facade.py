@@ -3,9 +3,9 @@
     async with Facade(server, driver=WallDriver(timeline, speed=10)) as facade:
         facade.write_kubeconfig(path)
 
-Get, list, watch, create, replace, patch, delete, scale, eviction and binding, with selectors, paging and tables. Not
-there: exec and logs, RBAC (everybody who can reach loopback may do everything), dry runs of
-anything but a creation. It fails closed: what it does not know is 404 or 405, with a Status that says so.
+Get, list, watch, create, replace, patch, apply, delete, scale, eviction and binding, with selectors, paging and tables.
+Not there: exec and logs, RBAC (everybody who can reach loopback may do everything), schemas (`kubectl explain`), dry
+runs of anything but a creation. It fails closed: what it does not know is 404, 405 or 406, in a sentence.
 """
 
 import asyncio
@@ -24,15 +24,17 @@ from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.api import Lists
 from mooring.sandbox.apiserver.labels import predicate
-from mooring.sandbox.apiserver.server import HEARD, ApiServer, warn
+from mooring.sandbox.apiserver.server import HEARD, ApiServer
 from mooring.sandbox.clock import WallDriver
 from mooring.sandbox.http import discovery
+from mooring.sandbox.http.applied import Applied
 from mooring.sandbox.http.httpstatus import status_of
 from mooring.sandbox.http.requests import REVIEWS, at_home, body_of, dry_run, no_dry_run, wants_table, who
 from mooring.sandbox.http.streams import stream_watch
 from mooring.sandbox.http.tables import table
 from mooring.sandbox.http.tls import Certificates
 
+NO_SCHEMAS: Final = "the sandbox has no schemas to explain; ask a real cluster, or mooring lab up, with kubectl explain"
 _MAX_BODY: Final = 8 * 2**20
 
 
@@ -60,6 +62,7 @@ class Facade:
         self._port = port
         self._certificates = certificates
         self._driver = driver
+        self._applied = Applied(server)
         self._lists = Lists(server.store, server.watches)
         self._runner: web.AppRunner | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -164,6 +167,9 @@ class Facade:
                 return _json(discovery.core_versions(request.host))
             case ["apis"]:
                 return _json(discovery.group_list())
+            case ["openapi", *_] if "explain" in request.headers.get("Kubectl-Command", ""):
+                # As text and 406: of these alone kubectl prints what the server says while it reads OpenAPI.
+                return web.Response(text=NO_SCHEMAS, status=406)
             case ["openapi", "v3"]:
                 return _json(discovery.openapi_index())
             case ["openapi", "v3", "api", "v1"]:
@@ -237,6 +243,8 @@ class Facade:
             node, uid = (body.get("target") or {}).get("name", ""), (body.get("metadata") or {}).get("uid", "")
             await self._server.bind(target.namespace or "", target.name, node, by=by, uid=uid)
             return _json(_success(), 201)
+        if target.subresource in {"exec", "attach", "portforward"}:
+            raise RefusedError(f"the sandbox runs no containers: {target.subresource} is not served", 405)
         if target.name:
             raise RefusedError("POST goes to a collection", 405)
         obj = at_home(body, target.namespace, target.name)
@@ -255,12 +263,10 @@ class Facade:
         except ValueError as error:
             raise RefusedError(f"patch type {request.content_type} is not known", 415) from error
         body = await body_of(request)
-        absent = self._server.store.find(target.kind, target.namespace or "", target.name) is None
-        if how is PatchType.APPLY and absent and not target.subresource:
-            return await self._server.create(target.kind, at_home(body, target.namespace, target.name), by=who(request))
         if how is PatchType.APPLY:
-            warn("the sandbox merges what is applied: fields that were left out stay")
-            how = PatchType.MERGE
+            body = at_home(body, target.namespace, target.name)
+            manager, force = request.query.get("fieldManager", ""), request.query.get("force") == "true"
+            return await self._applied.apply(target.kind, body, target.subresource, manager, who(request), force=force)
         return await self._server.patch(
             target.kind,
             target.namespace or "",
@@ -309,7 +315,9 @@ def target_of(path: list[str]) -> Target:
         namespace, rest = rest[1], rest[2:]
     kind = discovery.BY_PATH.get((group, version, rest[0])) if rest else None
     if kind is None or len(rest) > 3:
-        raise NotFoundError("the server could not find the requested resource")
+        raise NotFoundError(
+            f"the sandbox has no {'/'.join(rest[:1]) or group}; kubectl api-resources lists what it has"
+        )
     return Target(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
 
 
