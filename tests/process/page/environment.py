@@ -4,16 +4,18 @@ import asyncio
 from typing import Any
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.process.config import Config
+from mooring.process.config import BlackBoxSettings, Config
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig
 
 
 class Environment:
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self, seed: int = 1, blackbox: str = "") -> None:
         self.cluster = Cluster(seed=seed, timeline=Timeline(1_767_225_600.0 + 8.5 * 3600))
-        config = Config(features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0))
+        config = Config(
+            features={"handoff": True}, handoff=HandoffPolicy(recheck_s=5.0), blackbox=BlackBoxSettings(dir=blackbox)
+        )
         self.rig = Rig(seed=seed, config=config, cluster=self.cluster)
 
     async def build(self) -> None:
@@ -31,9 +33,9 @@ class Environment:
         await self.rig.until(self.rig.leads)
 
 
-def on_stage(look: Any) -> Any:
+def on_stage(look: Any, **how: Any) -> Any:
     """Run `look(stage)` on a small cluster, in virtual time."""
-    stage = Environment(seed=2)
+    stage = Environment(seed=2, **how)
 
     async def whole_scenario():
         await stage.build()

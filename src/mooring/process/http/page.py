@@ -5,6 +5,7 @@ and connections and nothing else, and the modules set text, never markup. The fi
 served without a token; everything they fetch wants one where the API does.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from mooring.process.http.as_of import AsOf
 from mooring.process.http.frames import Framer
 from mooring.process.http.lists import PAGED, find, rack_words, row_page
 from mooring.process.http.queuerows import standing_words
@@ -41,14 +43,24 @@ TYPES: Final = {
 #: Longer questions are cut, and a list has no page beyond this many digits.
 MOST_WORDS: Final = 200
 MOST_DIGITS: Final = 9
+MOMENT: Final = re.compile(r"\d{1,11}(\.\d{1,9})?")
 
 
 class Page:
     """The routes of the page; `hub` is shared by all viewers."""
 
-    def __init__(self, find: Find, *, cluster: str = "", beside: Callable[[], Mapping[str, Any]] = dict) -> None:
+    def __init__(
+        self,
+        find: Find,
+        *,
+        cluster: str = "",
+        beside: Callable[[], Mapping[str, Any]] = dict,
+        recording: Callable[[], str] | None = None,
+    ) -> None:
+        """`recording`: where what happened is recorded; not given: in the black box of the replica behind it."""
         self._find = find
         self.hub = Hub(Framer(find, cluster=cluster, beside=beside))
+        self._as_of = AsOf(recording or self._black_box)
         self._files = {
             file.name: file.read_bytes()
             for file in resources.files("mooring.process.http").joinpath("static").iterdir()
@@ -76,6 +88,10 @@ class Page:
     def tell(self, beside: Callable[[], Mapping[str, Any]]) -> None:
         """What else the head says from now on: the act of the demo."""
         self.hub.framer.beside = beside
+
+    def _black_box(self) -> str:
+        replica = self._find()
+        return replica.config.blackbox.dir if replica is not None else ""
 
     @property
     def _replica(self) -> Replica:
@@ -126,8 +142,13 @@ class Page:
         return _json({"q": wanted, "found": found, "more": more})
 
     async def say(self, request: web.Request) -> web.Response:
-        """`why`, in the very words of the command line. Racks, which it does not know, list their machines."""
-        subject = request.match_info["subject"]
+        """`why`, in the very words of the command line; with `?at=`, as of then, where the black box knows it. Racks,
+        which it does not know, list their machines."""
+        subject, at = request.match_info["subject"], request.query.get("at", "")
+        if at:
+            if MOMENT.fullmatch(at) is None:
+                raise web.HTTPBadRequest(text="at: seconds since 1970, e.g. 1767261782.5\n")
+            return _text(*await self._as_of.words(subject, float(at)))
         replica = self._replica
         if subject.startswith("rack/"):
             told = rack_words(self.hub.framer, replica, subject.removeprefix("rack/"))

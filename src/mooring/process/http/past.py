@@ -32,8 +32,10 @@ class Piece(msgspec.Struct):
 
 
 class Past:
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES, *, recording: str = "") -> None:
+        """`recording`: its name, where these frames are all there will be."""
         self._most = most_bytes
+        self._recording = recording
         self._pieces: deque[Piece] = deque()
         self._packed = 0
         #: Moments worth finding again: number of the frame, and why.
@@ -76,7 +78,8 @@ class Past:
         """What there is: the pieces, oldest first, and the marks on them."""
         first = self._pieces[0].seq if self._pieces else 0
         pieces = [{"seq": p.seq, "frames": p.frames, "begun": p.begun, "ended": p.ended} for p in self._pieces]
-        return {"pieces": pieces, "marks": [mark for mark in self._marks if mark[0] >= first]}
+        marks = [mark for mark in self._marks if mark[0] >= first]
+        return {"pieces": pieces, "marks": marks, **({"recording": self._recording} if self._recording else {})}
 
     def piece(self, seq: int) -> bytes | None:
         """The events of the piece that begins with this frame; None: it has gone, or never was."""

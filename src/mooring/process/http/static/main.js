@@ -18,7 +18,8 @@ const page = {
   view: "all", filter: "", paused: false, shown: empty(), latest: empty(), heardAt: performance.now(), heard: false,
   trouble: "", recording: null, ended: false, past: false, file: "", open: new Set(), said: { at: -SPEAK_EVERY_MS, words: "" },
 };
-const why = new Why($("why"), () => then(), () => page.paused, address);
+// As of then: the server may know why, unless what is shown is a file of this browser.
+const why = new Why($("why"), () => then(), () => (page.recording instanceof Recording ? 0 : page.shown.asOf), () => page.paused, address);
 const map = new MapView($("map"), (about, from) => why.open(about, null, from));
 const scrubber = new Scrubber($("scrub"), was, isLive);
 const tables = {};
@@ -333,7 +334,19 @@ for (const button of document.querySelectorAll("[data-go]"))
 $("open").addEventListener("click", openRecording);
 $("file").addEventListener("change", () => { if ($("file").files[0]) play($("file").files[0]); $("file").value = ""; });
 
+// The server shows a recording and nothing else: nothing is live there.
+function replay(past) {
+  live?.close();
+  live = null;
+  page.file = past.recording;
+  page.recording = past;
+  $("open").hidden = true;
+  scrubber.use(past, true);
+  scrubber.seek(past.first);
+}
+
 function openRecording() {
+  if (page.recording instanceof Past) return;
   if (page.recording) { page.recording.close(); page.recording = null; page.ended = false; label("open", "recording"); begin(); }
   else $("file").click();
 }
@@ -363,7 +376,9 @@ function begin() {
   page.heard = false;
   page.heardAt = performance.now();
   page.past = false;
-  scrubber.use(new Past(), false);
+  const past = new Past();
+  scrubber.use(past, false);
+  past.refresh().then(() => { if (past.recording) replay(past); }, () => {});
   live = new Live(took, (error) => {
     page.trouble = error.message;
     if (error.status === 401) askForToken();

@@ -62,13 +62,16 @@ export class Past extends Pieces {
     this.pieces = [];
     this.first = 0;
     this.last = 0;
+    this.recording = ""; // its name, where the server shows a recording and nothing else
   }
+  close() {}
   async refresh() {
     const answer = await ask("/api/v1/past");
     if (!answer.ok) return;
     const found = await answer.json();
     this.pieces = found.pieces;
     this.marks = found.marks;
+    this.recording = found.recording ?? "";
     if (!this.pieces.length) return;
     this.first = this.pieces[0].seq;
     const end = this.pieces.at(-1);

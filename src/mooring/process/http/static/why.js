@@ -7,8 +7,10 @@ const EVERY_MS = 2000;
 const MOST_NAMED = 12;
 
 export class Why {
-  // recorded, paused: asked when it matters (recorded: the time that is shown, or ""); onChange(subject): "" when it was closed.
-  constructor(panel, recorded, paused, onChange) {
+  // Asked when it matters: recorded (the time that is shown, or ""), at (the same as a number; 0: nobody can be asked),
+  // paused; onChange(subject): "" when it was closed.
+  constructor(panel, recorded, at, paused, onChange) {
+    this._at = at;
     this.panel = panel;
     this._onChange = onChange;
     this.isOpen = false;
@@ -46,28 +48,42 @@ export class Why {
   }
 
   refresh() {
-    if (!this.isOpen || this._recorded() || this._paused() || performance.now() - this._askedAt < EVERY_MS) return;
+    if (!this.isOpen) return;
+    if (this._recorded()) { this._follow(); return; }
+    if (this._paused() || performance.now() - this._askedAt < EVERY_MS) return;
     const selected = getSelection();
     if (!selected.isCollapsed && this.panel.contains(selected.anchorNode)) return; // somebody copies a command
     this._ask();
   }
 
+  // Another moment is shown: asked again once it has stood for a while, since it takes a replay to answer.
+  _follow() {
+    const at = this._at();
+    if (!at || at === this._askedFor) return;
+    clearTimeout(this._standing);
+    this._standing = setTimeout(() => { if (this.isOpen && this._recorded() && this._at() === at) this._ask(); }, 600);
+  }
+
   async _ask() {
     const subject = this._subject;
     this._askedAt = performance.now();
-    if (this._recorded()) {
-      this._say(`As of ${this._recorded()}: what was shown then. Reasons are not kept in frames.\n\n${described(this._row)}`);
+    const then = this._recorded(), at = then && this._at();
+    this._askedFor = at;
+    if (then && !at) {
+      this._say(`As of ${then}: what was shown then. Reasons are not kept in frames.\n\n${described(this._row)}`);
       return;
     }
+    if (then) this._say(`As of ${then}: asking the black box …`);
     let words;
     try {
       const path = subject.split("/").map(encodeURIComponent).join("/");
-      const answer = await ask(`/api/v1/say/${path}`);
+      const answer = await ask(`/api/v1/say/${path}${then ? `?at=${at}` : ""}`);
       words = await answer.text();
+      if (then && !answer.ok) words += `\n${described(this._row)}`;
     } catch (error) {
       words = `could not ask: ${error.message}`;
     }
-    if (subject === this._subject) this._say(words);
+    if (subject === this._subject && this._askedFor === at) this._say(words);
   }
 
   _say(words) {

@@ -1,0 +1,91 @@
+"""`why` as of a moment that has passed, out of the black box.
+
+A process of its own replays the recording up to that moment (`mooring replay`), so that deciding pays nothing for it;
+one at a time, and only where there is as much memory as it may need: else the answer is the command to type elsewhere.
+"""
+
+import asyncio
+import os
+import re
+import resource
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+LIMIT_S: Final = 120.0
+#: A replay holds what we hold, and a little more.
+SHARE, SPARE_BYTES = 1.5, 200 << 20
+CGROUP: Final = Path("/sys/fs/cgroup")
+#: What may be asked about: it becomes an argument of a command.
+SUBJECT: Final = re.compile(r"[a-z]+/[A-Za-z0-9][A-Za-z0-9._/-]{0,300}")
+NOTHING: Final = "Reasons are not kept in frames. With the black box on (--blackbox DIR) the page answers as of then."
+
+
+class AsOf:
+    def __init__(self, recording: Callable[[], str]) -> None:
+        """`recording`: a file, or a directory of them; "": there is none."""
+        self._recording = recording
+        self._one = asyncio.Lock()
+
+    async def words(self, subject: str, at: float) -> tuple[str, int]:
+        """The answer and its HTTP status."""
+        recording = self._recording()
+        if not recording:
+            return f"As of {_clock(at)}.\n{NOTHING}\n", 501
+        if SUBJECT.fullmatch(subject) is None:
+            return f"{subject[:80]!r} is nothing that can be asked about\n", 404
+        typed = ["replay", recording, "--until", f"{_clock(at)}Z", "why", subject]
+        needs = int(SHARE * _resident()) + SPARE_BYTES
+        if _free() < needs:
+            return f"As of {_clock(at)}: too little memory to replay here. Elsewhere:\nmooring {' '.join(typed)}\n", 503
+        async with self._one:
+            return await _run(typed, needs)
+
+
+async def _run(typed: list[str], memory: int) -> tuple[str, int]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        f"import os, resource, runpy, sys; os.nice(5); resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}));"
+        "sys.argv[0] = 'mooring'; runpy.run_module('mooring', run_name='__main__')",
+        *typed,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+    )
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            said, complained = await process.communicate()
+    except TimeoutError:
+        return f"It took longer than {LIMIT_S:.0f} s. Elsewhere:\nmooring {' '.join(typed)}\n", 504
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == 0:
+        return said.decode(errors="replace"), 200
+    lines = complained.decode(errors="replace").strip().splitlines() or ["the replay ended without a word"]
+    return f"{lines[-1].removeprefix('mooring: ')}\n", 404
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
+def _resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _free() -> int:
+    """Bytes that another process may take: of our cgroup where it has a limit, else of the machine."""
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            return int(limit) - int((CGROUP / "memory.current").read_text())
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
+    return int(found[1]) * 1024 if found is not None else sys.maxsize
