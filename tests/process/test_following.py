@@ -12,7 +12,7 @@ from mooring.process.config import BlackBoxSettings, Config
 from mooring.process.recording_file import recordings
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
-from tests.blackbox.ground import replayed
+from tests.blackbox.environment import replayed
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 

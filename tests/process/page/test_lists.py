@@ -45,7 +45,7 @@ def plain_replica(engine: Engine) -> SimpleNamespace:
         identity="m",
         shell=SimpleNamespace(now=lambda: 0.0, backlog=0),
         elector=SimpleNamespace(holder="m"),
-        config=SimpleNamespace(context=""),
+        config=SimpleNamespace(context="", cluster_name=""),
         informers=SimpleNamespace(informers=()),
         not_ready=list,
     )
