@@ -186,31 +186,16 @@ def _narrate(line: str) -> None:
 
 
 def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
-    checks = [(act, check) for act in day.played for check in act.checks]
-    kept = sum(check.kept for _, check in checks)
-    missing = [act.title for act in day.acts[len([a for a in day.played if a.ended]) :]]
+    from mooring.demo.report import COLUMNS, check_rows, day_json, totals
+
     if output is Format.JSON:
-        acts = [
-            {"at": a.at, "title": a.title, "kept": a.kept, "failed": a.failed, "why": a.why, "checks": a.checks}
-            for a in day.played
-        ]
-        tally = day.tally
-        figures = {"moves": tally.moves, "peak": tally.peak, "longest_wait_s": tally.longest_wait_s}
-        lost = {"losses": day.losses.look(), "losses_without": without}
-        print_json({"kept": day.kept, "acts": acts, "not_played": missing, **figures, **lost})
+        print_json(day_json(day, without))
         return
-    rows = [(c.promise, "kept" if c.kept else "BROKEN", a.title, c.seen) for a, c in checks]
-    for act in day.played:
-        if act.failed:
-            rows.append(("–", "BROKEN", act.title, act.failed))
-        if not act.kept and act.why:
-            rows.append(("", "why", act.title, act.why))
-    rows += [("–", "not played", title, "stopped before") for title in missing]
     sys.stdout.write("\n")
-    print_table(("PROMISE", "", "ACT", "SEEN"), rows)
-    print(f"\nPROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}")
-    if without is not None:
-        print(f"LOST       with Mooring: {day.losses.look()}\n           the same day without: {without}")
+    print_table(COLUMNS, check_rows(day))
+    print()
+    for line in totals(day, without):
+        print(line)
 
 
 def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:

@@ -17,6 +17,7 @@ from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, wr
 from mooring.capabilities.fleet.planner.diff import Difference, differences
 from mooring.capabilities.fleet.planner.document import decode_document, encode_yaml
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
+from mooring.capabilities.fleet.planner.plan_text import COLUMNS, change_rows, plan_lines
 from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
 from mooring.capabilities.fleet.planner.template import Template, parse_template
 from mooring.cli import fleet_settings, fleet_show
@@ -217,17 +218,13 @@ def _print(
 def _print_table(result: ClusterPlan, found: list[Difference] | None) -> None:
     if result.error is not None:
         return
-    planes, workers = len(result.control_planes), len(result.workers)
-    note(f"{result.action.value}: {planes} control planes, {workers} workers, {len(result.changes)} changes")
-    for short in result.unmet:
-        note(f"unmet: {short.constraint} wants {short.wanted}, has {short.have}")
+    for line in plan_lines(result):
+        note(line)
     if found is not None:
         for difference in found:
             print(difference.line())
         return
-    rack_role = {s.address: (str(s.machine.rack), s.machine.role) for s in result.assignments if s.machine is not None}
-    rows = [(c.change.value, c.address, c.serial, *rack_role.get(c.address, ("", "")), c.why) for c in result.changes]
-    if rows:
-        print_table(["CHANGE", "ADDRESS", "SERIAL", "RACK", "ROLE", "WHY"], rows)
+    if rows := change_rows(result):
+        print_table(COLUMNS, rows)
     else:
         note("nothing to do")

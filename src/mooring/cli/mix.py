@@ -1,7 +1,6 @@
 """`mooring mix`: replicas across on-demand and spot nodes."""
 
 import asyncio
-from enum import StrEnum
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -24,18 +23,8 @@ from mooring.cli.server import HERE, Reach, ask
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
 
 
-class WorkloadKind(StrEnum):
-    Deployment = "Deployment"
-    StatefulSet = "StatefulSet"
-
-
 #: As kubectl spells them.
-_KINDS = {
-    "deployment": WorkloadKind.Deployment,
-    "deploy": WorkloadKind.Deployment,
-    "statefulset": WorkloadKind.StatefulSet,
-    "sts": WorkloadKind.StatefulSet,
-}
+_KINDS = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet"}
 
 
 @app.command
@@ -55,25 +44,13 @@ def target(
 
     Example: mooring mix target --kind Deployment --replicas 10 --mode custom --custom 30%
     """
-    from mooring.capabilities.mix.labels import parse_share
-    from mooring.capabilities.mix.targets import MODES, Mode, Target, default_target
+    from mooring.capabilities.mix.labels import target_asked
 
-    if kind not in set(WorkloadKind):
-        raise CommandError(f"--kind {kind}: it must be Deployment or StatefulSet")
     if not 0 <= replicas <= 1_000_000:
         raise CommandError(f"--replicas {replicas}: it must be between 0 and 1000000")
-    if mode is not None and mode not in MODES:
-        raise CommandError(f"--mode {mode}: it must be one of {', '.join(MODES)}")
-    if mode == Mode.CUSTOM and custom is None:
-        raise CommandError("--mode custom needs --custom: a count such as 3, or a percentage such as 30%")
-    if mode != Mode.CUSTOM and custom is not None:
-        raise CommandError(f"--custom {custom} goes with --mode custom only; the mode is {mode or 'the default'}")
-    share = None
-    if custom is not None:
-        share = parse_share(custom)
-        if share is None:
-            raise CommandError(f"--custom {custom}: it must be a count (0, 1, 2 …) or a percentage, 0% to 100%")
-    wanted = default_target(kind) if mode is None else Target(Mode(mode), share)
+    wanted = target_asked(kind, mode, custom)
+    if isinstance(wanted, str):
+        raise CommandError(wanted)
     on_demand, sequence = wanted.on_demand(replicas), wanted.sequence(replicas)
     if output is Format.JSON:
         print_json({"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence})
@@ -141,7 +118,7 @@ def _asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     kind = _KINDS.get(written.lower())
     if not name or (slash and kind is None):
         raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    kinds = list(WorkloadKind) if kind is None else [kind]
+    kinds = ["Deployment", "StatefulSet"] if kind is None else [kind]
     for one in kinds:
         try:
             answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")

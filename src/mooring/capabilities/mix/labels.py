@@ -20,6 +20,7 @@ import msgspec
 
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
 from mooring.core.model.cluster import Pod, Workload
+from mooring.core.model.kinds import Kind
 
 # ── on workloads ──────────────────────────────────────────────────────────────────────────────────────────────────
 ENABLED: Final = "vacant.io/optimize-scheduling"
@@ -134,6 +135,22 @@ def _share_of(shares: tuple[str | None, str | None], problems: list[str]) -> Sha
     if len(found) == 2 and found[0] != found[1]:
         problems.append(f"{CUSTOM} is {found[0]} as a label and {found[1]} as an annotation; keep one of them")
     return found[0] if found else None
+
+
+def target_asked(kind: str, mode: str | None, custom: str | None) -> Target | str:
+    """What the flags of `mooring mix target` ask for; a sentence: what is wrong with them."""
+    if kind not in {Kind.DEPLOYMENT, Kind.STATEFUL_SET}:
+        return f"--kind {kind}: it must be Deployment or StatefulSet"
+    if mode is not None and mode not in MODES:
+        return f"--mode {mode}: it must be one of {', '.join(MODES)}"
+    if mode == Mode.CUSTOM and custom is None:
+        return "--mode custom needs --custom: a count such as 3, or a percentage such as 30%"
+    if mode != Mode.CUSTOM and custom is not None:
+        return f"--custom {custom} goes with --mode custom only; the mode is {mode or 'the default'}"
+    share = parse_share(custom) if custom is not None else None
+    if custom is not None and share is None:
+        return f"--custom {custom}: it must be a count (0, 1, 2 …) or a percentage, 0% to 100%"
+    return default_target(kind) if mode is None else Target(Mode(mode), share)
 
 
 def parse_share(text: str) -> Share | None:

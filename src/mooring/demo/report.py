@@ -1,0 +1,44 @@
+"""What a day comes to: every promise that was checked, the acts that were not played, the figures."""
+
+from typing import Any, Final
+
+from mooring.demo.day import Day
+from mooring.demo.losses import Losses
+
+COLUMNS: Final = ("PROMISE", "", "ACT", "SEEN")
+
+
+def not_played(day: Day) -> list[str]:
+    return [act.title for act in day.acts[sum(act.ended for act in day.played) :]]
+
+
+def day_json(day: Day, without: Losses | None) -> dict[str, Any]:
+    acts = [
+        {"at": a.at, "title": a.title, "kept": a.kept, "failed": a.failed, "why": a.why, "checks": a.checks}
+        for a in day.played
+    ]
+    tally = day.tally
+    figures = {"moves": tally.moves, "peak": tally.peak, "longest_wait_s": tally.longest_wait_s}
+    lost = {"losses": day.losses.look(), "losses_without": without}
+    return {"kept": day.kept, "acts": acts, "not_played": not_played(day), **figures, **lost}
+
+
+def check_rows(day: Day) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (c.promise, "kept" if c.kept else "BROKEN", a.title, c.seen) for a in day.played for c in a.checks
+    ]
+    for act in day.played:
+        if act.failed:
+            rows.append(("–", "BROKEN", act.title, act.failed))
+        if not act.kept and act.why:
+            rows.append(("", "why", act.title, act.why))
+    return rows + [("–", "not played", title, "stopped before") for title in not_played(day)]
+
+
+def totals(day: Day, without: Losses | None) -> list[str]:
+    checks = [check for act in day.played for check in act.checks]
+    kept = sum(check.kept for check in checks)
+    lines = [f"PROMISES   {len(checks)} shown, {kept} kept · {day.tally.line()}"]
+    if without is not None:
+        lines += [f"LOST       with Mooring: {day.losses.look()}", f"           the same day without: {without}"]
+    return lines
