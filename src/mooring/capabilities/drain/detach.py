@@ -21,6 +21,8 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, leaving, write_mark
 
 HASH: Final = "pod-template-hash"
+#: On a pod that Mix placed: the class of nodes that it counts for.
+AFFINITY: Final = "vacant.io/affinity"
 DETACH: Final = "detach"
 EVICT: Final = "evict"
 RECREATE: Final = "Recreate"

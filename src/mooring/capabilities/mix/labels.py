@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.drain import detach
 from mooring.capabilities.mix.targets import DEPLOYMENT_DEFAULT, MODES, Mode, Share, Target, default_target
 from mooring.core.model.cluster import Pod, Workload
 from mooring.core.model.kinds import Kind
@@ -32,7 +33,7 @@ REBALANCE: Final = "vacant.io/rebalance"
 LEFT_OUT: Final = "kube-system"
 # ── on pods ───────────────────────────────────────────────────────────────────────────────────────────────────────
 #: Label: the class this pod was given, `on-demand` or `spot`.
-AFFINITY: Final = "vacant.io/affinity"
+AFFINITY: Final = detach.AFFINITY
 #: Annotations.
 SLOT: Final = "vacant.io/slot"
 RESERVATION: Final = "vacant.io/reservation"

@@ -5,7 +5,8 @@
                   │
                   └── the node is no longer being emptied: attached again, ended
 
-The replacement comes first where the pod is the only one of its Deployment that serves: evicted, it would be down.
+The replacement comes first where the pod is the only one of its Deployment that serves: evicted, it would be down. And
+where Mix keeps it on on-demand nodes: evicted, fewer would be there than its workload is promised.
 Everything else goes one replica of a workload at a time.
 """
 
@@ -14,7 +15,16 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain import readiness
-from mooring.capabilities.drain.detach import DETACH, EVICT, attach, before_detach, can_detach, detach, is_detached
+from mooring.capabilities.drain.detach import (
+    AFFINITY,
+    DETACH,
+    EVICT,
+    attach,
+    before_detach,
+    can_detach,
+    detach,
+    is_detached,
+)
 from mooring.capabilities.drain.evict import blocked_by_budget
 from mooring.capabilities.drain.readiness import is_ready, ready_pods, subject_of
 from mooring.capabilities.fleet.live.emptying import (
@@ -28,6 +38,7 @@ from mooring.capabilities.fleet.live.emptying import (
 )
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import SOURCE
+from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import DeletePod, Patch
@@ -69,7 +80,8 @@ def _way_of(pod: Pod, workload: Workload | None, world: WorldRead, now: float) -
         return DETACH
     if workload is None or not can_detach(pod, workload) or not is_ready(pod, workload, now):
         return EVICT
-    return DETACH if ready_pods(workload, world, now) == 1 else EVICT
+    promised = pod.labels.get(AFFINITY) == NodeClass.ON_DEMAND
+    return DETACH if promised or ready_pods(workload, world, now) == 1 else EVICT
 
 
 def evict_operator(
