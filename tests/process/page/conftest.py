@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from mooring.process.http.page import PAGE
 from mooring.process.http.status import status_app
 from mooring.sandbox.paced import run_paced
 from tests.process.page.chromium import Chromium, NoBrowser, Program, Tab
+from tests.process.page.easel import Easel
 from tests.process.page.environment import Environment
 
 
 class Site:
     """`do` runs something on the site's own loop and waits for its answer."""
 
-    def __init__(self, speed: float = 4.0) -> None:
-        self.stage = Environment(seed=3)
+    def __init__(self, speed: float = 4.0, blackbox: str = "") -> None:
+        self.stage = Environment(seed=3, blackbox=blackbox)
         self.port = 0
         self._speed = speed
         self._ready = threading.Event()
@@ -31,7 +33,7 @@ class Site:
 
     @property
     def hub(self) -> Any:
-        return next(h.__self__ for h in self.app.on_shutdown if hasattr(h, "__self__"))
+        return self.app[PAGE].hub
 
     def start(self) -> "Site":
         self._thread.start()
@@ -106,6 +108,13 @@ def program() -> Iterator[Program]:
 async def browser(program) -> AsyncIterator[Chromium]:
     async with Chromium(program.address) as profile:
         yield profile
+
+
+@pytest.fixture
+async def easel(browser) -> AsyncIterator[Easel]:
+    found = Easel(browser)
+    yield found
+    await found.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Moments worth a picture, as frames: a busy day, a long queue, five thousand nodes, nothing at all."""
 
+from collections import Counter
 from typing import Any
 
 from mooring.process.http.frames import Frame, Table
@@ -158,6 +159,51 @@ def busy() -> Frame:
         "racks": table(racks, 125, quiet=123),
         "timeline": table(timeline, bars=bars),
     })  # fmt: skip
+
+
+def demo() -> Frame:
+    """All spot nodes have notice and their pods are on their way, with the banner and the counter of the demo."""
+    frame = busy()
+    rows: dict[str, Any] = {}
+    for k in range(24):
+        spot, number = k % 8 >= 4, k // 8 * 4 + k % 4 + 1
+        if spot:
+            found = tile(f"{k // 8 + 1}", "spot", "interrupted", "sm sm", words="interruption notice", until=NOW + 110)
+        else:
+            found = tile(f"{k // 8 + 1}", "on-demand", "ok", "dr ss ss")
+        found[7] = [f"shop/{'s' if spot else 'n'}{number}-6f7b9c9d4c-x{p}lf5" for p in range(len(found[6]))]
+        rows[f"{'s' if spot else 'n'}{number}"] = found
+    moves = {
+        f"{k}": ["pod", rows[f"s{k}"][7][0], f"s{k}", f"n{13 - k}", "moving", "", rows[f"n{13 - k}"][7][1]]
+        for k in range(1, 13)
+    }
+    frame.tables |= {"map": Table(rows, 24, {"ok": 12, "interrupted": 12}), "moves": Table(moves, 12)}
+    lost = {"with": {"pods": 0, "leaders": 0, "quorum": 0}, "without": {"pods": 12, "leaders": 1210, "quorum": 1}}
+    act = {"number": 3, "of": 7, "title": "all 12 spot nodes get notice", **lost}
+    said = (
+        "12 cordons, then 23 pods moved; nobody cut off; 12 cordons before the first move; each after its replacement"
+    )
+    command = "kubectl annotate node s1 s2 s3 s4 s5 s6 s7 s8 s9 s10 s11 s12 vacant.io/interrupt-at=2026-01-01T09:08:00Z"
+    frame.head |= {"act": {**act, "command": command, "said": said}, "needs": 0, "needs_words": "", "needs_do": ""}
+    return frame
+
+
+def hundreds(nodes: int = 500) -> Frame:
+    """Some hundred nodes in racks of forty, twenty pods each, without names."""
+    frame = busy()
+    rows = {}
+    for k in range(nodes):
+        spot = k % 5 < 2
+        state = "interrupted" if k % 97 == 3 else "cordoned" if k % 83 == 5 else "ok"
+        until = NOW + 72 if state == "interrupted" else None
+        found = tile(
+            f"{100 + k // 40}", "spot" if spot else "on-demand", state, "sr " * 20 if spot else "dr " * 20, until=until
+        )
+        found[7] = []
+        rows[f"ip-10-0-{k}"] = found
+    states = Counter(row[2] for row in rows.values())
+    frame.tables |= {"map": Table(rows, nodes, dict(states)), "moves": Table()}
+    return frame
 
 
 def long_queue() -> Frame:

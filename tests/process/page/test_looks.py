@@ -1,74 +1,28 @@
 """How the page looks: every moment, light and dark, wide and narrow, for eyes of every kind. Pictures are kept."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from mooring.process.http.frames import Frame, Framer
-from mooring.process.http.page import Page
+from mooring.process.http.frames import Frame
 from tests.process.page import pictures
-from tests.process.page.chromium import Chromium, Tab
 
 pytestmark = pytest.mark.e2e
 OUTPUT = Path(__file__).parents[3] / "test-output"
-WIDE, LAPTOP, HALF, TABLET, PHONE = (1440, 900), (1280, 800), (1000, 800), (701, 900), (390, 844)
+SIZES = {
+    "wide": (1440, 900), "laptop": (1280, 800), "narrow": (1100, 800), "half": (900, 800), "tablet": (701, 900),
+    "phone": (390, 844),
+}  # fmt: skip
+MOMENTS = [pictures.busy, pictures.demo, pictures.long_queue, pictures.nothing]
 
 
-class Still(Framer):
-    """Shows one moment for ever."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__(lambda: None)
-        self.frame = frame
-
-    async def build(self) -> Frame:
-        return Frame(self.frame.as_of, dict(self.frame.head), dict(self.frame.tables))
-
-
-class Easel:
-    """A page of a moment that one may exchange."""
-
-    def __init__(self, browser: Chromium) -> None:
-        self._browser = browser
-        self._runners: list[web.AppRunner] = []
-        self.still = Still(pictures.nothing())
-
-    async def show(self, frame: Frame) -> Tab:
-        self.still = Still(frame)
-        page = Page(lambda: None)
-        page.hub.framer = self.still
-        app = web.Application()
-        page.add_to(app)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        self._runners.append(runner)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        tab = await self._browser.tab(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/")
-        await tab.until("mooring.page.heard")
-        return tab
-
-    async def close(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-
-
-@pytest.fixture
-async def easel(browser) -> AsyncIterator[Easel]:
-    found = Easel(browser)
-    yield found
-    await found.close()
-
-
-@pytest.mark.parametrize("moment", [pictures.busy, pictures.long_queue, pictures.nothing], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda m: m.__name__)
 async def test_every_moment_fits_every_screen(easel, browser, moment: Callable[[], Frame]):
     """A desk, a laptop, a phone; day and night: nothing sticks out sideways, nothing is drawn for rows out of sight."""
     tab = await easel.show(moment())
-    sizes = {"wide": WIDE, "laptop": LAPTOP, "half": HALF, "tablet": TABLET, "phone": PHONE}
-    for name, (width, height) in sizes.items():
+    for name, (width, height) in SIZES.items():
         await tab.shape(width, height)
         for dark in (False, True):
             shade = "dark" if dark else "light"

@@ -15,6 +15,7 @@ from mooring.demo.acts.notice import Notice
 from mooring.demo.day import Day
 from mooring.process.http.frames import Framer
 from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, READY, STARTING, MapRows
+from mooring.process.http.page import PAGE
 from mooring.process.http.past import PIECE, Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub, event
@@ -184,7 +185,7 @@ def test_frames_are_kept_while_nobody_watches():
 async def test_the_past_is_served_by_piece():
     """A piece is a part of a recording; what is not kept is 404."""
     app = status_app(lambda: None)
-    hub: Hub = next(h.__self__ for h in app.on_shutdown if hasattr(h, "__self__"))
+    hub: Hub = app[PAGE].hub
     hub.past.add(5, 1.0, event("snapshot", 5, {"a": 1}), {})
     async with TestClient(TestServer(app)) as client:
         index = await (await client.get("/api/v1/past")).json()

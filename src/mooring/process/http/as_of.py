@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import resource
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ class AsOf:
         """`recording`: a file, or a directory of them; "": there is none."""
         self._recording = recording
         self._one = asyncio.Lock()
+        self._process: subprocess.Popen[str] | None = None
 
     async def words(self, subject: str, at: float) -> tuple[str, int]:
         """The answer and its HTTP status."""
@@ -41,34 +43,40 @@ class AsOf:
         if _free() < needs:
             return f"As of {_clock(at)}: too little memory to replay here. Elsewhere:\nmooring {' '.join(typed)}\n", 503
         async with self._one:
-            return await _run(typed, needs)
+            # In a thread, on the wall clock: the loop of the demo has a time of its own.
+            return await asyncio.to_thread(self._run, typed, needs)
 
+    async def close(self, *_: object) -> None:
+        """Nobody waits for an answer any more."""
+        if self._process is not None:
+            self._process.kill()
 
-async def _run(typed: list[str], memory: int) -> tuple[str, int]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        f"import os, resource, runpy, sys; os.nice(5); resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}));"
-        "sys.argv[0] = 'mooring'; runpy.run_module('mooring', run_name='__main__')",
-        *typed,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
-    )
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            said, complained = await process.communicate()
-    except TimeoutError:
-        return f"It took longer than {LIMIT_S:.0f} s. Elsewhere:\nmooring {' '.join(typed)}\n", 504
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode == 0:
-        return said.decode(errors="replace"), 200
-    lines = complained.decode(errors="replace").strip().splitlines() or ["the replay ended without a word"]
-    return f"{lines[-1].removeprefix('mooring: ')}\n", 404
+    def _run(self, typed: list[str], memory: int) -> tuple[str, int]:
+        bounded = f"resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))"
+        code = (
+            f"import os, resource, runpy, sys; os.nice(5); {bounded}; runpy.run_module('mooring', run_name='__main__')"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *typed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+            text=True,
+            errors="replace",
+        ) as process:
+            self._process = process
+            try:
+                said, complained = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return f"It took longer than {LIMIT_S:.0f} s. Elsewhere:\nmooring {' '.join(typed)}\n", 504
+            finally:
+                self._process = None
+        if process.returncode == 0:
+            return said, 200
+        lines = complained.strip().splitlines() or ["the replay ended without a word"]
+        return f"{lines[-1].removeprefix('mooring: ')}\n", 404
 
 
 def _clock(at: float) -> str:

@@ -84,6 +84,7 @@ class Page:
         )
         app.cleanup_ctx.append(self.hub.run)
         app.on_shutdown.append(self.hub.hang_up)
+        app.on_shutdown.append(self._as_of.close)
 
     def tell(self, beside: Callable[[], Mapping[str, Any]]) -> None:
         """What else the head says from now on: the act of the demo."""

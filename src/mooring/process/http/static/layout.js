@@ -16,7 +16,7 @@ export function arrange(groups, width, height, before = null) {
       const fits = largest(groups, width, height, factor, shape);
       if (!fits) continue;
       const found = { ...stretched(fits, width, height), factor, sizes };
-      found.worth = Math.min(found.tile.w / 1.7, found.tile.h) * (found.holes ? 0.7 : 1) * (found.ragged ? 0.8 : 1);
+      found.worth = Math.min(found.tile.w / (found.tile.w > 60 ? 1.7 : 1.2), found.tile.h) * (found.holes ? 0.7 : 1) * (found.ragged ? 0.8 : 1);
       if (!best || found.worth > best.worth) best = found;
       if (before?.factor === factor && before.sizes === sizes && (!same || found.worth > same.worth)) same = found;
     }
