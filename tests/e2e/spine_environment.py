@@ -25,6 +25,7 @@ from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
+from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 
 REGIONS = 24
@@ -362,9 +363,12 @@ class Environment:
         self.pd_url = await self.placement.start(self.names)
         self.tls = _tls(connection, self.directory)
         self._following = asyncio.ensure_future(self._follow())
+        self.observer = Observer(self.lab, leaders=lambda pod: self.placement.leaders(int(pod.rpartition("-")[2])))
+        await asyncio.to_thread(self.observer.__enter__)
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, kind, *_):
+        self.observer.stop()
         for process in self.processes:
             await process.close()
         self._following.cancel()
@@ -372,6 +376,8 @@ class Environment:
         await self.placement.close()
         self.lab.clear(self.namespace, self.own, nodes=f"for={self.namespace}")
         await self._api.__aexit__(None, None, None)
+        if kind is None:
+            self.observer.judge()
 
     async def _install(self):
         try:

@@ -46,6 +46,7 @@ from mooring.sim.scenarios.fleet import TEMPLATE, cordoned, pods_on, register_no
 from mooring.sim.scenarios.mix import NAMESPACE as SHOP
 from mooring.sim.scenarios.mix import given, left_behind, serving, slow_template, switched_on, uids
 from tests.e2e import spine_environment
+from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -91,9 +92,18 @@ class Environment:
             await self.rig.api.create(Kind.NAMESPACE, {"metadata": {"name": namespace}})
         self.rig.mirror.follow()
         await self.rig.mirror.synced()
+        fleet = self.rig.config.fleet.retire_timeout_s
+        self.observer = Observer(self.lab, leaders=self._leaders, retire_timeout_s=fleet)
+        await asyncio.to_thread(self.observer.__enter__)
         return self
 
-    async def __aexit__(self, *_):
+    def _leaders(self, pod):
+        pd = self.cluster.pd[TIDB, DEMO]
+        store = pd.store_of(pod)
+        return len(pd.server.tikv.led[store.id]) if store is not None else 0
+
+    async def __aexit__(self, kind, *_):
+        self.observer.stop()
         await self.rig.process.stop()
         await self._beside.aclose()
         await self.kubectl(f"kubectl delete namespace {SHOP} {TIDB} {self.rig.config.namespace} --timeout=180s")
@@ -101,6 +111,8 @@ class Environment:
             await self.kubectl(f"kubectl delete node {' '.join(self.nodes)} --ignore-not-found")
         await self.rig.mirror.close()
         await self.rig.api.close()
+        if kind is None:
+            self.observer.judge()
 
     async def until(self, holds, **how):
         def alive_and_holds():

@@ -18,6 +18,7 @@ from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.http import sabakan_app
+from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -167,8 +168,11 @@ class Environment:
 @pytest.fixture
 async def environment(lab, tmp_path):
     made = Environment(lab, tmp_path)
-    yield made
-    await made.close()
+    try:
+        with Observer(lab) as made.observer:
+            yield made
+    finally:
+        await made.close()
 
 
 def taints(node):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from mooring.lab.loopback import free_ports
+from tests.e2e.observer import Observer
 from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, SETTINGS, Environment, Mooring
 from tests.e2e.waiting import until
 
@@ -20,7 +21,8 @@ def environment(lab, tmp_path):
     pace = {"settle-s": 2.0, "pause-s": 2.0, "shortage-s": 5.0}
     made.config.write_text(json.dumps({**SETTINGS, "mix": {"rebalance": pace}}))
     try:
-        yield made
+        with Observer(lab):
+            yield made
     finally:
         made.close()
 

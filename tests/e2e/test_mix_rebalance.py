@@ -14,6 +14,7 @@ import pytest
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
+from tests.e2e.observer import Observer
 from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -212,7 +213,8 @@ def environment(lab, tmp_path):
     made = Environment(lab, tmp_path)
     try:
         made.start()
-        yield made
+        with Observer(lab) as made.observer:
+            yield made
     finally:
         made.close()
 
