@@ -1,10 +1,13 @@
-"""Shared by all tests: our own logs stay quiet unless a test asks for them, Ctrl-C works in what tests start, and uv."""
+"""Shared by all tests: quiet logs, no sleeping on the wall clock, Ctrl-C in what tests start, and uv."""
 
+import asyncio
 import logging
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,30 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True, scope="session")
 def _quiet_logs():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+#: A look at another process or at a socket, now and then, and no longer.
+LONGEST_S = 0.1
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def _no_sleep_on_the_wall_clock(request, monkeypatch):
+    """A test that sleeps is slow here and fails elsewhere: wait for the event, or play it in virtual time."""
+    if request.node.get_closest_marker("e2e") is not None:
+        return
+
+    def guarded(sleep, awake):
+        def slept(seconds, *more):
+            if seconds > LONGEST_S and not awake() and sys._getframe(1).f_code.co_filename.startswith(HERE):
+                raise AssertionError(f"sleeps {seconds:g} s on the wall clock")
+            return sleep(seconds, *more)
+
+        return slept
+
+    monkeypatch.setattr(time, "sleep", guarded(time.sleep, lambda: False))
+    virtual = lambda: type(asyncio.get_running_loop()).time is not asyncio.BaseEventLoop.time
+    monkeypatch.setattr(asyncio, "sleep", guarded(asyncio.sleep, virtual))
 
 
 @pytest.fixture(scope="session")

@@ -488,8 +488,10 @@ async def strategic_patch_merges_conditions_and_replaces_taints(bench: Bench) ->
 # ── Watches and lists ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _collect(bench: Bench, kind: Kind, count: int, **how: Any) -> list[tuple[str, str, int]]:
-    """The first events that concern our namespace."""
+async def _collect(
+    bench: Bench, kind: Kind, count: int, *, begun: asyncio.Event | None = None, **how: Any
+) -> list[tuple[str, str, int]]:
+    """The first events that concern our namespace; `begun` is set with the first of them."""
     found: list[tuple[str, str, int]] = []
     async with asyncio.timeout(30):
         async for event in bench.api.watch(kind, timeout_s=20, **how):
@@ -498,6 +500,8 @@ async def _collect(bench: Bench, kind: Kind, count: int, **how: Any) -> list[tup
             # Every namespace gets this one by itself, sooner or later.
             if ours and event.object.name != "kube-root-ca.crt":
                 found.append((event.type, event.object.name, int(event.object.resource_version)))
+                if begun is not None:
+                    begun.set()
             if len(found) >= count:
                 break
     return found
@@ -524,13 +528,15 @@ async def a_watch_tells_every_change_in_order(bench: Bench) -> None:
 @case
 async def a_watch_sees_what_happens_while_it_is_open(bench: Bench) -> None:
     start = (await bench.api.list(Kind.POD, limit=1)).resource_version
-    watching = asyncio.create_task(_collect(bench, Kind.POD, 3, resource_version=start))
-    await asyncio.sleep(0.2)
+    begun = asyncio.Event()
+    watching = asyncio.create_task(_collect(bench, Kind.POD, 4, begun=begun, resource_version=start))
+    await bench.api.create(Kind.POD, pod(bench, "first"))
+    await begun.wait()
     await bench.api.create(Kind.POD, pod(bench, "p"))
     await bench.api.delete(Kind.POD, bench.namespace, "p")
     seen = [(t, n) for t, n, _ in await watching]
     # A pod is marked before it goes, even when it goes at once.
-    assert seen == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")], seen
+    assert seen[1:] == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")], seen
 
 
 @case
@@ -576,8 +582,9 @@ async def initial_events_end_with_a_bookmark(bench: Bench) -> None:
 @case
 async def a_watch_from_nowhere_begins_with_what_is_there(bench: Bench) -> None:
     await bench.api.create(Kind.POD, pod(bench, "old"))
-    watching = asyncio.create_task(_collect(bench, Kind.POD, 2))
-    await asyncio.sleep(0.5)
+    begun = asyncio.Event()
+    watching = asyncio.create_task(_collect(bench, Kind.POD, 2, begun=begun))
+    await begun.wait()
     await bench.api.create(Kind.POD, pod(bench, "young"))
     assert [(t, n) for t, n, _ in await watching] == [("ADDED", "old"), ("ADDED", "young")]
 

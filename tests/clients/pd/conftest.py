@@ -16,26 +16,16 @@ from mooring.clients.pd import PdClient
 from mooring.clients.ports import PortError
 from mooring.lab.pd import pd_servers, pd_url
 from mooring.lab.processes import Processes
+from mooring.process.clock import WallClock
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.pd import PdSettings, SandboxPd
 from mooring.sandbox.pd.http import pd_app
 
 
-class WallClock:
-    def now(self):
-        return time.time()
-
-    def monotonic(self):
-        return time.monotonic()
-
-    async def sleep(self, seconds):
-        await asyncio.sleep(seconds)
-
-
 class Rig:
     """What the contract asks of each kind of PD."""
 
-    patience_s = 10.0
+    patience_s = 60.0
 
     def __init__(self, pd):
         self.pd = pd
@@ -66,13 +56,17 @@ class SandboxRig(Rig):
     async def restart(self):
         self.sandbox.restart()
 
+    async def a_second(self):
+        """Thirty of the sandbox's."""
+        end = self.sandbox.timeline.now() + 30
+        while self.sandbox.timeline.now() < end:
+            await asyncio.sleep(0.02)
+
     async def stores_return(self):
         """They do by themselves, ten seconds of the sandbox's time later."""
 
 
 class RealRig(Rig):
-    patience_s = 40.0
-
     def __init__(self, pd, tikv, processes, servers):
         super().__init__(pd)
         self.tikv = tikv
@@ -90,6 +84,9 @@ class RealRig(Rig):
             self._processes.kill(server.name)
         for server in self._servers:
             self._processes.start(server)
+
+    async def a_second(self):
+        await asyncio.sleep(1)
 
     async def stores_return(self):
         self.tikv.may_connect.set()

@@ -315,8 +315,7 @@ async def test_slow_pd_is_unanswered(play):
 
     class Slow(Script):
         async def handle(self, request):
-            await asyncio.sleep(0.3)
-            return web.Response()
+            await asyncio.Event().wait()
 
     client = await play(Slow(), timeout_s=0.05, attempts=2)
     with pytest.raises(UnansweredError, match="did not answer"):

@@ -59,7 +59,7 @@ async def test_nothing_moves_when_every_store_is_evicted(rig):
     """Evicting all stores is accepted; the last leaders stay where they are."""
     for store in (1, 2, 3):
         await rig.pd.add_evict_leader(store)
-    await asyncio.sleep(1)
+    await rig.a_second()
     view = await rig.pd.observe()
     assert view.evicting == (1, 2, 3) and sum(leaders(view).values()) == 30
 
