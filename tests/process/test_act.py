@@ -7,6 +7,7 @@ from mooring.core.model.cluster import Key, Taint
 from mooring.core.model.events import Gone
 from mooring.core.model.instructions import (
     AddEvictLeader,
+    AddPdOperator,
     CancelPdOperator,
     Create,
     DeletePod,
@@ -302,21 +303,37 @@ def test_a_lease_lost_while_looking_before_a_write_stops_the_write(bench):
     assert bench.do(edit).reason is None
 
 
-def test_a_lease_lost_while_looking_before_a_cancel_stops_the_cancel(bench):
-    """One-queue: PD is asked who is there first; whoever no longer leads then cancels nothing."""
+def test_a_lease_lost_while_pd_is_asked_first_stops_the_write(bench):
+    """One-queue: PD is asked whose stores these are and who is there; who no longer leads then adds and cancels nothing."""
     key = Key("tidb", "demo")
     pd = SandboxPd(bench.cluster.timeline, seed=1, cluster="demo", namespace="tidb")
-    bench.pds[key] = _Slow(pd, bench, "operator")
+    bench.pds[key] = _Slow(pd, bench, "operator", "stores")
     stores = [pd.attach(f"demo-tikv-{n}") for n in range(4)]
     pd.load(regions=12)
     region = run_virtual(pd.regions, bench.cluster.timeline)[0]
     source, (target,) = region.peers[-1].store_id, set(stores) - {p.store_id for p in region.peers}
     ask = {"name": "transfer-peer", "region_id": region.id, "from_store_id": source, "to_store_id": target}
+    assert bench.do(AddPdOperator(cluster=key, region_id=region.id, body=ask)).reason is Reason.NOT_LEADER
+    assert region.id not in pd.server.operators.running
     run_virtual(lambda: pd.add_operator(ask), bench.cluster.timeline)
     there = pd.server.operators.running[region.id]
+    bench.open = True
     write = CancelPdOperator(cluster=key, region_id=region.id, desc=there.desc, brief=there.brief)
     assert bench.do(write).reason is Reason.NOT_LEADER
     assert region.id in pd.server.operators.running
+
+
+def test_editing_our_taint_leaves_the_taints_of_others(bench):
+    """O2: only what is named comes and goes; a taint of the same key with another effect is another taint."""
+    (node, *_) = bench.cluster.store.list(Kind.NODE)
+    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+    theirs = [{"key": "gpu", "effect": "NoSchedule"}, {"key": "a", "effect": "PreferNoSchedule"}]
+    bench.cluster.store.patch(Kind.NODE, "", name, {"spec": {"taints": theirs}})
+    ours, taints = Taint("a", "NoSchedule"), lambda: bench.cluster.store.get(Kind.NODE, "", name)["spec"]["taints"]
+    assert bench.do(EditTaints(id="i1", node=name, uid=uid, add=(ours,))).reason is None
+    assert taints() == [*theirs, {"key": "a", "effect": "NoSchedule"}]
+    assert bench.do(EditTaints(id="i2", node=name, uid=uid, remove=(ours,))).reason is None
+    assert taints() == theirs
 
 
 def test_an_answer_that_is_no_object_is_not_taken_in(bench):
