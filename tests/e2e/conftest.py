@@ -16,6 +16,9 @@ from tests.e2e import waiting
 HERE = Path(__file__).parent
 LOGS = HERE.parent.parent / ".e2e-logs"
 STARTED = pytest.StashKey[Lab]()
+#: The cluster's own.
+KEPT = {"default", "kube-node-lease", "kube-public", "kube-system"}
+ADMISSION = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,6 +53,22 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
             _keep_logs(running.dir)
         running.down()
         shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _swept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each file finds an empty cluster: no workload of another file to look after, no webhook of a process long dead."""
+    yield
+    running = request.config.stash.get(STARTED, None)
+    if running is None:
+        return
+    running.kubectl("delete", ADMISSION, "--all")
+    found = running.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
+    running.kubectl("delete", "deployments,statefulsets,daemonsets,replicasets,jobs", "--all", "-A")
+    running.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
+    running.kubectl("delete", "nodes", "--all", "--wait=false")
+    if names := sorted(set(found) - KEPT):
+        running.kubectl("delete", "namespaces", *names, "--ignore-not-found", "--timeout=120s")
 
 
 @pytest.fixture(scope="session")

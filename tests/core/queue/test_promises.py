@@ -27,6 +27,7 @@ def promoted(events):
 def test_every_operator_enters_through_waiting(queue):
     """T1: also one that fits at once is accepted before it is promoted, in one answer."""
     assert plain(queue.submit(op("a", {"fleet": 1}))) == [("accepted", "a"), ("promoted", "a")]
+    assert "a" in queue and "b" not in queue
 
 
 def test_two_restarts_in_the_same_second(queue):
