@@ -85,6 +85,14 @@ def test_a_broken_pod_stops_its_workload_only(queue):
     assert promoted(queue.clear_fact(target, "pod/ns/web-2")) == ["m1"]
 
 
+def test_a_fact_that_leaves_exactly_enough_room_is_not_the_reason(queue):
+    """T4: `why` names the target whose fact stands in the way, not one where there is room for both."""
+    queue.set_fact("store/demo/1", "region/demo/9", 10, "PD moves it")
+    queue.set_fact("workload/ns/Deployment/web", "pod/ns/web-2", 1, "web-2 is not Ready")
+    queue.submit(op("m1", {"store/demo/1": 10, "workload/ns/Deployment/web": 1}, subject="pod/ns/web-1"))
+    assert why(queue, "m1").target == "workload/ns/Deployment/web"
+
+
 def test_parked_operators_reserve_nothing_and_do_not_count(queue):
     """One team's broken pods stop nobody else: not on shared targets, not by the source's cap."""
     queue.set_fact("workload/ns/d/a", "", 1, "a replica of a is missing")
