@@ -226,7 +226,7 @@ class Environment:
         for process, _ in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(10)
+                process.wait(120)
 
     async def release(self):
         argv = [sys.executable, "-m", "mooring", "balance", "release", f"{self.namespace}/demo"]

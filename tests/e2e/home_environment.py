@@ -41,13 +41,13 @@ class Process:
     def decides(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-2000:]
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=30) as answer:
                 return json.load(answer)["deciding"]
         except OSError:
             return False
 
     def home(self) -> dict:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/home", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/home", timeout=30) as answer:
             return json.load(answer)
 
     def command(self, *args: str) -> str:
@@ -56,13 +56,13 @@ class Process:
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=30) as answer:
             return answer.read().decode()
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            assert self.process.wait(15) == 0, self.log.read_text()[-2000:]
+            assert self.process.wait(120) == 0, self.log.read_text()[-2000:]
             self.process = None
 
     def kill(self) -> None:

@@ -304,7 +304,7 @@ class Mooring:
         """kill -9."""
         if self.alive():
             self.popen.send_signal(signal.SIGKILL)
-            self.popen.wait(10)
+            self.popen.wait(120)
 
     def alive(self):
         return self.popen.poll() is None

@@ -82,7 +82,7 @@ def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
 def test_without_the_programs_it_says_what_would_be_right(elsewhere, tmp_path):
     """Exit 4, one sentence with the command that builds them; nothing is begun."""
     process = start(elsewhere, XDG_CACHE_HOME=str(tmp_path / "nothing"), MOORING_BIN_DIR=str(tmp_path))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 4
     assert "mooring lab build" in err
     assert "Traceback" not in err
@@ -92,6 +92,6 @@ def test_without_the_programs_it_says_what_would_be_right(elsewhere, tmp_path):
 def test_the_lab_has_no_short_form(elsewhere):
     """Exit 2: the lab lives on the wall clock, and the message says so."""
     process = start(elsewhere, "--short")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 2
     assert "--short" in err

@@ -103,7 +103,7 @@ class Environment:
         """`mooring fleet …`, as a user types it; answers with what it printed."""
         where = ("--kubeconfig", str(self.lab.kubeconfig), "--namespace", self.own)
         argv = [sys.executable, "-m", "mooring", "fleet", *args, *where]
-        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=30)
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode == code, f"{args}: {done.returncode} {done.stderr}"
         return done.stdout
 
@@ -140,7 +140,7 @@ class Environment:
     async def close(self):
         if hasattr(self, "popen"):
             self.popen.kill()
-            self.popen.wait(10)
+            self.popen.wait(120)
         self.lab.clear(self.own, self.shop, nodes=f"for={self.own}")
         await self._stack.aclose()
 
@@ -283,7 +283,7 @@ async def test_killed_while_a_machine_retires_the_next_one_ends_it(environment):
 
     await environment.until(marked)
     environment.popen.kill()
-    environment.popen.wait(10)
+    environment.popen.wait(120)
     node = await environment.node(chosen)
     assert node["spec"]["unschedulable"] is True
     assert STATE not in taints(node), "its pod is held by a budget: no taint yet"

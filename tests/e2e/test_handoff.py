@@ -28,7 +28,7 @@ async def mooring(environment, *args):
     """A reading command against the running process."""
     leader = await environment.leader()
     argv = [sys.executable, "-m", "mooring", *args, "--server", leader.url]
-    done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=30)
+    done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

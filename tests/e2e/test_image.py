@@ -89,7 +89,7 @@ def app(uv: str) -> Iterator[Path]:
 def test_the_image_holds_what_the_lock_pins(uv: str, app: Path):
     """Exactly the locked versions, compiled for a root that is read-only, and nothing that only a developer needs."""
     command = [uv, "pip", "list", "--format=json", "--python", str(app / "bin/python")]
-    listed = subprocess.run(command, env=OUTSIDE, capture_output=True, check=True, timeout=60)
+    listed = subprocess.run(command, env=OUTSIDE, capture_output=True, check=True, timeout=180)
     installed = {package["name"]: package["version"] for package in json.loads(listed.stdout)}
     locked = {p["name"]: p["version"] for p in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
     assert installed.items() <= locked.items()
@@ -141,14 +141,14 @@ class Container:
     def ready(self) -> bool:
         assert self._process.poll() is None, self.said()
         with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(f"{self.url}/readyz", timeout=5).close()
+            urllib.request.urlopen(f"{self.url}/readyz", timeout=30).close()
             return True
         return False
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(30)
+            return self._process.wait(120)
         finally:
             self._process.kill()
 
@@ -160,7 +160,7 @@ def test_the_image_runs_as_a_user_who_may_write_nowhere(lab: Lab, app: Path):
     tmp.mkdir()
     tmp.chmod(0o1777)
     manifests = [app / "bin/mooring", "manifests", "--namespace", NAMESPACE, "--features", "mix=true"]
-    text = subprocess.run(manifests, cwd="/", capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(manifests, cwd="/", capture_output=True, text=True, check=True, timeout=180).stdout
     lab.kubectl("apply", "-f", "-", input=text)
     try:
         lab.kubectl("-n", NAMESPACE, "scale", "deploy/mooring", "--replicas", "0")
@@ -178,5 +178,5 @@ def test_the_image_runs_as_a_user_who_may_write_nowhere(lab: Lab, app: Path):
         assert list(tmp.iterdir()) == []
     finally:
         common = ["--kubeconfig", str(lab.kubeconfig), "--namespace", NAMESPACE]
-        subprocess.run([app / "bin/mooring", "cleanup", "--yes", *common], cwd="/", check=True, timeout=60)
+        subprocess.run([app / "bin/mooring", "cleanup", "--yes", *common], cwd="/", check=True, timeout=180)
         lab.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", input=text)

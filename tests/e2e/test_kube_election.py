@@ -90,7 +90,7 @@ class Candidate:
         self.ended()
 
     def ended(self):
-        self.process.wait(10)
+        self.process.wait(120)
         self._reader.join(10)
         self.process.stdout.close()
 

@@ -286,7 +286,7 @@ def mooring(*args: str, home: Path, **more: str) -> subprocess.CompletedProcess[
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     env = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": str(home / "state")} | more
     command = [sys.executable, "-c", "from mooring.cli import main; main()", "lab", *args]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_up_and_down_as_a_user_would(tmp_path: Path) -> None:

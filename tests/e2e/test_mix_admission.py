@@ -47,17 +47,17 @@ class Mooring:
 
     def ready(self):
         url = f"http://127.0.0.1:{self.http}/readyz"
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status == 200
         assert self.process.poll() is None, "mooring ended by itself"
         return False
 
     def status(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=30) as answer:
             return json.load(answer)
 
     def metric(self, outcome):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=30) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith(f'mooring_admissions_total{{outcome="{outcome}"}}'):
                     return float(line.rpartition(" ")[2])
@@ -65,7 +65,7 @@ class Mooring:
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
     def end(self):
         if self.process.poll() is None:

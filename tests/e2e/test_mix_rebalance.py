@@ -59,7 +59,7 @@ class Mooring:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=3) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=30) as answer:
             return json.load(answer)
 
     def deciding(self):
@@ -71,12 +71,12 @@ class Mooring:
     def command(self, *args):
         """What a person types, asking this process."""
         command = [sys.executable, "-m", "mooring", *args, "--server", f"http://127.0.0.1:{self.http}"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
 
     def end(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)
-            self.process.wait(20)
+            self.process.wait(120)
         self.log.close()
 
 
@@ -312,9 +312,9 @@ def test_release_gives_back_what_a_stopped_process_had_taken(environment):
         "-o",
         "json",
     ]
-    would = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True, timeout=30).stdout
+    would = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True, timeout=180).stdout
     assert len(_cordoned(environment)) == 1
-    did = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    did = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     assert json.loads(did)["undone"] == json.loads(would)["undone"]
     until(
         lambda: [p["metadata"]["uid"] for p in environment.pods("one")] == [pod["metadata"]["uid"]], "the pod is back"
