@@ -162,7 +162,7 @@ class Environment:
             assert self.popen.poll() is None, self.log.read_text()[-3000:]
             return await holds()
 
-        await eventually(alive_and_holds, every_s=0.1, tell=lambda: self.log.read_text()[-4000:])
+        await eventually(alive_and_holds, every_s=0.5, tell=lambda: self.log.read_text()[-4000:])
 
 
 @pytest.fixture
