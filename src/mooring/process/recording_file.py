@@ -6,6 +6,7 @@ is readable to its last whole frame. Inside the stream each record follows its l
 per part; a file may also hold several, one after the other, as `mooring blackbox pull` makes it.
 """
 
+import contextlib
 import json
 import struct
 import zlib
@@ -146,8 +147,12 @@ def _parts(path: Path) -> list[Part]:
 
 
 def recordings(directory: Path) -> list[Path]:
-    """Oldest first."""
-    return sorted(directory.glob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime, path.name))
+    """Oldest first. One that a running replica has dropped meanwhile is left out."""
+    found: list[tuple[float, str]] = []
+    for path in directory.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime, path.name))
+    return [directory / name for _, name in sorted(found)]
 
 
 def _header(file: BinaryIO) -> Header:

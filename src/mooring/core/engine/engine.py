@@ -155,7 +155,7 @@ class Engine:
         """Before the world is filled: they may have changed since the start."""
         for name, capability in self.capabilities.items():
             if kept["policies"][name] != _policy(capability):
-                self._follow(PolicyChanged(name, kept["policies"][name], kept["rules"] if name == "mix" else None))
+                self._follow(PolicyChanged(name, kept["policies"][name], kept["rules"]))
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         vars(self).update(kept["engine"])
