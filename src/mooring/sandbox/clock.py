@@ -14,9 +14,12 @@ The wall clock (`now`) may be made to jump; the monotonic one never does.
 import asyncio
 import heapq
 import selectors
-from collections.abc import Awaitable, Callable
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from mooring.core.model.times import rfc3339
 
@@ -150,8 +153,13 @@ class _JumpingSelector(selectors.SelectSelector):
         self._timeline = timeline
         #: Turns of the loop since time last moved.
         self._turns, self._at = 0, -1.0
+        #: What an alarm asked for, to be done between two turns of the loop.
+        self.alarm: Callable[[], object] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.alarm is not None:
+            alarm, self.alarm = self.alarm, None
+            alarm()
         timeline = self._timeline
         here = timeline.monotonic()
         if timeout is not None and timeout <= 0:
@@ -180,7 +188,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        super().__init__(_JumpingSelector(timeline))
+        self.jumping = _JumpingSelector(timeline)
+        super().__init__(self.jumping)
 
     def time(self) -> float:
         return self._timeline.monotonic()
@@ -192,8 +201,39 @@ def run_virtual(coro_fn: Callable[[], Awaitable[T]], timeline: Timeline) -> T:
     async def main() -> T:
         return await coro_fn()
 
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(timeline)) as runner:
+    loop = VirtualLoop(timeline)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner, _alarms_between_turns(loop.jumping):
         return runner.run(main())
+
+
+#: A single turn of the loop that takes longer than this is interrupted where it is.
+LONGEST_TURN_S: Final = 5.0
+
+
+@contextmanager
+def _alarms_between_turns(selector: _JumpingSelector) -> Iterator[None]:
+    """SIGALRM raises wherever the process happens to be (as the time-out of pytest). In a task that would end up as the
+    task's result, and be lost; so it is raised between two turns."""
+    given = signal.getsignal(signal.SIGALRM)
+    if not callable(given) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def postpone(number: int, frame: Any) -> None:
+        def ring() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            given(number, frame)
+
+        if selector.alarm is not None:  # a turn that does not end
+            ring()
+        selector.alarm = ring
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_TURN_S)
+
+    signal.signal(signal.SIGALRM, postpone)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, given)
 
 
 class TimelineClock:

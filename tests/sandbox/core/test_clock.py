@@ -1,6 +1,8 @@
 """Virtual time: order, jumps, asyncio on it, and a wall driver."""
 
 import asyncio
+import signal
+import time
 
 import pytest
 
@@ -101,3 +103,35 @@ def test_times_read_back():
     """What is written as RFC 3339 reads back to the second."""
     assert rfc3339(1767225600.9) == "2026-01-01T00:00:00Z"
     assert parse_rfc3339("2026-01-01T00:00:00Z") == 1767225600
+
+
+class Alarm(BaseException):
+    """As pytest's time-out: not an Exception."""
+
+
+def test_an_alarm_ends_the_run_wherever_it_strikes():
+    """A time-out that strikes inside a task of the background is not lost with that task."""
+
+    def alarm(*_: object) -> None:
+        raise Alarm
+
+    struck = signal.signal(signal.SIGALRM, alarm)
+    ends = time.monotonic() + 5.0
+
+    async def busy() -> None:
+        while time.monotonic() < ends:
+            sum(range(10_000))
+            await asyncio.sleep(0.01)
+
+    async def whole() -> None:
+        task = asyncio.ensure_future(busy())
+        while not task.done():
+            await asyncio.sleep(60.0)
+
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(Alarm):
+            run_virtual(whole, Timeline())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, struck)
