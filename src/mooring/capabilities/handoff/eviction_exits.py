@@ -83,7 +83,7 @@ def _nowhere_to_go(here: Situation, view: PdView) -> str:
     theirs = any(one.remedy for one in others)
     if here.mark is not None:
         empty = store is None or store.leader_count == 0
-        last = here.store_id == max(view.evicting or (here.store_id,))
+        last = here.store_id >= max(view.evicting or (0,))  # also right after its own was taken back
         if empty or not (theirs or last):
             return ""
     return f"leaders are being taken off {', '.join(one.words for one in others)}"

@@ -98,7 +98,7 @@ class Mix:
         mark = mark_on(pod)
         if mark is not None and "workload" in mark.before:
             yield f"workload/{mark.before['workload']}"
-        if pod.node in interrupted:
+        if pod.node in interrupted or (mark is not None and mark.source == SPOT):
             yield f"node/{pod.node}"
 
     def _node_touched(self, name: str, old: Node | None, node: Node | None, world: WorldRead) -> Iterator[str]:
@@ -107,6 +107,8 @@ class Mix:
         silent = node is not None and node.ready == "Unknown"
         if silent or any(row is not None and is_remarkable(row, notice, world) for row in (old, node)):
             yield f"node/{name}"
+        elif old is None and any(_is_asked_away(pod) for pod in world.pods_on(name)):
+            yield f"node/{name}"  # one of this name had notice: another machine has taken its place
         if was_interrupted and old is not None and not old.unschedulable and not index.open:
             # The last cordon is in place: now the moves may begin everywhere.
             yield from (f"node/{one}" for one in sorted(index.names))
@@ -124,7 +126,10 @@ class Mix:
     def keys(self, world: WorldRead) -> Iterable[str]:
         found = {workload_key(w) for w in world.workloads() if ENABLED in w.labels}
         owners: set[str] = set()
+        asked: set[str] = set()
         for pod in world.pods():
+            if pod.annotations and _is_asked_away(pod):
+                asked.add(f"node/{pod.node}")
             if pod.owner is None or pod.owner.uid in owners or AFFINITY not in pod.labels:
                 continue
             owners.add(pod.owner.uid)
@@ -132,7 +137,7 @@ class Mix:
                 found.add(workload_key(workload))
         index = world.index(InterruptedNodes)
         nodes = {f"node/{n}" for n in index.names | index.marked}
-        nodes |= {f"node/{n.name}" for n in world.nodes() if n.ready == "Unknown"}
+        nodes |= asked | {f"node/{n.name}" for n in world.nodes() if n.ready == "Unknown"}
         strays = [f"stray/{key}" for key in world.index(DetachedPods).keys()]  # noqa: SIM118
         return [*sorted(nodes), *strays, *sorted(found)]
 
@@ -273,6 +278,12 @@ def _is_on_its_way(old: Pod | None, new: Pod | None) -> bool:
 
 def _is_coming(pod: Pod) -> bool:
     return not pod.ready and pod.schedulable and pod.active
+
+
+def _is_asked_away(pod: Pod) -> bool:
+    """By a notice on its node."""
+    mark = mark_on(pod)
+    return mark is not None and mark.source == SPOT
 
 
 def _is_lost(node: Node | None) -> bool:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: More operators for one subject within a minute are a circle.
 OPERATORS_PER_MINUTE: Final = 12
+#: And so is one eviction of a store that is begun again and again.
+EVICTIONS_PER_MINUTE: Final = 6
 #: After another replica took over, a workload may be one over (worked example 7).
 OVERLAP_S: Final = 60.0
 _UNGUARDED: Final = frozenset({Kind.LEASE, Kind.EVENT})
@@ -160,13 +162,17 @@ class Watch:
 
     def _count(self, entry: Any) -> None:
         subject = entry.subjects[1] if len(entry.subjects) > 1 else entry.id
-        times = self._queued[subject]
+        times = self._within_a_minute(subject)
+        if times > OPERATORS_PER_MINUTE:
+            words = f"{times} operators for {subject} within a minute; the last: {entry.source} {entry.text}"
+            self.sim.fail("operators per subject and minute", words)
+
+    def _within_a_minute(self, what: str) -> int:
+        times = self._queued[what]
         times.append(self.sim.now)
         while times[0] < self.sim.now - 60:
             times.popleft()
-        if len(times) > OPERATORS_PER_MINUTE:
-            words = f"{len(times)} operators for {subject} within a minute; the last: {entry.source} {entry.text}"
-            self.sim.fail("operators per subject and minute", words)
+        return len(times)
 
     # ── Writes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,6 +183,10 @@ class Watch:
         for start, name in _WRITES.items():
             if what.startswith(start):
                 sim.coverage.hit(name)
+        if what.startswith("pd add_evict_leader") and self._within_a_minute(what) > EVICTIONS_PER_MINUTE:
+            sim.fail(
+                "evictions per store and minute", f"{what}: more than {EVICTIONS_PER_MINUTE} times within a minute"
+            )
 
     def _before(self, write: Write) -> None:
         """Asked when the API server is about to do it; nothing has happened yet."""

@@ -82,8 +82,7 @@ def tidy(sim: "Simulation") -> None:
     if not sim.rig.replicas:
         sim.start_replica()
     for node in cluster.cloud.taken():
-        if store.find(Kind.NODE, "", node) is None and not store.pods_on(node):
-            cluster.cloud.give_back(node)
+        cluster.cloud.give_back(node)
     for obj in store.list(Kind.NODE):
         _tidy_node(sim, obj)
     for kind in (Kind.POD, Kind.NODE, Kind.TIDB_CLUSTER):

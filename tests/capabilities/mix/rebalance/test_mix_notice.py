@@ -313,6 +313,23 @@ def test_the_leaders_of_a_tikv_pod_on_a_interrupted_node_leave_before_it():
     Stage(on_demand=0, spot=5).play(scenario)
 
 
+def test_when_all_tikv_nodes_are_to_go_the_last_store_stands_back_once():
+    """E1, rule 12: leaders have nowhere to go, so one eviction is given up, and not begun again every second."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        await stage.rig.sleep(1.0)
+        await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+        stage.cluster.pd["tidb", "demo"].load(30)
+        await stage.rig.sleep(5.0)
+        stage.cluster.cloud.notice_all_spot()
+        await stage.rig.sleep(60.0)
+        begun = [w for w in stage.rig.writes if w.startswith("pd add_evict_leader")]
+        assert 2 <= len(begun) <= 4
+
+    Stage(on_demand=0, spot=5).play(scenario)
+
+
 def _ready_on_demand(stage: Stage, name: str) -> int:
     pods = [p for p in stage.cluster.pods(NAMESPACE, name) if podstate.ready(p) and podstate.active(p)]
     return sum(podstate.node_of(p).startswith("n") for p in pods)

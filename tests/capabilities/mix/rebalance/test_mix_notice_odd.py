@@ -7,7 +7,7 @@ import pytest
 from mooring.capabilities.mix.pace import INTERRUPT_AT, Detector, InterruptionPolicy, Sign
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
-from mooring.core.model.marks import CORDONED_BY
+from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.controllers import podstate
 from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, serving, slow_template, switched_on
@@ -245,3 +245,37 @@ def test_a_detector_that_could_never_speak_is_refused(how, says):
     """M8: an annotation that is not read, or no key at all: said when the file is read, not when the node is gone."""
     with pytest.raises(ValueError, match=says):
         Detector(**how)
+
+
+def test_marks_go_when_a_node_of_the_same_name_comes_back_without_notice():
+    """M8, E3: the node is taken and returned before anybody has removed its TiKV pods: nobody asks them away any more."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        await stage.rig.sleep(1.0)
+        await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+        pd = stage.cluster.pd["tidb", "demo"]
+        pd.load(30)
+        await stage.rig.sleep(5.0)
+        nodes = sorted(set(stage.cluster.nodes_of("tidb", "demo-tikv").values()))
+        for node in nodes:
+            stage.cluster.cloud.notice(node, after_s=10.0)
+        await stage.rig.until(lambda: len(_asked_away(stage)) == 3, limit_s=9.0, every_s=0.05)
+        for node in nodes:
+            stage.cluster.cloud.take(node)
+        await stage.rig.sleep(1.0)
+        for node in nodes:
+            stage.cluster.cloud.give_back(node)
+        await stage.rig.until(lambda: not _asked_away(stage), limit_s=900.0)
+        await stage.until_quiet(900.0)
+        assert not [w for w in stage.rig.writes if w.startswith("delete Pod tidb/")], "nothing was wrong with it"
+        assert not pd.server.evict_list()
+        demo = stage.cluster.store.get(Kind.TIDB_CLUSTER, "tidb", "demo")
+        assert HANDOFF not in podstate.annotations_of(demo)
+
+    Stage(on_demand=0, spot=3).play(scenario)
+
+
+def _asked_away(stage: Stage) -> list[str]:
+    pods = stage.cluster.store.list(Kind.POD, "tidb")
+    return [p["metadata"]["name"] for p in pods if LEAVING in podstate.annotations_of(p)]

@@ -108,22 +108,14 @@ class Interruption:
     def _at_rest(self, node: Node, target: str) -> Evaluation:
         mark = mark_of(node)
         again = silent_until(node, self.policy)
-        if mark is None:
+        taken_back = list(self._taken_back(node))
+        if mark is None and not taken_back:
             again = again if again is not None and again > self.now else None
             return self._unread(node, again)
         if node.ready != "True":
             return Evaluation(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
-        instructions: list[Instruction] = [lift_cordon(node, SOURCE, "the notice was taken back")]
-        for pod in sorted(self.world.pods_on(node.name), key=lambda p: (p.namespace, p.name)):
-            left = mark_on(pod)
-            if left is None or left.source != SOURCE or pod.terminating:
-                continue
-            if self.queue.holder(subject_of(pod)) is not None:
-                continue  # its operator sees that the notice is gone
-            if is_detached(pod):
-                instructions.append(attach(pod, left, "the notice was taken back"))
-            else:
-                instructions.append(drop_mark(pod, "the notice was taken back"))
+        instructions: list[Instruction] = [lift_cordon(node, SOURCE, "the notice was taken back")] if mark else []
+        instructions += taken_back
         words = f"{node.name} stays: the notice was taken back"
         instructions.append(
             EmitEvent(kind=Kind.NODE, key=node.key, uid=node.uid, reason=Reason.WITHDRAWN, message=words, warning=False)
@@ -133,6 +125,19 @@ class Interruption:
             instructions=tuple(instructions),
             limits={target: DEFAULT_LIMITS["node"]},
         )
+
+    def _taken_back(self, node: Node) -> Iterator[Instruction]:
+        """What the notice asked of its pods. The node may be another one of the same name."""
+        for pod in sorted(self.world.pods_on(node.name), key=lambda p: (p.namespace, p.name)):
+            left = mark_on(pod)
+            if left is None or left.source != SOURCE or pod.terminating:
+                continue
+            if self.queue.holder(subject_of(pod)) is not None:
+                continue  # its operator sees that the notice is gone
+            if is_detached(pod):
+                yield attach(pod, left, "the notice was taken back")
+            else:
+                yield drop_mark(pod, "the notice was taken back")
 
     def _unread(self, node: Node, again: float | None) -> Evaluation:
         """Nothing says that it goes; unless somebody tried to say so, and would wait in vain."""
