@@ -7,7 +7,7 @@ one look and not one list.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -186,7 +186,7 @@ class Replica:
         settings = self.config.blackbox
         engine = self.engine
         size = settings.size << 20
-        box = BlackBox(Path(settings.dir), header, size, self._stopped_recording, lambda: capture(engine))
+        box = BlackBox(Path(settings.dir), header, size, self._stopped_recording, lambda: capture(engine), _later)
         self.engine.record = box.turn
         self.world.index(SlotBook).written = lambda write: box.written(SlotBook.__name__, write)
         return box
@@ -241,6 +241,10 @@ class Replica:
     def _after_turn(self) -> None:
         self.webhook.reviewer.world_moved()
         self._history_log.write()
+
+
+def _later(seconds: float, call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, call)
 
 
 def _timing(config: Config) -> Timing:

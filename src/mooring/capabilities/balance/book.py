@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mooring.capabilities.balance import pause
+from mooring.capabilities.balance.kept import kept_of, restore
 from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import LEAVING, StoreRow, Summary
 from mooring.core.model.cluster import Key
@@ -219,10 +220,10 @@ class RegionBooks:
 
     def kept(self) -> dict[str, object]:
         """What a checkpoint keeps."""
-        return {"_books": self._books}
+        return {"books": {cluster: kept_of(book) for cluster, book in self._books.items()}}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        vars(self).update(kept)
+        self._books = {cluster: restore(Book(self._policy), book) for cluster, book in kept["books"].items()}
 
     def of(self, cluster: Key) -> Book:
         """What is known of this cluster; nothing, if it was never looked at."""

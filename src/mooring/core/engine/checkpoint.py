@@ -4,7 +4,7 @@
 (`core.engine.recording`). `restore` puts it into an engine that has seen nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from mooring.core.world import kept as world_kept
 
 class Captured(msgspec.Struct, frozen=True):
     now: float
-    rows: Mapping[Kind, Sequence[Object]]
+    rows: Mapping[Kind, Collection[Object]]
     memory: Snapshot
 
 
@@ -25,7 +25,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The same, read from a recording."""
 
     now: float
-    rows: Mapping[Kind, Sequence[Object]]
+    rows: Mapping[Kind, Collection[Object]]
     memory: Sequence[bytes]
 
 

@@ -14,14 +14,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 #: Values in one record, at most.
-PART: Final = 200
+PART: Final = 500
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _OURS: Final = ("mooring.core.", "mooring.capabilities.")
 _CONTAINERS: Final[Mapping[str, type]] = {
@@ -133,18 +133,15 @@ class Snapshot:
         return dict(of) if _all_values(of.values()) else {key: self._take(value) for key, value in of.items()}
 
     def records(self) -> Iterator[bytes]:
-        """Some nodes, or a part of one: about `PART` values each."""
-        plain, parts, count = _Writer(self._anchors), list[tuple[int, str, int | None, list[Any]]](), 0
+        """Some nodes, or a part of one: about `PART` values each, those inside of others counted."""
+        plain, parts = _Writer(self._anchors), list[tuple[int, str, int | None, list[Any]]]()
         for node in self.nodes:
-            values = _flat(node)
-            part = list(islice(values, PART))
-            parts.append((node.number, node.name, node.maxlen, [plain.value(one) for one in part]))
-            count += 1 + len(part)
-            while count >= PART:
-                yield _encoder.encode(parts)
-                part = list(islice(values, PART))
-                parts = [(node.number, node.name, node.maxlen, [plain.value(one) for one in part])] if part else []
-                count = len(part)
+            parts.append((node.number, node.name, node.maxlen, []))
+            for value in _flat(node):
+                if plain.count >= PART:
+                    yield _encoder.encode(parts)
+                    parts, plain.count = [(node.number, node.name, node.maxlen, [])], 0
+                parts[-1][-1].append(plain.value(value))
         yield _encoder.encode(parts)
 
     def shapes(self) -> dict[str, frozenset[str]]:
@@ -171,10 +168,15 @@ def _name(of: type) -> str:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    if isinstance(value, msgspec.Struct):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
-    slots = (name for of in type(value).__mro__ for name in of.__dict__.get("__slots__", ()))
-    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
+    slots = {name: getattr(value, name) for name in _slots(value.__class__)}
+    return {**slots, **vars(value)} if hasattr(value, "__dict__") else slots
+
+
+@cache
+def _slots(of: type) -> tuple[str, ...]:
+    if issubclass(of, msgspec.Struct):
+        return of.__struct_fields__
+    return tuple(name for base in of.__mro__ for name in base.__dict__.get("__slots__", ()))
 
 
 class _Writer:
@@ -184,8 +186,11 @@ class _Writer:
     def __init__(self, anchors: Mapping[int, str]) -> None:
         self._anchors = anchors
         self._written: dict[int, int] = {}
+        #: Values written so far; set back by whoever counts.
+        self.count = 0
 
     def value(self, value: Any) -> Any:
+        self.count += 1
         of = type(value)
         if of in _ATOMS:
             return value

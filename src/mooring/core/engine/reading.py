@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.core.engine.checkpoint import Checkpoint
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
-from mooring.core.engine.recording import CLASSES, BadRecordError, Moved, PodRow, Record, Tag, Turn, Written
+from mooring.core.engine.recording import CLASSES, BadRecordError, PodRow, Record, Tag, Turn, Written
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape
 from mooring.core.model.events import (
     Gone,
@@ -41,7 +41,6 @@ _NIL: Final = msgspec.msgpack.encode(None)
 _raw: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.msgpack.Decoder(str)
 _row: Final = msgspec.msgpack.Decoder(PodRow)
-_moves: Final = msgspec.msgpack.Decoder(Moved)
 _rows: Final = msgspec.msgpack.Decoder(list[PodRow])
 _shape: Final = msgspec.msgpack.Decoder(PodShape)
 _owner: Final = msgspec.msgpack.Decoder(Owner)
@@ -124,8 +123,8 @@ class _Reader:
         match name:
             case "Pod":
                 return self._seen(self._pod(_row.decode(fields[1])))
-            case "Moved":
-                return self._seen(_moved(self._pods[_text.decode(fields[1])], _moves.decode(fields[2])))
+            case "m":
+                return self._seen(self._moved(*(msgspec.msgpack.decode(one) for one in fields[1:])))
             case "Gone":
                 gone: Gone = _events[name].decode(fields[1])
                 if gone.kind is Kind.POD:
@@ -147,6 +146,20 @@ class _Reader:
             case _:
                 event: Event = _events[name].decode(fields[1])
                 return event
+
+    def _moved(self, uid: str, version: str, node: str | None, phase: str, *rest: Any) -> Pod:
+        old = self._pods[uid]
+        ready, ready_since, deletion_at, schedulable = rest
+        return msgspec.structs.replace(
+            old,
+            resource_version=version,
+            node=old.node if node is None else node,
+            phase=phase,
+            ready=ready,
+            ready_since=ready_since,
+            deletion_at=deletion_at,
+            schedulable=schedulable,
+        )
 
     def _seen(self, pod: Pod) -> Seen:
         self._pods[pod.uid] = pod
@@ -193,20 +206,6 @@ def _take(reader: "_Reader", number: int, record: bytes) -> Record | Checkpoint 
         return reader.take(record)
     except (msgspec.DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         raise BadRecordError(f"record {number}: {error}") from None
-
-
-def _moved(old: Pod, moved: Moved) -> Pod:
-    version, node, phase, ready, ready_since, deletion_at, schedulable = moved
-    return msgspec.structs.replace(
-        old,
-        resource_version=version,
-        node=old.node if node is None else node,
-        phase=phase,
-        ready=ready,
-        ready_since=ready_since,
-        deletion_at=deletion_at,
-        schedulable=schedulable,
-    )
 
 
 def _read_outcome(fields: dict[str, msgspec.Raw]) -> Outcome:

@@ -42,6 +42,9 @@ PART: Final = 200
 #: Shapes and owners that are held to be named by number.
 SHARED: Final = 50_000
 
+#: A pod that was written before, and what moves in its life.
+MOVED: Final = "m"
+
 CLASSES: Final[Mapping[Kind, type]] = {
     Kind.POD: Pod,
     Kind.NODE: Node,
@@ -103,10 +106,6 @@ class PodRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nominated_node: str
 
 
-#: What moves in the life of a pod, as the "Moved" of an event has it after the uid; None for the node: as before.
-Moved = tuple[str, str | None, str, bool, float | None, float | None, bool]
-
-
 class Written(msgspec.Struct, frozen=True):
     """A write to an index of the world, between two turns, by somebody who is not the engine."""
 
@@ -162,10 +161,47 @@ class Writer:
                 rest = iter(event.objects)
                 while part := list(islice(rest, PART)):
                     yield from self._part(event.kind, part)
-        taken_in = [self._event(event) for event in events]
+        taken_in = self._events(events)
         yield from self._shared()
         came_out = [(type(one).__name__, one) for one in instructions]
         yield _encoder.encode((Tag.TURN, now, decisions, taken_in, came_out))
+
+    def _events(self, events: Sequence[Event]) -> list[tuple[object, ...]]:
+        """Most are of pods that were written before: for those, no calls and little that is not in the cache."""
+        taken_in: list[tuple[object, ...]] = []
+        pods, touched = self._pods, self._touched
+        for event in events:
+            if type(event) is not Seen or type(pod := event.object) is not Pod:
+                taken_in.append(self._event(event))
+                pods, touched = self._pods, self._touched
+                continue
+            uid = pod.uid
+            old = pods.get(uid)
+            pods[uid] = pod
+            if touched is not None:
+                touched.add(uid)
+            if (
+                old is None
+                or old.shape is not pod.shape
+                or old.owner is not pod.owner
+                or (old.annotations is not pod.annotations and old.annotations != pod.annotations)
+                or old.claims != pod.claims
+                or old.nominated_node != pod.nominated_node
+            ):
+                taken_in.append(("Pod", self._row(pod)))
+                continue
+            node = None if old.node == pod.node else pod.node
+            moved = (
+                pod.resource_version,
+                node,
+                pod.phase,
+                pod.ready,
+                pod.ready_since,
+                pod.deletion_at,
+                pod.schedulable,
+            )
+            taken_in.append((MOVED, uid, *moved))
+        return taken_in
 
     def _part(self, kind: Kind, part: list[Any]) -> Iterator[bytes]:
         if kind is not Kind.POD:
@@ -196,8 +232,6 @@ class Writer:
         yield _encoder.encode((Tag.END, captured.now))
 
     def _event(self, event: Event) -> tuple[object, ...]:
-        if isinstance(event, Seen) and isinstance(event.object, Pod):  # most are
-            return self._pod(event.object)
         match event:
             case Gone(kind=Kind.POD):
                 self._pods.pop(event.uid, None)
@@ -215,25 +249,6 @@ class Writer:
                 return "Outcome", msgspec.structs.asdict(event)
             case _:
                 return type(event).__name__, event
-
-    def _pod(self, pod: Pod) -> tuple[object, ...]:
-        old = self._pods.get(pod.uid)
-        self._pods[pod.uid] = pod
-        if self._touched is not None:
-            self._touched.add(pod.uid)
-        if (
-            old is None
-            or old.shape is not pod.shape
-            or old.owner is not pod.owner
-            or old.annotations != pod.annotations
-            or old.claims != pod.claims
-            or old.created_at != pod.created_at
-            or old.nominated_node != pod.nominated_node
-        ):
-            return "Pod", self._row(pod)
-        node = None if old.node == pod.node else pod.node
-        moved = (pod.resource_version, node, pod.phase, pod.ready, pod.ready_since, pod.deletion_at, pod.schedulable)
-        return "Moved", pod.uid, moved
 
     def _row(self, pod: Pod) -> PodRow:
         return PodRow(

@@ -73,6 +73,9 @@ class Table(Generic[T]):
     def values(self) -> ValuesView[T]:
         return self._rows.values()
 
+    def copy(self) -> dict[str, T]:
+        return self._rows.copy()
+
     def __iter__(self) -> Iterator[T]:
         return iter(self._rows.values())
 
