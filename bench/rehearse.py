@@ -1,14 +1,20 @@
 """A rehearsal at size: 500 nodes and 5,000 pods, from the snapshot's file to the verdict.
 
 Half of the nodes are spot, in 25 racks; 40 Deployments are spread by Mix, 10 StatefulSets are not. Played: every spot
-node gone, and one rack lost. Mooring finds 700 pods out of order first, which is a third of the time.
+node gone, and one rack lost. Mooring finds 700 pods out of order first, which is a third of the time. Then the sweep of
+all nodes and racks, with the CPU time it takes, since a machine is rarely idle; and a part of it on a Dask cluster with
+one worker and with two, counted from the first result on: a worker brings Mooring up once, however long the sweep is.
 """
 
+import os
+import resource
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from distributed import LocalCluster
 
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.core.model.kinds import Kind
@@ -21,6 +27,7 @@ from mooring.rehearse.failures import Failure, failures
 from mooring.rehearse.forks import Failed, cores
 from mooring.rehearse.gather import gather
 from mooring.rehearse.play import everything_on, rehearse
+from mooring.rehearse.remote import run_on_dask
 from mooring.rehearse.schema import KINDS, Snapshot
 from mooring.rehearse.sweep import Found, Plan, collect, run
 from mooring.rehearse.sweep_report import last_line
@@ -32,6 +39,8 @@ NODES, RACKS, DEPLOYMENTS, REPLICAS, SETS, MEMBERS = 500, 25, 40, 110, 10, 60
 TARGET_S = 60.0
 #: Seconds for all nodes and racks, on two cores.
 SWEEP_S = 300.0
+#: Two workers over one, on two idle cores.
+DASK_GAIN, DASK_EVENTS = 1.7, 60
 
 T = TypeVar("T")
 
@@ -57,6 +66,7 @@ def main() -> None:
         print(f"{' '.join(words):<12} {took_s:.1f} s (target {TARGET_S:g}) for {played.played_s:.0f} virtual s")
         print(f"             {len(played.gone)} pods went, {len(played.come)} came; {outcome.answer[:90]}")
     sweep(read)
+    dask(read)
 
 
 def sweep(snapshot: Snapshot) -> None:
@@ -64,10 +74,35 @@ def sweep(snapshot: Snapshot) -> None:
     plan = Plan(config=everything_on(Config()))
     todo = failures(snapshot, plan.config.mix.capacity, ("node", "rack"))
     results: list[tuple[Failure, Found | Failed]] = []
+    before_s = _cpu_s()
     _, took_s = _timed(lambda: run(snapshot, todo, plan, cores(), lambda *told: results.append(told)))
-    found = collect(snapshot, todo, results)
+    found, cpu_s = collect(snapshot, todo, results), _cpu_s() - before_s
     print(f"sweep        {took_s:.1f} s (target {SWEEP_S:g}) for {found.stands_for} failures, {cores()} at a time")
-    print(f"             {last_line(found)}")
+    print(f"             {cpu_s:.0f} s of CPU: {cpu_s / 2:.0f} s on two idle cores; {last_line(found)}")
+
+
+def dask(snapshot: Snapshot) -> None:
+    """A part of it by one worker and by two: events a second, from the first result of each worker on."""
+    plan = Plan(config=everything_on(Config()))
+    todo = failures(snapshot, plan.config.mix.capacity, ("node",))[:DASK_EVENTS]
+    rates = []
+    for workers in (1, 2):
+        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+            at: list[float] = []
+            run_on_dask(
+                snapshot, todo, plan, cluster.scheduler_address, lambda *_, at=at: at.append(time.perf_counter())
+            )  # type: ignore[misc]
+        half = len(at) // 2
+        rates.append((len(at) - half) / (at[-1] - at[half - 1]))
+        print(f"dask         {workers} workers: {rates[-1]:.2f} events/s in the second half of {len(at)}")
+    gain, load = rates[1] / rates[0], os.getloadavg()[0]
+    print(f"             two are {gain:.2f} times one (target {DASK_GAIN:g}), at a load of {load:.1f} when it ended")
+
+
+def _cpu_s() -> float:
+    """Of this process and its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _snapshot() -> Snapshot:

@@ -7,6 +7,7 @@ elsewhere. A TiKV or PD pod is not ours to delete: a request is written on it, a
 """
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -78,6 +79,7 @@ class Emptying:
     def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
         """Pods that can be moved; whoever has the fewest Ready siblings elsewhere first."""
         found: list[tuple[int, str, str, Pod, Workload | None]] = []
+        stays = cache(self._stays)
         for pod in self.world.pods_on(node.name):
             if pod.is_mirror or pod.terminal:
                 continue
@@ -90,7 +92,7 @@ class Emptying:
                 found.append((0, pod.namespace, pod.name, pod, workload))
             elif self._is_managed(workload) or self._takes_everybody():
                 siblings = self.world.pods_of(workload)
-                safe = sum(p.ready and p.active and self._stays(p.node) for p in siblings)
+                safe = sum(p.ready and p.active and stays(p.node) for p in siblings)
                 found.append((safe, pod.namespace, pod.name, pod, workload))
         return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
 
