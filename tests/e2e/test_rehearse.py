@@ -1,5 +1,6 @@
 """A snapshot of a real API server, and an event played on it: what Kubernetes writes is what the sandbox takes up."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from mooring.clients.kube import load as load_kubeconfig
 from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
+from mooring.process.clock import WallClock
+from mooring.process.config import Config
 from mooring.rehearse import schema
+from mooring.rehearse.capture import take
 from mooring.rehearse.load import load
+from mooring.rehearse.schema import Snapshot
 from mooring.sandbox.controllers.podstate import node_of
 from tests.e2e.waiting import until
 
@@ -59,7 +65,18 @@ def shop(lab: Lab) -> Iterator[str]:
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "web"}}},
     }
     members = pod_template("db", nodeSelector={MARK: "true", CAPACITY: "on-demand"})
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": {
+            "minReplicas": 6,
+            "maxReplicas": 6,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        },
+    }
     things = [
+        scaler,
         workload("Deployment", "web", pod_template("web"), replicas=6),
         workload("StatefulSet", "db", members, replicas=3, serviceName="db"),
         workload("DaemonSet", "agent", pod_template("agent")),
@@ -94,6 +111,9 @@ def test_a_real_cluster_is_rehearsed(lab: Lab, shop: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert lab.kubectl(*versions) == before
     assert SECRET not in path.read_text()
+    taken = schema.read(path)
+    assert taken.remarks == ()  # every list at one revision
+    assert any(one.startswith(f"HorizontalPodAutoscaler {shop}/web") for one in taken.autoscalers)
 
     cluster = load(schema.read(path), 1).cluster
     places = {p["metadata"]["uid"]: node_of(p) for p in cluster.store.list(Kind.POD, shop)}
@@ -109,7 +129,33 @@ def test_a_real_cluster_is_rehearsed(lab: Lab, shop: str, tmp_path: Path) -> Non
     mine = [one for one in played["gone"] if one["pod"].startswith(f"{shop}/web-")]
     assert {one["how"] for one in mine} == {"moved"}
 
+    assert "; not played: " in json.loads(done.stdout)["answer"]
+
     done = mooring("play", "rack-lost", "spot", "--rack-label", "rack", "--from", str(path), "-o", "json")
     found = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert "budget" in {one["rule"] for one in found["played"]["breaches"] if shop in one["subject"]}
+
+
+def test_every_list_is_of_the_revision_of_the_first(lab: Lab, shop: str) -> None:
+    """O4: a node that changes between two lists is in the snapshot as it was; the sandbox shows the other case."""
+    node = f"{MARK}-spot-0"
+
+    def cordoned() -> bool:
+        return bool(lab.kubectl("get", "node", node, "-o", "jsonpath={.spec.unschedulable}"))
+
+    async def taken() -> Snapshot:
+        return await take(
+            load_kubeconfig(str(lab.kubeconfig)),
+            Config(),
+            now=WallClock().now(),
+            make_pd=None,
+            make_registry=None,
+            progress=lambda _: None if cordoned() else print(lab.kubectl("cordon", node)),
+        )
+
+    found = asyncio.run(taken())
+    assert cordoned()
+    assert found.remarks == ()
+    listed = next(one for one in found.of(Kind.NODE) if one["metadata"]["name"] == node)
+    assert "unschedulable" not in listed["spec"], "nodes come last, and are of the revision of the first list"

@@ -58,6 +58,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     #: "rack 2 is lost: n5 n6 n7 n8"
     title: str
     nodes: tuple[str, ...] = ()
+    #: Of `rack-lost`: the node label that names racks.
+    label: str = ""
     #: None: no notice is given.
     notice_s: float | None = None
     machines: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
-from mooring.rehearse.events import LOSSES, Act, Name
+from mooring.rehearse.events import LOSSES, PLANNED, Act, Name
 from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
 from mooring.rehearse.inject import strike
 from mooring.rehearse.load import Loaded
@@ -68,8 +68,9 @@ class Aftermath:
         cluster, config = rig.cluster, rig.config
         known = workloads(cluster.store)
         self._wanted = known + others(cluster.store, known)
-        # A machine that dies takes its on-demand replicas along; the floor is a promise against spot alone.
-        floor = "mix" in config.on() and not any(act.name in LOSSES for act in acts)
+        # The floor is a promise against spot: a machine that dies takes its on-demand replicas along, and one that is
+        # emptied on purpose gives them away one by one, as budgets allow.
+        floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED for act in acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
         self._timeline = PlayTimeline(lambda: self._observer.now_s)
         self._observer = Observer(
@@ -184,6 +185,7 @@ class Aftermath:
             features=tuple(sorted(rig.config.on())),
             events=tuple(act.title for act in self._acts),
             names=tuple(act.name for act in self._acts),
+            rack_label=next((act.label for act in self._acts if act.label), ""),
             ended=self._ended,
             played_s=round(ended_s, 1),
             interrupted=tuple(interrupted(self._wanted, observer.meters, ended_s)),

@@ -35,9 +35,9 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
 def all_broken(played: "Played") -> list[Broken]:
     """Lines undershot first, those that last to the end before the others, the longest first."""
     lines = sorted(played.breaches, key=lambda one: (one.until_s is not None, -one.seconds))
-    found = [_line(one, played.names) for one in lines]
+    found = [_line(one, played) for one in lines]
     for losses in played.regions:
-        found.extend(_regions(losses, played.names))
+        found.extend(_regions(losses, played))
     cut_off = [one for one in played.gone if one.how == "lost" and one.noticed]
     if cut_off:
         found.append(_cut_off(cut_off))
@@ -56,23 +56,24 @@ def all_broken(played: "Played") -> list[Broken]:
     return found
 
 
-def _line(one: Breach, names: Sequence[str]) -> Broken:
+def _line(one: Breach, played: "Played") -> Broken:
     return Broken(
         object=one.subject,
         promise=one.rule,
         words=one.words,
         seconds=one.seconds,
         to_the_end=one.until_s is None,
-        fix=_fix(one, names),
+        fix=_fix(one, played),
     )
 
 
-def _fix(one: Breach, names: Sequence[str]) -> str:
+def _fix(one: Breach, played: "Played") -> str:
+    names = played.names
     if one.rule == "on-demand floor":
         return "room for its replicas on on-demand nodes, or a mode that asks for fewer there"
     if set(names) <= PLANNED:
         return f"a PodDisruptionBudget for it with minAvailable {one.least}, and one replica more than that"
-    key = _domain(names)
+    key = _domain(played)
     spread = f"a topologySpreadConstraint on {key} (maxSkew 1, DoNotSchedule)"
     if one.rule == "budget":
         return f"{spread} for its pods, or more replicas than the budget needs"
@@ -81,13 +82,16 @@ def _fix(one: Breach, names: Sequence[str]) -> str:
     return f"{_SPOT_MODE}, or {spread}" if Name.SPOT_GONE in names else spread
 
 
-def _domain(names: Sequence[str]) -> str:
+def _domain(played: "Played") -> str:
+    """The label of a node that tells apart what was lost at once."""
+    names = played.names
     if Name.ZONE_LOST in names or Name.ZONE_CUT_OFF in names:
         return "topology.kubernetes.io/zone"
-    return "the rack's label" if Name.RACK_LOST in names else "kubernetes.io/hostname"
+    return played.rack_label if Name.RACK_LOST in names else "kubernetes.io/hostname"
 
 
-def _regions(losses: "RegionLosses", names: Sequence[str]) -> Iterator[Broken]:
+def _regions(losses: "RegionLosses", played: "Played") -> Iterator[Broken]:
+    names = played.names
     where = f"TiKV {losses.cluster}"
     if losses.without_quorum:
         words = f"{losses.without_quorum} of {losses.regions} regions lose their voters' majority"
@@ -98,7 +102,7 @@ def _regions(losses: "RegionLosses", names: Sequence[str]) -> Iterator[Broken]:
             words=f"{where}: {words}, {'to the end' if lasting else f'for {clock(losses.without_quorum_s)}'}",
             seconds=losses.without_quorum_s,
             to_the_end=lasting,
-            fix=f"TiKV over three domains or more by {_domain(names)}, which PD's location-labels name",
+            fix=f"TiKV over three domains or more by {_domain(played)}, which PD's location-labels name",
         )
     for words in losses.cut_off:
         fix = "the feature handoff, which moves leaders away first"

@@ -109,7 +109,7 @@ def _rack_lost(rack: str, snapshot: Snapshot, label: str, after_s: float) -> Act
         raise BadEventError(f"no rack {rack!r} by label {key}; there are {listed(known)}")
     where = "rack" if key != RACK_LABELS[-1] else "zone"
     title = f"{where} {rack} is lost: {listed(found)}"
-    return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found))
+    return Act(name=Name.RACK_LOST, after_s=after_s, title=title, nodes=tuple(found), label=key)
 
 
 def _zone_lost(name: Name, zone: str, snapshot: Snapshot, away_s: float, after_s: float) -> Act:

@@ -94,6 +94,8 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...]
     events: tuple[str, ...]
     names: tuple[str, ...]
+    #: Of `rack-lost`: the node label that names racks.
+    rack_label: str = ""
     #: "quiet": nothing moved any more · "limit": --for was over.
     ended: str
     played_s: float
