@@ -26,7 +26,7 @@ def test_a_verdict_that_holds_is_0_and_line_1(snapshot: Path) -> None:
     """O4: the answer first, data on stdout alone."""
     done = mooring("play", "spot-gone", "--from", str(snapshot))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == "HOLDS: nobody is interrupted"
+    assert done.stdout.splitlines()[0] == "HOLDS: no pod is interrupted"
 
 
 def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) -> None:

@@ -163,7 +163,7 @@ class FallsOver(Broken):
     title = "an act that falls over"
 
     async def play(self, stage):
-        raise AssertionError("did not come to hold within 600 s:\na long story")
+        raise AssertionError("was not reached within 600 s:\na long story")
 
 
 def test_a_broken_promise_and_a_fallen_act_are_rows_with_a_why():
@@ -171,7 +171,7 @@ def test_a_broken_promise_and_a_fallen_act_are_rows_with_a_why():
     day, told = played((Broken, FallsOver, Held))
     assert [a.kept for a in day.played] == [False, False, True]
     assert not day.kept
-    assert day.played[1].failed == "did not come to hold within 600 s:"
+    assert day.played[1].failed == "was not reached within 600 s:"
     assert all(a.why for a in day.played[:2])
     assert sum(line.startswith("     FAIL") for line in told) == 2
 

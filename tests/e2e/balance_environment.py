@@ -215,7 +215,7 @@ class Environment:
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}", "--pd", f"{self.namespace}/demo={self.url}"),
         ]
-        for other in self.neighbours:  # theirs is somebody else's to drive: nobody answers there
+        for other in self.neighbours:  # theirs is somebody else's to drive: no answer
             argv += ["--pd", f"{other}/demo=http://127.0.0.1:1"]
         log = self._directory / f"{self.namespace}-{len(self._processes)}.log"
         with log.open("wb") as file:

@@ -337,7 +337,7 @@ def test_editing_our_taint_leaves_the_taints_of_others(bench):
 
 
 def test_an_answer_that_is_no_object_is_not_taken_in(bench):
-    """A proxy's `{}` with 200: nobody knows whether it was written, and the world is not told of a nameless object."""
+    """A proxy's `{}` with 200: it is not known whether it was written, and the world is not told of a nameless object."""
 
     class Empty:
         async def patch(self, *_, **__):

@@ -50,7 +50,7 @@ def test_a_drain_empties_the_node_as_far_as_budgets_allow() -> None:
     cluster.pdb("shop", "web", {"app": "web"}, minAvailable=4)
     cluster.pdb("data", "db", {"app": "db"}, minAvailable=3)
     outcome = play(taken(cluster), "drain n0")
-    assert (outcome.played.gone, outcome.answer) == ((), "HOLDS: nobody is interrupted")
+    assert (outcome.played.gone, outcome.answer) == ((), "HOLDS: no pod is interrupted")
 
 
 def test_restart_of_one_pod(demo: Snapshot) -> None:

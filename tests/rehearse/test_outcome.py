@@ -35,9 +35,9 @@ replace = msgspec.structs.replace
 
 
 def test_nothing_happened_holds() -> None:
-    """O4: nobody is interrupted, and the first line says so."""
+    """O4: no pod is interrupted, and the first line says so."""
     outcome = judge(CALM)
-    assert (outcome.verdict, outcome.answer, outcome.over_s) == (KEPT, "HOLDS: nobody is interrupted", 0.0)
+    assert (outcome.verdict, outcome.answer, outcome.over_s) == (KEPT, "HOLDS: no pod is interrupted", 0.0)
 
 
 def test_short_for_a_while_but_above_every_line_holds_and_says_when_it_is_over() -> None:
@@ -126,7 +126,7 @@ def test_an_owner_that_nobody_plays_is_the_first_line() -> None:
 def test_a_pd_that_nobody_asked_is_in_the_first_line() -> None:
     """O4: without PD's data, regions are assumed, and line 1 says so whatever the verdict."""
     seen = replace(CALM, assumed_pds=("tidb/demo",), regions=(TOLL,))
-    assert judge(seen).answer == "HOLDS (PD assumed): nobody is interrupted"
+    assert judge(seen).answer == "HOLDS (PD assumed): no pod is interrupted"
     assert judge(replace(seen, breaches=(BREACH,))).answer.startswith("DOES NOT HOLD (PD assumed): ")
     assert not any("leader throughout" in line for line in render(judge(seen)))
 

@@ -46,7 +46,7 @@ def test_spot_nodes_that_go_with_notice_interrupt_nobody(demo: Snapshot) -> None
     """O4, M8: every pod is replaced before it goes, and the timeline says by whom and why."""
     outcome = play(demo, "spot-gone")
     played = outcome.played
-    assert (outcome.verdict, outcome.answer) == ("kept", "HOLDS: nobody is interrupted")
+    assert (outcome.verdict, outcome.answer) == ("kept", "HOLDS: no pod is interrupted")
     assert {one.how for one in played.gone} == {"moved"}
     assert len(played.gone) == len(played.come) == 24
     assert played.operators == {"spot": {"finished": 24}}
@@ -236,7 +236,7 @@ def test_an_owner_that_nobody_plays_and_that_loses_nobody_does_not_matter() -> N
     snapshot = msgspec.structs.replace(snapshot, objects={**snapshot.objects, "Node": taken(cluster).of(Kind.NODE)})
     rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "r-1", "controller": True}
     outcome = play(owned_by(snapshot, Kind.POD, "web", rollout), "node-lost empty0")
-    assert outcome.answer == "HOLDS: nobody is interrupted"
+    assert outcome.answer == "HOLDS: no pod is interrupted"
 
 
 def test_jobs_and_autoscalers_of_the_snapshot_are_named_in_the_first_line() -> None:
@@ -251,7 +251,7 @@ def test_jobs_and_autoscalers_of_the_snapshot_are_named_in_the_first_line() -> N
     snapshot = owned_by(snapshot, Kind.POD, "web", job)
     snapshot = msgspec.structs.replace(snapshot, autoscalers=("HorizontalPodAutoscaler shop/web",))
     outcome = play(snapshot, "node-lost empty0")
-    assert outcome.answer == "HOLDS: nobody is interrupted; not played: Job shop/report (and 1 more)"
+    assert outcome.answer == "HOLDS: no pod is interrupted; not played: Job shop/report (and 1 more)"
     assert play(snapshot, "node-lost n0").answer.startswith("CANNOT TELL: Job shop/report loses 2 of 2 pods")
     ended = msgspec.structs.replace(
         snapshot,
@@ -266,7 +266,7 @@ def test_jobs_and_autoscalers_of_the_snapshot_are_named_in_the_first_line() -> N
 def test_without_the_data_of_pd_the_first_line_says_assumed(demo: Snapshot) -> None:
     """O4: never "each region with a leader throughout" when nobody asked PD."""
     outcome = play(msgspec.structs.replace(demo, pds=()), "spot-gone")
-    assert outcome.answer == "HOLDS (PD assumed): nobody is interrupted"
+    assert outcome.answer == "HOLDS (PD assumed): no pod is interrupted"
     assert not any("throughout" in line for line in render(outcome))
 
 
@@ -324,8 +324,8 @@ def test_a_cluster_that_mooring_finds_out_of_order_is_put_right_first() -> None:
     labels = {"vacant.io/optimize-scheduling": "true", "vacant.io/optimize-scheduling-mode": "all-in-on-demand"}
     cluster.deployment("shop", "web", 6, labels=labels)
     outcome = play(taken(cluster), "spot-gone", unannounced=True)
-    assert outcome.answer == "HOLDS: nobody is interrupted"
-    assert "Mooring put right what it found" in outcome.played.remarks[0]
+    assert outcome.answer == "HOLDS: no pod is interrupted"
+    assert "Mooring fixed what it found" in outcome.played.remarks[0]
 
 
 SCRIPT = """

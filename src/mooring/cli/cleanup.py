@@ -75,7 +75,7 @@ def cleanup(
             note(f"not done: {line}")
         if not done and not failed:
             whose = f"nothing that {' or '.join(feature)} began still stands"
-            note(whose if feature else "nothing of Mooring's is left behind")
+            note(whose if feature else "leftovers: none")
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
 
 
@@ -126,7 +126,7 @@ def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> 
     if not status["leading"]:
         pod = status["leader"].partition("_")[0].rpartition("-")[0] or "…"
         raise CommandError(
-            f"{status['identity']} answers, and {status['leader'] or 'nobody it knows of'} leads; ask that one: "
+            f"{status['identity']} answers, and {status['leader'] or 'no replica it knows of'} leads; ask that one: "
             f"kubectl -n {namespace} port-forward pod/{pod} 8390",
             Exit.REFUSED,
         )

@@ -281,7 +281,7 @@ class _Page:
         )
         note(f'Break it:  kubectl --server {facade.url} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
         note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{_at(port)}")
-        note("Ctrl-C ends it and leaves nothing.")
+        note("Ctrl-C ends it; leftovers: none.")
 
     async def stop(self) -> None:
         if self._facade is not None:

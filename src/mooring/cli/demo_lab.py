@@ -87,7 +87,7 @@ class Beside:
         note(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}")
         note(f'Break it:  {lab.layout.bin / "kubectl"} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
         note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{self._at}")
-        note("Ctrl-C ends it and leaves nothing.")
+        note("Ctrl-C ends it; leftovers: none.")
         sys.stderr.flush()
         await asyncio.Event().wait()
 

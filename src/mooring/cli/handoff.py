@@ -16,7 +16,7 @@ app = App(name="handoff", help="A TiKV pod leaves only after its leaders have le
 def status(
     cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of one TidbCluster; empty shows all.")] = "",
     *,
-    all_: Annotated[bool, Parameter(name="--all", help="Members nobody asks anything of, too.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="Also members without a request.")] = False,
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
@@ -44,6 +44,6 @@ def status(
     if shown:
         print_table(COLUMNS, [member_row(name, member) for name, member in shown])
     else:
-        note("nothing is asked of any member")
+        note("no restart or leader eviction is requested")
     if len(shown) < len(found):
         note(f"{len(shown)} of {len(found)} members, --all shows the rest")

@@ -10,7 +10,7 @@ from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.times import time_of_day
 
-app = App(name="home", help="Recreated members go back to their node: who is at home, and how a scheduler asks.")
+app = App(name="home", help="Recreated members go back to their node: which are there, and how a scheduler asks.")
 
 
 @app.command

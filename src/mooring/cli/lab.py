@@ -177,7 +177,7 @@ def _ending_politely() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        note("stopped; nothing is left running")
+        note("stopped; leftovers: none")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -203,7 +203,7 @@ def _print_lab(lab: "Lab", directory: Path, output: Format) -> None:
         f"\nexport KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n"
         f"export PATH={shlex.quote(str(lab.layout.bin))}:$PATH   # the kubectl of this version\n"
         "kubectl get nodes\n"
-        f"{_command('down', directory)}   # when you are done; nothing is left behind"
+        f"{_command('down', directory)}   # when you are done; leftovers: none"
     )
 
 

@@ -181,7 +181,7 @@ def _page(whole: "Play", port: int) -> "RehearsalPage":
     from mooring.cli.rehearse_page import RehearsalPage
 
     listener = listen(port)
-    note(f"page http://127.0.0.1:{listener.getsockname()[1]} until it is over; Ctrl-C stops, and leaves nothing")
+    note(f"page http://127.0.0.1:{listener.getsockname()[1]} until it is over; Ctrl-C stops; leftovers: none")
     return RehearsalPage(whole.rig, listener)
 
 

@@ -50,7 +50,7 @@ def up(
         asyncio.run(_up(nodes, spot, speed, port, path, output, tidb=tidb))
     finally:
         path.unlink(missing_ok=True)
-    note("stopped; nothing is left")
+    note("stopped; leftovers: none")
 
 
 async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output: Format, *, tidb: bool) -> None:

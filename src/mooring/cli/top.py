@@ -141,7 +141,7 @@ def screen(
     head, now = frame["head"], frame["as_of"]
     if silent := float(head.get("silent_s") or 0.0):
         # The frame is new and what it shows is not.
-        age_s, trouble = age_s + silent, trouble or "Mooring does not hear the API server"
+        age_s, trouble = age_s + silent, trouble or "Mooring gets no answer from the API server"
     first = Text(_first_line(head, now, age_s, trouble), style="bold" if age_s < STALE_S else "red")
     if view is not None and view.over:
         room = max(1, height - 3)

@@ -293,7 +293,7 @@ class Act:
 
 
 def _not_leader(write: Write) -> Outcome:
-    return Outcome(instruction=write.id, reason=Reason.NOT_LEADER, detail="the lease is no longer surely ours")
+    return Outcome(instruction=write.id, reason=Reason.NOT_LEADER, detail="another replica may hold the lease by now")
 
 
 def _guarded(write: Patch) -> Json:
@@ -325,7 +325,7 @@ def _done(write: Write, kind: Kind, obj: Json, detail: str) -> Outcome:
         return Outcome(instruction=write.id, detail=detail)
     row = project(kind, obj)
     if not row.uid:
-        said = f"the answer is no {kind}: nobody knows whether it was written"
+        said = f"the answer is no {kind}: it is not known whether it was written"
         return Outcome(instruction=write.id, reason=Reason.UNKNOWN, detail=said)
     return Outcome(instruction=write.id, detail=detail, kind=kind, object=row)
 

@@ -175,7 +175,7 @@ def _retire(serials: list[str], snapshot: Snapshot, count: int, after_s: float) 
         )
     if fleet_settings(snapshot).get(settings.ENABLED) != "true":
         raise BadEventError(
-            "the fleet is not enabled in this cluster, so nobody acts on its machines: mooring fleet enable"
+            "the fleet is not enabled in this cluster, so Mooring does not act on its machines: mooring fleet enable"
         )
     if bool(serials) == bool(count):
         raise BadEventError("retire wants serials of machines, or --count N, and not both")
@@ -208,7 +208,7 @@ def _restart(named: str, snapshot: Snapshot, after_s: float) -> Act:
     key = wanted[0]
     if not any((shot.namespace, shot.cluster) == (key.namespace, key.name) for shot in snapshot.pds):
         raise BadEventError(
-            f"the snapshot has no PD of {key}, and nobody restarts TiKV without one: "
+            f"the snapshot has no PD of {key}, and Mooring restarts no TiKV without one: "
             f"take it with --pd {key}=http://HOST:2379"
         )
     pods = [(_namespace(pod), _name(pod)) for pod in tikv_pods(snapshot.of(Kind.POD), key)]
@@ -231,7 +231,7 @@ def _restart_pod(named: str, snapshot: Snapshot, after_s: float) -> Act:
     if any(pod is pods[0] for key in keys for pod in tikv_pods(snapshot.of(Kind.POD), key)):
         title = f"TiKV pod {'/'.join(found)} is asked to restart"
         return Act(name=Name.RESTART, after_s=after_s, title=title, pods=(found,))
-    title = f"pod {'/'.join(found)} is deleted, to be made again"
+    title = f"pod {'/'.join(found)} is deleted, to be recreated"
     return Act(name=Name.RESTART, after_s=after_s, title=title, deleted=(found,))
 
 

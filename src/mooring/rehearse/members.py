@@ -35,7 +35,7 @@ class Members:
                 return ""
             self._dark.add(key)
             pd.go_dark()
-            return f"{where} has no majority: {len(up)} of {len(members)} members; nobody answers"
+            return f"{where} has no majority: {len(up)} of {len(members)} members; none answers"
         words = ""
         if key in self._dark:
             self._dark.discard(key)

@@ -186,7 +186,7 @@ def _kept(played: Played, over: float | None) -> str:
         verb = "is" if len(bare) == 1 else "are"
         return f", but {some(len(bare), 'pod')} without an owner {verb} lost for good: {bare[0]}{and_more(bare)}"
     if not played.interrupted and not any(losses.without_leader for losses in played.regions):
-        return ": nobody is interrupted"
+        return ": no pod is interrupted"
     away = [one for one in played.interrupted if one.until_s is None]
     who = some(len(played.interrupted), "workload")
     if away:

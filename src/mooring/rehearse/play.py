@@ -150,7 +150,7 @@ class Play:
         if not self._housekeeping:
             return []
         moved = some(self._housekeeping, "operator")
-        return [f"before the event, Mooring put right what it found ({moved}); not counted"]
+        return [f"before the event, Mooring fixed what it found ({moved}); not counted"]
 
     def draw(self, seed: int) -> None:
         """What is left to chance from now on: which of several equal nodes the scheduler takes; 1: the first."""

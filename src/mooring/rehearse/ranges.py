@@ -136,7 +136,7 @@ def render(ranged: Ranges) -> list[str]:
         "",
     ]
     if not ranged.workloads:
-        return [*lines, "INTERRUPTED  nobody, in any of them"]
+        return [*lines, "INTERRUPTED  none, in any of them"]
     lines.append(
         f"INTERRUPTED  {some(len(ranged.workloads), 'workload')}; worst / median / best of {ranged.seeds} seeds"
     )

@@ -74,7 +74,7 @@ def _interrupted(played: Played, *, everything: bool) -> Iterator[str]:
     if not played.interrupted:
         yield from ("", f"INTERRUPTED  none of {played.workloads} workloads")
         return
-    yield from ("", f"INTERRUPTED  {len(played.interrupted)} of {played.workloads} workloads; the others lost nobody")
+    yield from ("", f"INTERRUPTED  {len(played.interrupted)} of {played.workloads} workloads; the others lost none")
     shown = played.interrupted if everything else played.interrupted[:SHOWN_WORKLOADS]
     rows: list[tuple[str, ...]] = [
         ("WORKLOAD", "WANTED", "BEFORE", "WORST", "SHORT FOR", "FROM", "UNTIL", "AT THE END")

@@ -186,7 +186,7 @@ class Rig:
                 if one.task.done() and not one.task.cancelled():
                     one.task.result()  # a replica that fell over is never waited for
             if self.clock.monotonic() >= end:
-                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self.story()}")
+                raise AssertionError(f"was not reached within {limit_s:g} s:\n{self.story()}")
             await self.clock.sleep(every_s)
 
     def story(self) -> str:

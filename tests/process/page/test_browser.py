@@ -282,7 +282,7 @@ async def test_a_replica_that_is_cut_off_looks_stale(site, tab):
     await tab.until("document.body.classList.contains('grey')", limit_s=60)
     seq = await tab.ask("mooring.page.shown.seq")
     await tab.until(f"mooring.page.shown.seq > {seq}", limit_s=60)
-    assert "Mooring does not hear the API server" in await tab.ask("document.getElementById('pulse').innerText")
+    assert "Mooring gets no answer from the API server" in await tab.ask("document.getElementById('pulse').innerText")
     assert "demo-tikv-0" in await tab.ask("document.querySelector('#stores .body').innerText")
 
 

@@ -38,7 +38,7 @@ def test_moving_a_follower(make_pd, look, timeline):
 
 
 def test_moving_the_leader(make_pd, look, timeline):
-    """The leader hands over before its peer goes: nobody is interrupted."""
+    """The leader hands over before its peer goes: no pod is interrupted."""
     pd = make_pd(stores=4, regions=40)
     region = region_led_by(pd, 1)
     look(pd.add_operator({"name": "transfer-peer", "region_id": region.id, "from_store_id": 1, "to_store_id": 4}))

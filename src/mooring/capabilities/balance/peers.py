@@ -119,7 +119,7 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
     why = f"store {store_id} is {picture.summary.stores[store_id].state}"
     if region.leader_store == store_id and len(region.peers) > 1:
         for heir in picture.heirs(region)[:1]:
-            yield Proposal(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader steps aside")
+            yield Proposal(REPLICA, transfer(region, heir.id), Reason.REPAIR, f"{why}: its leader moves away")
         return
     wanted = picture.summary.wanted(region)
     if len(voters(region)) > wanted:

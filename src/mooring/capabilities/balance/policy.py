@@ -56,4 +56,4 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not 1 <= self.pause_s <= 60:
             raise ValueError("pause-s must be 1 to 60: PD must resume by itself soon after we are gone")
         if not 0 < self.renew_s < self.pause_s:
-            raise ValueError("renew-s must be less than pause-s, or PD wakes up between two pauses")
+            raise ValueError("renew-s must be less than pause-s, or PD resumes between two pauses")

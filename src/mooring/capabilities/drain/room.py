@@ -16,7 +16,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 class Bar(StrEnum):
     """What keeps a pod off a node, in the order in which it is told."""
 
-    INTERRUPTED = "about to go"
+    INTERRUPTED = "interrupted"
     CORDONED = "cordoned"
     NOT_READY = "not Ready"
     OWN_RULES = "excluded by its own node rules"

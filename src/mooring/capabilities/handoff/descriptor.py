@@ -27,7 +27,7 @@ def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     text = tc.annotations.get(HANDOFF, "")
     marks = read_marks(text)
     if marks is None:
-        yield Leftover(f"tidbcluster {tc.key}: {HANDOFF} cannot be read, so it is not ours to touch")
+        yield Leftover(f"tidbcluster {tc.key}: {HANDOFF} cannot be read, so it is left alone")
     elif text:
         ours = {n: m for n, m in sorted(marks.items()) if m.store_id and m.before.get("evicting") != "true"}
         removals = [RemoveEvictLeader(cluster=tc.key, store_id=m.store_id, why=WHY) for m in ours.values()]

@@ -133,7 +133,9 @@ def _sooner(here: Situation) -> NextStep | None:
     if here.request is None or not here.request.is_sooner_than(here.mark.deadline):
         return None
     mark = msgspec.structs.replace(here.mark, deadline=here.request.deadline, reason=Reason.DEADLINE)
-    write = put_mark(here.tc, here.marks or {}, here.name, mark, "its node is to go: the mark takes that deadline")
+    write = put_mark(
+        here.tc, here.marks or {}, here.name, mark, "its node is interrupted: the mark takes that deadline"
+    )
     return NextStep(step=here.running.step, instructions=(write,))
 
 

@@ -70,7 +70,7 @@ class MemberEvaluation:
                     text = "the request was withdrawn or has expired"
                     self.withdrawals.append(Withdrawal(operator.id, Reason.WITHDRAWN, text))
                 elif request_now.is_sooner_than(operator.deadline):
-                    text = "its node is to go: asked again, with that deadline"
+                    text = "its node is interrupted: asked again, with that deadline"
                     self.withdrawals.append(Withdrawal(operator.id, Reason.REPLACED, text))
 
     @property

@@ -187,7 +187,9 @@ class TikvEvaluation:
             elif request.value != operator.args["value"]:
                 yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the request changed to {request.value}")
             elif request.is_sooner_than(operator.deadline):
-                yield Withdrawal(operator.id, Reason.REPLACED, "its node is to go: asked again, with that deadline")
+                yield Withdrawal(
+                    operator.id, Reason.REPLACED, "its node is interrupted: asked again, with that deadline"
+                )
 
     def _orphans(self, requests: list[tuple[Pod, Request]]) -> Iterator[Operator]:
         """Marks that nothing runs for, on pods nobody asks anything of (a restored manifest): swept by ending them."""

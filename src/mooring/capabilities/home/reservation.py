@@ -16,7 +16,7 @@ TOLERATION: Final = f"{{key: {RESERVED_TAINT}, operator: Exists, effect: {NO_SCH
 
 #: Said of a reservation whose mark is missing or cannot be read.
 UNKNOWN: Final = (
-    f"tainted {RESERVED_TAINT} and no mark says for whom: other pods are not scheduled there, and nobody gives it back"
+    f"tainted {RESERVED_TAINT} and no mark says for whom: other pods are not scheduled there, and Mooring leaves it"
 )
 
 

@@ -172,7 +172,7 @@ def _pod(look: Diagnosis, pod: Pod, world: WorldRead) -> PodReport:
     if CONFLICT in pod.annotations:
         notes.append(f"not placed: {pod.annotations[CONFLICT]}")
     if pod.node in look.interrupted:
-        notes.append("its node is about to go")
+        notes.append("its node is interrupted")
     if RELAXED in pod.annotations:
         notes.append("relaxed: on-demand was full")
     if not pod.node and not pod.schedulable:

@@ -23,7 +23,7 @@ def node_line(node: Mapping[str, Any]) -> str:
     if node["signal"] and node["seconds_left"] is None:
         return f"{node['node']} is being emptied ({node['signal']}), {counted(node['pods'], 'pod')} on it"
     if node["signal"]:
-        left = f"goes in {node['seconds_left']:.0f} s" if node["seconds_left"] else "was to be gone by now"
+        left = f"is interrupted in {node['seconds_left']:.0f} s" if node["seconds_left"] else "should be gone by now"
         return f"{node['node']} {left} ({node['signal']}), {counted(node['pods'], 'pod')} on it"
     if node["problem"]:
         return f"{node['node']} is not emptied: {node['problem']}"

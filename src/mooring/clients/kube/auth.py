@@ -170,7 +170,7 @@ async def _run(plugin: Exec, connection: Connection) -> _ExecCredential:
             await process.wait()
     if process.returncode:
         said = err.decode(errors="replace").strip().splitlines()
-        raise ConfigError(f"{name}: exit code {process.returncode}: {said[-1] if said else 'it said nothing'}")
+        raise ConfigError(f"{name}: exit code {process.returncode}: {said[-1] if said else 'it printed nothing'}")
     try:
         answer = msgspec.json.decode(out, type=_ExecCredential)
     except msgspec.MsgspecError as error:

@@ -83,7 +83,7 @@ def retry_after_s(header: str | None, status: Status, default: float = 1.0) -> f
 def error_of(what: str, code: int, body: bytes, *, retry_after: str | None = None) -> PortError:
     """The error for an answer that is none of 2xx. `what` was asked, for people: "evict Pod default/web-1"."""
     status = parse_status(body)
-    message = f"{what}: {code} {status.message or status.reason or 'no further words'}"
+    message = f"{what}: {code} {status.message or status.reason or 'no message'}"
     match code:
         case 404:
             return NotFoundError(message)

@@ -96,7 +96,7 @@ class Reason(StrEnum):
     # Fleet.
     QUORUM = "quorum"
     UNMET = "unmet"
-    #: More workers vanished at once than anybody believes without a word.
+    #: More workers vanished at once than are removed without a confirmation.
     REMOVAL_BLOCKED = "removal-blocked"
     #: A taint of the template would cut pods off.
     NO_EXECUTE = "no-execute"

@@ -45,7 +45,7 @@ class Notice:
         for node in sorted(interrupted):
             cluster.cloud.give_back(node)
         return [
-            Check("M8", not cut_off and fewest == wanted, f"12 cordons, then {len(pods)} pods moved; nobody cut off"),
+            Check("M8", not cut_off and fewest == wanted, f"12 cordons, then {len(pods)} pods moved; none cut off"),
             Check("O1", cordons == len(interrupted), f"{cordons} cordons before the first move"),
             Check("M8", floor_held, "every workload kept its on-demand replicas throughout"),
         ]

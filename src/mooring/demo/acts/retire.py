@@ -1,6 +1,6 @@
 """09:55: a machine retires; its node is cordoned, emptied pod by pod, and only then tainted.
 
-One pod on it has no controller: nobody would recreate it, so Mooring does not delete it. The act is blocked until a
+One pod on it has no controller that would recreate it, so Mooring does not delete it. The act is blocked until a
 person types what `why` says.
 """
 
@@ -29,7 +29,7 @@ LIMITS = "control-plane-count: 3\nminimum-workers: 8\n"
 class Retire:
     at = "09:55"
     speed = 5.0
-    title = "a machine retires, and one pod on it is nobody's"
+    title = "a machine retires, one pod has no controller"
     command = f"sabactl machines set-state {SERIAL} retiring"
 
     async def play(self, stage: Stage) -> list[Check]:

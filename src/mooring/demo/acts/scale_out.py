@@ -41,7 +41,7 @@ class ScaleOut:
         return [
             Check("T12", spread[1] - spread[0] <= 6, f"the new store filled: {spread[0]} to {spread[1]} regions each"),
             Check("T3", 0 < gauge.peak <= LIMIT, f"no store was ever above {gauge.peak} of {LIMIT}"),
-            Check("T12", paused, "PD's own balancers stood aside, a minute at a time"),
+            Check("T12", paused, "PD's own schedulers were paused, a minute at a time"),
         ]
 
     async def _grow(self, stage: Stage, gauge: "Gauge") -> tuple[float, tuple[int, int], bool]:

@@ -56,7 +56,7 @@ class LabRig:
         while not holds():
             self.process.check()
             if self.clock.monotonic() >= end:
-                raise AssertionError(f"did not come to hold within {limit_s:g} s:\n{self.story()}")
+                raise AssertionError(f"was not reached within {limit_s:g} s:\n{self.story()}")
             await self.clock.sleep(every_s)
 
     def story(self) -> str:

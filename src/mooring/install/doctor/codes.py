@@ -21,7 +21,7 @@ CODES: Final[dict[str, str]] = {
     "MO202": "A right is missing",
     "MO203": "You may not install",
     "MO301": "No Mooring answers",
-    "MO302": "Nobody holds the lease",
+    "MO302": "No replica holds the lease",
     "MO303": "The leader does not decide",
     "MO304": "A replica is not ready",
     "MO305": "Another set of features runs than was asked for",

@@ -28,4 +28,4 @@ async def generators(api: HttpKubeApi, namespace: str, *, on: bool) -> Finding:
         seen = "CKE's own sabakan integration is on: two generators would fight, so cluster.yml is not written out"
         fix = "ckecli sabakan disable && mooring fleet cke-integration off"
         return ill("fleet", "MO901", "only fleet generates cluster.yml", seen, fix)
-    return well("fleet", "fleet's settings can be used, and nobody else is known to generate cluster.yml")
+    return well("fleet", "fleet's settings can be used, and nothing else is known to generate cluster.yml")

@@ -41,7 +41,7 @@ async def answers(ask: Ask, server: str, features: frozenset[str], namespace: st
     status = await ask("/api/v1/status")
     if status is None:
         fix = f"kubectl -n {namespace} port-forward deploy/mooring 8390   (or --server, MOORING_HTTP_TOKEN)"
-        return [ill("mooring", "MO301", f"Mooring answers at {server}", "nobody answers there", fix)]
+        return [ill("mooring", "MO301", f"Mooring answers at {server}", "no answer", fix)]
     found = [
         well("mooring", f"Mooring answers ({status['identity']}, features: {', '.join(status['features']) or 'none'})")
     ]
@@ -213,7 +213,7 @@ def marks(
     for where, text, many in _marked(pods, nodes, clusters):
         read: Mapping[str, Mark] | None = read_marks(text) if many else _alone(text)
         if read is None:
-            fix = f"{_annotate(where)}-   (nothing of ours will touch it)"
+            fix = f"{_annotate(where)}-   (Mooring will not touch it)"
             found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
             continue
         read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
@@ -228,7 +228,7 @@ def marks(
                 fix = "mooring cleanup --dry-run, then --yes"
                 found.append(ill("marks", "MO702", where.split()[0], seen, fix, warning=True))
     if running is None and count:
-        found.append(skipped("marks", f"{count} marks", "no Mooring answers, so nobody can say which still count"))
+        found.append(skipped("marks", f"{count} marks", "no Mooring answers, so it is not known which still count"))
     return found or [well("marks", f"{count} marks, each of something that runs" if count else "no marks are left")]
 
 

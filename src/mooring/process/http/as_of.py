@@ -75,7 +75,7 @@ class AsOf:
                 self._process = None
         if process.returncode == 0:
             return said, 200
-        lines = complained.strip().splitlines() or ["the replay ended without a word"]
+        lines = complained.strip().splitlines() or ["the replay ended without an answer"]
         return f"{lines[-1].removeprefix('mooring: ')}\n", 404
 
 

@@ -22,7 +22,7 @@ from mooring.sandbox.clock import VirtualLoop
 async def call_over_tls(url: str, ca_bundle: str, review: Json, timeout_s: float) -> Json:
     """POST as kube-apiserver does. Raises OSError, TimeoutError or ValueError when there is no usable answer."""
     if isinstance(asyncio.get_running_loop(), VirtualLoop):
-        raise ConnectionRefusedError("nobody serves this URL in the sandbox")
+        raise ConnectionRefusedError("no server at this URL in the sandbox")
     context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode() if ca_bundle else None)
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:

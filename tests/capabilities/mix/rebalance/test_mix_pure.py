@@ -243,7 +243,7 @@ def test_room_leaves_out_interrupted_nodes_our_own_rule_and_those_already_on_the
         told = {"annotations": {"vacant.io/interrupt-at": "2030-01-01T00:00:00Z"}, "resource_version": "2"}
         world.apply(Seen(Kind.NODE, msgspec.structs.replace(world.node(name), **told)))
     assert not room.fits(mover, NodeClass.SPOT)
-    assert room.lack(mover, NodeClass.SPOT).words == "2 nodes: 2 about to go"
+    assert room.lack(mover, NodeClass.SPOT).words == "2 nodes: 2 interrupted"
 
 
 def test_a_pod_tied_to_its_node_by_the_user_has_no_room_elsewhere():
@@ -316,7 +316,7 @@ def test_a_volume_that_no_node_of_the_class_reaches_is_no_room():
         ([], "there is no on-demand node"),
         ([{"unschedulable": True}, {"ready": "False"}], "2 nodes: 1 cordoned, 1 not Ready"),
         ([{"taints": (Taint("team", "NoSchedule", "a"),)}], "1 node: 1 with a taint that it does not tolerate"),
-        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 about to go, 1 full"),
+        ([{"cpu_milli": 50}, {"deletion_at": NOW}], "2 nodes: 1 interrupted, 1 full"),
     ],
 )
 def test_why_there_is_no_room_is_counted(how, says):

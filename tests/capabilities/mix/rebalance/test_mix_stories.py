@@ -118,7 +118,7 @@ async def rolled_out(stage: Stage) -> None:
         ),
         (
             no_room,
-            "Deployment/web is waiting: no on-demand node has room (4 nodes: 1 about to go, 3 cordoned)",
+            "Deployment/web is waiting: no on-demand node has room (4 nodes: 1 interrupted, 3 cordoned)",
             "add on-demand nodes, or make room on them",
         ),
         (
@@ -165,7 +165,7 @@ def test_a_detached_pod_is_still_in_the_picture():
         assert "serves until its replacement is Ready, 11" in leaving["note"]
         assert leaving["ready"] and leaving["node"] == nodes[0]["node"]
         assert len(one["pods"]) == 3
-        assert node_line(nodes[0]).startswith(f"{leaving['node']} goes in 11")
+        assert node_line(nodes[0]).startswith(f"{leaving['node']} is interrupted in 11")
         assert node_line(nodes[0]).endswith("1 pod on it")
 
     Stage().play(scenario)
@@ -181,8 +181,8 @@ def test_nodes_are_told_of_in_every_state():
         await stage.rig.sleep(5.0)
         _, nodes = _told(stage, "web")
         assert [node_line(node) for node in nodes] == [
-            f"s1 is not emptied: annotation {INTERRUPT_AT} is 'soon', which is no moment; write it as {RIGHT}",
-            "s2 was to be gone by now (annotation vacant.io/interrupt-at), 0 pods on it",
+            f"s1 is not emptied: annotation {INTERRUPT_AT} is 'soon', which is no time; write it as {RIGHT}",
+            "s2 should be gone by now (annotation vacant.io/interrupt-at), 0 pods on it",
         ]
 
     Stage().play(scenario)

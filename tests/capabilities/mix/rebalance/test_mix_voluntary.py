@@ -94,7 +94,7 @@ def test_nobody_is_evicted_where_there_is_no_room_elsewhere():
         node = min(nodes)
         verdict = stage.rig.leader().engine.verdicts["mix", f"node/{node}"]
         assert (verdict.state, verdict.reason) == (State.WAITING, Reason.NO_ROOM)
-        assert "no on-demand node has room (3 nodes: 3 about to go)" in verdict.detail
+        assert "no on-demand node has room (3 nodes: 3 interrupted)" in verdict.detail
         stage.cluster.add_nodes(3, "n1", capacity="on-demand")
         await stage.rig.until(lambda: not nodes & set(stage.cluster.nodes_of(NAMESPACE, "db").values()), 600.0)
 

@@ -60,7 +60,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = Fal
         return Verdict(
             State.BLOCKED,
             Reason.BARE_POD,
-            f"{pod.name} has no controller: nobody would recreate it",
+            f"{pod.name} has no controller that would recreate it",
             f"kubectl -n {pod.namespace} delete pod {pod.name}, once it is no longer needed",
         )
     if pod.shape.has_empty_dir and policy.gentle_empty_dir == "hold" and not late:
@@ -76,7 +76,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = Fal
 
 def _kept_member(pod: Pod, world: WorldRead) -> Verdict | None:
     if not world.is_on("handoff"):
-        words = f"{pod.name} is a TiKV or PD member and the feature handoff is off: nobody takes its leaders off"
+        words = f"{pod.name} is a TiKV or PD member and the feature handoff is off: its leaders would not leave first"
         return Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, "--features handoff=true")
     stuck = stuck_volume(pod, world)
     return None if stuck is None else Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)

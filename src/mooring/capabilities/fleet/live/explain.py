@@ -51,7 +51,7 @@ def retirement(
         return Verdict(State.BLOCKED, Reason.CORDONED, words, f"kubectl cordon {node.name}, to go on")
     if mark is not None and mark.step == retire.BLOCKED:
         again = max(0.0, retire.may_try(node, policy) - now) / 60
-        words = f"gave its place up, tried again in {again:.0f} min"
+        words = f"gave up for now, tried again in {again:.0f} min"
         held = emptying.emptiness(node, world, policy, now).held
         if held:
             return msgspec.structs.replace(held[0], detail=f"{held[0].detail}; {words}")

@@ -155,7 +155,9 @@ def store(
     if not members or (members == ledger.members and revision == ledger.decisions.revision):
         if not beside or ledger.object is None:
             return None
-        return write_ledger(namespace, ledger, beside, "notes what has settled and what is held")
+        return write_ledger(
+            namespace, ledger, beside, "notes which changes have settled and which removals are blocked"
+        )
     action = plan.action if plan.action is not Action.NONE else Action.TAINT
     decisions = Decisions(revision, members)
     data = {**beside, **next_data(ledger, decisions, action, plan.changes, survey.now, keep=policy.history)}

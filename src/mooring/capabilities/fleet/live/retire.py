@@ -231,9 +231,9 @@ def _give_up(situation: RetireSituation, node: Node, world: WorldRead, mark: Mar
     """For now: the place is free for others, the cordon stays, and it is tried again later."""
     withdrawals = _withdraw_requests(node, world)
     if withdrawals:
-        return NextStep(step=EMPTY, instructions=withdrawals, progress="gives its place up")
+        return NextStep(step=EMPTY, instructions=withdrawals, progress="gives up for now")
     held = msgspec.structs.replace(mark, step=BLOCKED, since=situation.now, value=str(_tries(mark) + 1), detail=detail)
-    return NextStep(step=EMPTY, instructions=(_put(node, held, "gives its place up, and keeps the cordon"),))
+    return NextStep(step=EMPTY, instructions=(_put(node, held, "gives up for now, and keeps the cordon"),))
 
 
 def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Emptiness) -> NextStep:

@@ -114,7 +114,7 @@ def _replace_control_plane(draft: Draft) -> Outcome:
     if not bad:
         return False
     if len(draft.control_planes) < 2:
-        draft.notes.append(f"{ONLY_ONE} {bad} stays although {why}: nobody could hand its etcd over")
+        draft.notes.append(f"{ONLY_ONE} {bad} stays although {why}: no machine could take over its etcd")
         return False
     before = len(draft.workers)
     if not draft.replace_control_plane(bad, f"control plane replaced: {why}"):

@@ -50,7 +50,8 @@ class Interruption:
         if notice is None:
             return self._at_rest(node, target)
         if self.policy.action is not OnNotice.ACT:
-            words = f"{name} goes: {notice.signal}; nothing is done, mix.interruption.action is {self.policy.action}"
+            off = f"nothing is done, mix.interruption.action is {self.policy.action}"
+            words = f"{name} is interrupted: {notice.signal}; {off}"
             return Evaluation(verdict=Verdict(State.WAITING, Reason.NOTICE, words))
         return self._empty(node, notice, target)
 
@@ -64,7 +65,7 @@ class Interruption:
         since = mark.since if mark is not None else self.now
         others = self.world.index(InterruptedNodes).open - {node.name}
         if not notice.lost and (mark is None or (others and self.now < since + self.policy.cordons_within_s)):
-            words = f"{node.name} goes: cordons first, also of other interrupted nodes"
+            words = f"{node.name} is interrupted: cordons first, of other interrupted nodes too"
             verdict = Verdict(State.WAITING, Reason.NOTICE, words)
             return Evaluation(
                 instructions=tuple(instructions), limits={target: None}, verdict=verdict, again_at=self.now + 1.0
@@ -87,7 +88,7 @@ class Interruption:
             words = f"{node.name} is being emptied ({notice.signal}), as budgets and workloads allow"
         else:
             left = max(0.0, notice.deadline - self.now)
-            words = f"{node.name} goes in {left:.0f} s ({notice.signal}); its pods are moved"
+            words = f"{node.name} is interrupted in {left:.0f} s ({notice.signal}); its pods are moved"
         return Verdict(State.MOVING, Reason.NOTICE, words)
 
     def _cordon(self, node: Node, notice: Notice, before: Mark | None) -> Patch:
@@ -101,7 +102,7 @@ class Interruption:
             node=node.name,
             deadline=notice.deadline,
         )
-        return cordon(node, mark, f"{node.name} goes: {notice.signal}")
+        return cordon(node, mark, f"{node.name} is interrupted: {notice.signal}")
 
     # ── It stays ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -96,7 +96,7 @@ def unread(node: Node, policy: InterruptionPolicy) -> str:
     for detector in policy.detectors:
         text = node.annotations.get(detector.key) if detector.sign is Sign.ANNOTATION else None
         if text is not None and moment(text) is None:
-            return f"annotation {detector.key} is {text[:40]!r}, which is no moment; write it as 2026-01-31T08:15:00Z"
+            return f"annotation {detector.key} is {text[:40]!r}, which is no time; write it as 2026-01-31T08:15:00Z"
     return ""
 
 
@@ -119,7 +119,7 @@ def notice_of(node: Node, policy: InterruptionPolicy, world: WorldRead, now: flo
     if policy.action is OnNotice.OFF or node_class is not NodeClass.SPOT:
         return None
     if node.ready == "Unknown" and now - (node.ready_since or now) >= policy.lost_after_s:
-        return Notice(node.name, "it fell silent", now, lost=True)
+        return Notice(node.name, "its kubelet stopped reporting", now, lost=True)
     return None
 
 

@@ -229,7 +229,7 @@ class Emptying:
         at = self.notice.deadline
         if at is not None and (mark.deadline is None or at < mark.deadline):
             sooner = msgspec.structs.replace(mark, deadline=at)
-            self.instructions.append(put_mark(pod, sooner, f"its node is to go: {self.notice.signal}"))
+            self.instructions.append(put_mark(pod, sooner, f"its node is interrupted: {self.notice.signal}"))
 
     def _leftover(self, pod: Pod) -> Iterator[Instruction]:
         """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or one of
@@ -237,7 +237,7 @@ class Emptying:
         held = self.queue.holder(subject_of(pod)) is not None
         deadline = self.notice.deadline
         if is_detached(pod) and not held and not pod.terminating:
-            why = "a detached pod that nobody waits for any more"
+            why = "a detached pod that no operator waits for any more"
             yield DeletePod(key=pod.key, uid=pod.uid, evict=False, why=why)
             yield EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=why)
         elif pod.terminating and is_detached(pod):

@@ -123,7 +123,7 @@ class Diagnosis:
             return self._waits(Reason.SETTLING, f"{name} {health.changing}")
         urgent = self.world.index(InterruptedNodes).urgent
         if urgent and any(p.node in urgent for p in health.pods):
-            return self._waits(Reason.NOTICE, f"{name} has pods on a node that is about to go")
+            return self._waits(Reason.NOTICE, f"{name} has pods on an interrupted node")
         waiting = starved(health, self.now, self.pace.shortage_s)
         if waiting:
             return self._starved(waiting[0])

@@ -209,7 +209,7 @@ def _begin(running: OperatorRecord, situation: MoveSituation, pod: Pod) -> NextS
     if running.notes.get("gave_up"):
         return NextStep(step=0, end=End(Reason.TIMEOUT, "its replacement did not become Ready in time", failed=True))
     if running.notes.get("blocked"):
-        detail = f"a PodDisruptionBudget kept {pod.name} for {BLOCKED_S:.0f} s; others have its place meanwhile"
+        detail = f"a PodDisruptionBudget kept {pod.name} for {BLOCKED_S:.0f} s; others go first meanwhile"
         return NextStep(step=0, end=End(Reason.PDB, detail, failed=True))
     if situation.unwanted:
         return NextStep(step=running.step, end=End(Reason.WITHDRAWN, situation.unwanted))

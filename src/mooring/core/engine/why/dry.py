@@ -5,6 +5,7 @@ A switched-off capability is asked too: what it would do is what its switch keep
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from mooring.core.engine.why.subject import Subject, belongs, happening_of, name
 from mooring.core.model.decision import Deferred, Verdict
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason
+
+#: A verdict about another one of these says nothing about this subject.
+INDIVIDUALS: Final = frozenset({"pod", "node", "machine", "store"})
 
 
 class Dry(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +50,7 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
             proposals += [o for o in look.proposals if belongs(engine.world, subject, o)]
             said = look.verdicts or ((look.verdict,) if look.verdict is not None else ())
             verdicts += [v for v in said if v.subject in names or (not v.subject and key.endswith(own))]
-            because += [v.detail for v in said]
+            because += [v.detail for v in said if v.subject in names or v.subject.partition("/")[0] not in INDIVIDUALS]
         if keys:
             yield Dry(
                 capability=name,

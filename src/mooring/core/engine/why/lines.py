@@ -70,7 +70,7 @@ def _queued(engine: Engine, operator: Operator, waiting_on: Why | None, now: flo
     queued_at = next((e.at for e in engine.history.of(f"operator/{operator.id}") if e.verb == "queued"), None)
     waited = f"; waiting {span(now - queued_at)}" if queued_at is not None else ""
     where = "first in line" if place == 0 else f"{place} ahead of it"
-    parked = "; parked: it keeps its place and stops nobody" if waiting_on is not None and waiting_on.parked else ""
+    parked = "; parked: it keeps its place and delays no other" if waiting_on is not None and waiting_on.parked else ""
     deadline = f"; deadline {time_of_day(operator.deadline)}" if operator.deadline is not None else ""
     yield Line("queued", f"op {operator.id}, {where}{waited}{parked}{deadline}")
     if waiting_on is None or not waiting_on.target:

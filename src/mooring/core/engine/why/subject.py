@@ -208,4 +208,6 @@ def names_on(world: WorldRead, subject: Subject) -> Iterator[str]:
         yield from (f"node/{n.name}" for n in subject.nodes)
         if subject.node is not None:
             yield f"node/{subject.node.name}"
+        if subject.machine is not None:
+            yield f"machine/{subject.machine.serial}"
     yield from (f"pod/{p.key}" for p in pods_on(world, subject))

@@ -59,7 +59,7 @@ export function pulse(page, now) {
   // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
   const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
   const age = (now - page.heardAt) / 1000 + silent;
-  const trouble = page.trouble || (silent ? "Mooring does not hear the API server" : "");
+  const trouble = page.trouble || (silent ? "Mooring gets no answer from the API server" : "");
   const old = age < 10 ? age.toFixed(1) : Math.round(age);
   const at = clock(page.shown.asOf);
   const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : " · nobody leads";
