@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -81,3 +83,18 @@ def test_no_default_is_shown_that_says_nothing(path, capsys):
         assert f"default: {silly}" not in shown
     assert "--no-" not in shown
     assert "--empty-" not in shown
+
+
+def test_help_loads_no_more_than_it_needs():
+    """Startup stays below 0.3 s of CPU: nothing that a server, the sandbox or YAML needs is loaded to print help."""
+    code = (
+        "import sys, io, contextlib; sys.argv = ['mooring', '--help']\n"
+        "from mooring.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()\n"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    heavy = {"aiohttp", "asyncio", "ssl", "yaml", "structlog", "cryptography", "mooring.sandbox", "mooring.process"}
+    assert loaded & heavy == set()
+    assert len(loaded) < 350

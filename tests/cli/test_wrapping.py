@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mooring.cli.output import print_table
 from mooring.cli.queue import block
 from mooring.core.engine.why.text import COMMAND, fold, render
 from tests.core.why.situations_by_kind import play_all
@@ -47,6 +48,41 @@ def test_a_row_of_the_queue_is_a_block_on_a_narrow_terminal():
         "used by     op 41",
         "since       0:12",
     ]
+
+
+ROWS = [("waiting", "shop", "Deployment/api", "4 spot pods of api on on-demand nodes; they return from 512 s on")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        ("", ["STATE    NAMESPACE  WORKLOAD        WRONG", "waiting  shop       Deployment/api  " + ROWS[0][3]]),
+        (
+            "70",
+            [
+                "STATE    NAMESPACE  WORKLOAD        WRONG",
+                "waiting  shop       Deployment/api  4 spot pods of api on on-demand",
+                "                                    nodes; they return from 512 s on",
+            ],
+        ),
+        (
+            "50",
+            [
+                "state      waiting",
+                "namespace  shop",
+                "workload   Deployment/api",
+                "wrong      4 spot pods of api on on-demand nodes;",
+                "           they return from 512 s on",
+                "",
+            ],
+        ),
+    ],
+)
+def test_a_table_wraps_its_last_column_or_becomes_blocks(columns, lines, monkeypatch, capsys):
+    """No cell is broken inside a word; into a pipe a row is one line."""
+    monkeypatch.setenv("COLUMNS", columns)
+    print_table(("STATE", "NAMESPACE", "WORKLOAD", "WRONG"), ROWS)
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 CODE = "from mooring.cli.output import painted; print(painted('web is blocked: x', 'blocked'))"

@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
@@ -20,6 +20,8 @@ _OURS: Final = re.compile(
     r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|fleet|handoff|home|lab|manifests|mix|"
     r"queue|rehearse|replay|run|sandbox|sim|top|why)\b)"
 )
+#: What the last column of a table needs at least, to be wrapped there.
+LAST_COLUMN: Final = 24
 COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
@@ -43,24 +45,33 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Plain aligned columns. On a terminal folded at its width; into a pipe one line per row, however long."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        lines = [tuple(columns), *(tuple(map(plain, row)) for row in rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        for line in lines:
-            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    """Aligned columns. Into a pipe one line per row, however long; where they do not fit, the last column is wrapped at
+    words, and where not even that has room, each row is a block of its own: label and cell, line by line."""
+    shown, room = [tuple(map(plain, row)) for row in rows], width()
+    widths = [max(len(line[i]) for line in (tuple(columns), *shown)) for i in range(len(columns))]
+    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    if room is not None and left + min(widths[-1], LAST_COLUMN) > room:
+        for row in shown:
+            print("\n".join(_block(columns, row, room)), end="\n\n")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    last = None if room is None else max(1, room - left)
+    head = "  ".join(column.ljust(wide) for column, wide in zip(columns, widths, strict=True)).rstrip()
+    print(f"\x1b[1m{head}\x1b[0m" if coloured() else head)
+    for row in shown:
+        parts = textwrap.wrap(row[-1], last) if last is not None and len(row[-1]) > last else [row[-1]]
+        cells = [cell.ljust(wide) for cell, wide in zip(row[:-1], widths[:-1], strict=True)]
+        print("  ".join((*cells, parts[0])).rstrip())
+        for part in parts[1:]:
+            print(" " * left + part)
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        # As text, never as markup: names may hold anything.
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    Console(highlight=False).print(table)
+
+def _block(columns: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
+    label = max(map(len, columns)) + 2
+    for column, cell in zip(columns, row, strict=True):
+        if cell:
+            parts = textwrap.wrap(cell, max(20, room - label), break_long_words=False, break_on_hyphens=False)
+            yield f"{column.lower():<{label}}{parts[0]}"
+            yield from (" " * label + part for part in parts[1:])
 
 
 def runnable(text: str) -> str:

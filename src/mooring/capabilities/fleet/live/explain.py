@@ -58,7 +58,7 @@ def retirement(
         return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}")
     if member.state_taint is None or mark is not None:
         return None
-    ends = f"machine {serial} has been RETIRED for {policy.wait_retired_s / 60:g} min"
+    ends = f"sabactl machines set-state {serial} retired, then {policy.wait_retired_s / 60:g} min"
     return Verdict(State.WAITING, Reason.RETIRING, f"drained and tainted, {state}", ends)
 
 
