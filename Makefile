@@ -41,10 +41,8 @@ fuzz: setup ## Malformed requests, answers, marks and files (INPUTS=1000000)
 mutants: setup ## Change the code in small ways and count what no test notices (slow; for the night)
 	@$(BIN)/python -m tests.mutants $(M)
 
-audit: setup ## Known vulnerabilities of the locked dependencies
-	@sh .ci/setup uv-only; UV=$$(command -v uv || echo .tools/bin/uv); \
-	$$UV export -q --frozen --no-dev --no-emit-project -o build-requirements.txt && \
-	$$UV tool run pip-audit -r build-requirements.txt --require-hashes; status=$$?; rm -f build-requirements.txt; exit $$status
+audit: setup ## Known vulnerabilities of the locked dependencies (needs pypi.org; exits 3 where that is not reached)
+	@sh .ci/setup uv-only; $(BIN)/python .ci/audit "$$(command -v uv || echo .tools/bin/uv)"
 
 bench: setup ## Print the figures we claim (B=name for one of them)
 	@$(BIN)/python -m bench $(B)
@@ -64,8 +62,9 @@ docs: setup ## Draw the diagrams and check the docs: links, commands, samples, s
 	@$(BIN)/codespell --skip "*.svg,*.png" docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	@$(BIN)/pytest tests/docs
 
-lock: ## Resolve the dependencies again
-	@sh .ci/setup uv-only && .tools/bin/uv lock
+lock: ## Resolve the dependencies again: uv.lock, and .ci/requirements.txt for those without uv
+	@sh .ci/setup uv-only; UV=$$(command -v uv || echo .tools/bin/uv); \
+	$$UV lock && $$UV export -q --frozen --all-extras --no-emit-project --no-header -o .ci/requirements.txt
 
 clean: ## Remove what the targets above made (not the control plane's cache)
 	rm -rf $(VENV) .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist .e2e-logs test-output

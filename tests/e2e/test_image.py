@@ -57,7 +57,7 @@ def copy(names: list[str], src: Path) -> None:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, src / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / name, src / name)
+            shutil.copy(ROOT / name, src / Path(name).name)
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,7 @@ def test_the_container_is_small_and_harmless():
     # One base for both stages, which a release names by its digest.
     assert set(bases) == {"${BASE}"}
     bases = [w[1].removeprefix("BASE=") for w in words if w[0] == "ARG"]
-    assert "uv==" in "\n".join(lines), "pinned, like everything that it installs"
+    assert "--require-hashes -r /tmp/uv.txt" in "\n".join(lines), "pinned, like everything that it installs"
     assert bases and all(re.search(r":\d+\.\d+(\.\d+)?-\w+$", base) for base in bases), bases
     last = max(n for n, w in enumerate(words) if w[0] == "FROM")
     final = words[last:]
