@@ -166,3 +166,19 @@ def test_the_former_feature_name_is_understood_with_a_warning():
     switches, warnings = parse_features("traffic=true")
     assert switches == {"balance": True}
     assert warnings == ["feature traffic is called balance now; the former name will be removed"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "found"),
+    [
+        ("", {"HOME": "/home/ann"}, "/home/ann/.local/state/mooring/blackbox"),
+        ("", {"HOME": "/home/ann", "XDG_STATE_HOME": "/state"}, "/state/mooring/blackbox"),
+        ("", {}, ""),
+        ("none", {"HOME": "/home/ann"}, ""),
+        ("/box", {"HOME": "/home/ann"}, "/box"),
+    ],
+)
+def test_a_running_mooring_records_by_default(flag, environment, found):
+    """Issue 23: below the state directory of the user, or where it is told; `none` switches it off."""
+    assert resolve({"blackbox": flag}, environment).config.blackbox.dir == found
+    assert resolve({"blackbox": flag}, environment).config.blackbox.size == 256

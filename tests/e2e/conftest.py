@@ -21,6 +21,14 @@ KEPT = {"default", "kube-node-lease", "kube-public", "kube-system"}
 ADMISSION = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def recordings_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A running Mooring records below the user's state directory: not that of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs the real control plane."""

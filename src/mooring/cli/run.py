@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 app = App(name="run")
 
-BlackBoxDir = Annotated[str, Parameter(help="A directory: record what is decided from what, for `mooring replay`.")]
+BlackBoxDir = Annotated[
+    str,
+    Parameter(
+        help="Where to record what is decided from what, for `mooring replay`; none: nowhere. Default: "
+        "~/.local/state/mooring/blackbox."
+    ),
+]
 FeatureSwitches = Annotated[
     str, Parameter(help="NAME=true|false,…: home (StableScheduling), handoff, mix, fleet, balance.")
 ]

@@ -19,6 +19,8 @@ HTTP, EXTENDER, WEBHOOK = 8390, 10262, 9443
 EGRESS: Final = (443, 6443, 2379, 10080, WEBHOOK)
 USER: Final = 65532
 TLS: Final = "/etc/mooring-http-tls"
+#: What was decided from what is recorded there; it goes with the pod.
+BLACKBOX: Final = "/var/lib/mooring/blackbox"
 #: The kinds that say who we are and what we may do.
 RIGHTS: Final = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 
@@ -120,6 +122,7 @@ def arguments(install: Install) -> list[str]:
         f"--listen-http=0.0.0.0:{HTTP}",
         *([f"--listen-extender=0.0.0.0:{EXTENDER}"] if "home" in install.features else []),
         f"--listen-webhook=0.0.0.0:{WEBHOOK}",
+        f"--blackbox={BLACKBOX}",
         *([f"--features={features}"] if features else []),
         *([f"--sabakan-url={install.sabakan_url}"] if install.sabakan_url else []),
     ]
@@ -178,6 +181,7 @@ def _container(install: Install) -> Json:
         # The root is read-only, and OpenSSL loads a certificate's key from a file: one that is in memory only.
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "blackbox", "mountPath": BLACKBOX},
             *([{"name": "http-tls", "mountPath": TLS, "readOnly": True}] if tls else []),
         ],
     }
@@ -208,6 +212,8 @@ def _pod_spec(install: Install) -> Json:
         "containers": [_container(install)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            # Without a limit: blackbox.size is one, and a kubelet's would cost the pod.
+            {"name": "blackbox", "emptyDir": {}},
             *([{"name": "http-tls", "secret": {"secretName": install.http_tls_secret}}] if tls else []),
         ],
     }

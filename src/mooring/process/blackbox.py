@@ -13,6 +13,7 @@ import gc
 import os
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -47,8 +48,12 @@ BACKLOG_BYTES: Final = 32 << 20
 HELD: Final = 128
 HELD_S: Final = 0.25
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
-MAKE_BYTES: Final = 64 << 10
+MAKE_BYTES: Final = 16 << 10
 CHECKPOINT_BYTES: Final = 8 << 10
+#: What another process wrote less than that ago may still be written: it is not removed.
+LIVE_S: Final = 5.0
+#: Room is made in such steps.
+STEPS: Final = 128
 #: A part grows to this share of the bound before the next one begins.
 PARTS: Final = 8
 CLOSE_S: Final = 5.0
@@ -217,6 +222,8 @@ class _Files:
         self._given = self._taken = 0
         self._file: BinaryIO | None = None
         self._frames = FrameWriter()
+        #: So long the file may become before room is made again.
+        self._granted = 0
         self._wake, self._closing = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._write_all, name="blackbox", daemon=True)
         self.thread.start()
@@ -289,13 +296,17 @@ class _Files:
             self._file.close()
         path, self._file = _create(self._directory, header)
         self.paths.append(path)
-        self._frames, self.progress = FrameWriter(), (header.number, 0)
+        self._frames, self.progress, self._granted = FrameWriter(), (header.number, 0), 0
         self._put(header_line(header))
 
     def _put(self, data: bytes) -> None:
         number, written = self.progress
-        if self.stopped or self._file is None or not self._room(written + len(data)):
+        if self.stopped or self._file is None:
             return
+        if written + len(data) > self._granted:
+            self._granted = written + len(data) + self._size // STEPS
+            if not self._room(self._granted):
+                return
         self._file.write(data)
         self._file.flush()
         self.progress = (number, written + len(data))
@@ -309,7 +320,7 @@ class _Files:
         for path, size in sorted(others, key=lambda other: other[0] in self.paths):
             if total <= self._size:
                 break
-            if path not in needed:
+            if path not in needed and (path in self.paths or time.time() - path.stat().st_mtime > LIVE_S):
                 path.unlink(missing_ok=True)
                 self.paths = [mine for mine in self.paths if mine != path]
                 total -= size

@@ -31,7 +31,8 @@ class ConfigError(ValueError):
 class BlackBoxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """Where what enters and leaves the engine is recorded."""
 
-    #: "": nothing is recorded.
+    #: "": `mooring run` records below the user's state directory, as installed in its own volume; none: nothing is
+    #: recorded.
     dir: str = ""
     #: MB, of all recordings in the directory.
     size: int = 256
@@ -110,6 +111,8 @@ SCALARS: Final = tuple(
     if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "blackbox", "queue"}
 )
 ENVIRONMENT: Final = "MOORING_"
+#: As the directory: nothing is recorded.
+NO_BLACKBOX: Final = "none"
 #: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
 WRITE_S: Final = 2.5
 
@@ -160,7 +163,18 @@ def resolve(
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error} ({_blame(str(error), sources)})") from None
     _check(config)
-    return Resolved(config, sources, warnings)
+    return Resolved(_recorded(config, environment), sources, warnings)
+
+
+def _recorded(config: Config, environment: Mapping[str, str]) -> Config:
+    """Where a running Mooring records unless it is told."""
+    where = config.blackbox.dir
+    if not where:
+        home = environment.get("HOME", "")
+        state = environment.get("XDG_STATE_HOME", "") or (f"{home}/.local/state" if home else "")
+        where = f"{state}/mooring/blackbox" if state else NO_BLACKBOX
+    named = msgspec.structs.replace(config.blackbox, dir="" if where == NO_BLACKBOX else where)
+    return msgspec.structs.replace(config, blackbox=named)
 
 
 def _merge(values: dict[str, Any], new: Mapping[str, Any], sources: dict[str, str], where: str) -> None:

@@ -53,8 +53,16 @@ def test_pods_are_locked_down():
         "capabilities": {"drop": ["ALL"]},
     }
     # With a read-only root, the webhook's key can be loaded from nowhere else.
-    assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
-    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    # The black box records into a volume of its own: what it writes is bounded by us, not by the kubelet.
+    assert container["volumeMounts"] == [
+        {"name": "tmp", "mountPath": "/tmp"},
+        {"name": "blackbox", "mountPath": "/var/lib/mooring/blackbox"},
+    ]
+    assert pod["volumes"] == [
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        {"name": "blackbox", "emptyDir": {}},
+    ]
+    assert "--blackbox=/var/lib/mooring/blackbox" in container["args"]
     assert {"livenessProbe", "readinessProbe"} <= set(container)
     assert pod["terminationGracePeriodSeconds"] > container["lifecycle"]["preStop"]["sleep"]["seconds"] + 10
 

@@ -50,14 +50,17 @@ def _is_value(of: type) -> bool:
 
 
 @cache
-def _closed(of: type[msgspec.Struct]) -> "msgspec.msgpack.Decoder[Any] | None":
-    """Reads a struct whose fields say all about what they hold; None: they do not, it goes field by field."""
+def _is_closed(of: type[msgspec.Struct]) -> bool:
+    """Whether the fields of a struct say all about what they hold; else it goes field by field."""
     try:
-        if any(_is_open(info) for info in _types(msgspec.inspect.type_info(of), set())):
-            return None
-        return msgspec.msgpack.Decoder(of)
-    except TypeError:
-        return None
+        return not any(_is_open(info) for info in _types(msgspec.inspect.type_info(of), set()))
+    except TypeError:  # several structs where a field may hold any of them
+        return False
+
+
+@cache
+def _decoder(of: type[msgspec.Struct]) -> "msgspec.msgpack.Decoder[Any]":
+    return msgspec.msgpack.Decoder(of)
 
 
 def _types(info: Any, seen: set[type]) -> Iterator[Any]:
@@ -211,7 +214,7 @@ class _Writer:
     def _new(self, of: Any, value: Any) -> list[Any]:
         match value:
             case msgspec.Struct():
-                if _closed(of) is not None:
+                if _is_closed(of):
                     return ["read", name_of(of), _encoder.encode(value)]
                 return ["made", name_of(of), *(self.value(getattr(value, name)) for name in of.__struct_fields__)]
             case tuple() if of is tuple:
@@ -314,10 +317,7 @@ class _Reader:
     def _new(self, what: str, rest: list[Any]) -> Any:
         match what:
             case "read":
-                decoder = _closed(_kind_of(rest[0], msgspec.Struct))
-                if decoder is None:
-                    raise BadMemoryError(f"{rest[0]} is kept otherwise in this version")
-                return decoder.decode(rest[1])
+                return _decoder(_kind_of(rest[0], msgspec.Struct)).decode(rest[1])
             case "made":
                 struct = _kind_of(rest[0], msgspec.Struct)
                 return struct(**dict(zip(struct.__struct_fields__, map(self.value, rest[1:]), strict=True)))

@@ -42,6 +42,8 @@ PART: Final = 200
 #: Shapes and owners that are held to be named by number.
 SHARED: Final = 50_000
 
+#: Rows of pods are in so many dicts, less one.
+MASK: Final = 255
 #: A pod that was written before, and what moves in its life.
 MOVED: Final = "m"
 
@@ -134,6 +136,11 @@ def _plain(value: object) -> object:
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
+def _no_rows() -> tuple[dict[str, Pod], ...]:
+    """In many small dicts: one of 150,000 rows takes milliseconds to grow."""
+    return tuple({} for _ in range(MASK + 1))
+
+
 class Writer:
     """Makes the records of one recording, in order."""
 
@@ -147,8 +154,8 @@ class Writer:
         self._numbers: dict[int, tuple[int, object]] = {}
         self._fresh: list[tuple[int, str, object]] = []
         #: The last row of each pod, by uid; and those of a list that was written ahead of its turn.
-        self._pods: dict[str, Pod] = {}
-        self._listing: dict[str, Pod] = {}
+        self._pods = _no_rows()
+        self._listing = _no_rows()
         #: The pods of which something was written since the checkpoint began; None while none is being written.
         self._touched: set[str] | None = None
 
@@ -176,8 +183,9 @@ class Writer:
                 pods, touched = self._pods, self._touched
                 continue
             uid = pod.uid
-            old = pods.get(uid)
-            pods[uid] = pod
+            some = pods[hash(uid) & MASK]
+            old = some.get(uid)
+            some[uid] = pod
             if touched is not None:
                 touched.add(uid)
             if (
@@ -208,7 +216,8 @@ class Writer:
             yield _encoder.encode((Tag.PART, kind, part))
             return
         rows = [self._row(pod) for pod in part]
-        self._listing.update((pod.uid, pod) for pod in part)
+        for pod in part:
+            self._listing[hash(pod.uid) & MASK][pod.uid] = pod
         yield from self._shared()
         yield _encoder.encode((Tag.PODS, rows))
 
@@ -223,8 +232,9 @@ class Writer:
                     continue
                 rows = [self._row(pod) for pod in part]
                 yield from self._shared()
-                if self._touched is not None:
-                    self._pods.update((pod.uid, pod) for pod in part if pod.uid not in self._touched)
+                for pod in part if self._touched is not None else ():
+                    if pod.uid not in self._touched:
+                        self._pods[hash(pod.uid) & MASK][pod.uid] = pod
                 yield _encoder.encode((Tag.KEPT_PODS, rows))
         for memory in captured.memory.records():
             yield _encoder.encode((Tag.MEMORY, memory))
@@ -234,7 +244,7 @@ class Writer:
     def _event(self, event: Event) -> tuple[object, ...]:
         match event:
             case Gone(kind=Kind.POD):
-                self._pods.pop(event.uid, None)
+                self._pods[hash(event.uid) & MASK].pop(event.uid, None)
                 if self._touched is not None:
                     self._touched.add(event.uid)
                 return "Gone", event
@@ -242,7 +252,7 @@ class Writer:
                 return "Seen", event.kind, event.object
             case Listed():
                 if event.kind is Kind.POD:
-                    self._pods, self._listing, self._touched = self._listing, {}, None
+                    self._pods, self._listing, self._touched = self._listing, _no_rows(), None
                 # A long one was written ahead, in parts.
                 return "Listed", event.kind, event.objects if len(event.objects) <= PART else None
             case Outcome():
