@@ -6,25 +6,35 @@ from pathlib import Path
 
 import pytest
 
+from mooring.clients.wire.annotations import KEPT
+
 ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("| \n").split(" | ")]
     for line in (ROOT / "docs/security.md").read_text().splitlines()
     if line.startswith("| `") and "tests/" in line
 ]
-#: Written to be read by others (a Secret's bookkeeping, a label that a manifest selects by) or part of a prefix.
-KEY = re.compile(r'"((?:mooring\.dev|vacant\.io)/[a-z-]+)"')
+PREFIXES = r"(?:mooring\.dev|vacant\.io|tidb\.pingcap\.com|node-restriction\.kubernetes\.io)/"
+KEY = re.compile(rf"""["']({PREFIXES}[a-z-]+)["']""")
+COMPOSED = re.compile(rf"""["']{PREFIXES}[a-z-]*\{{""")
+#: What no running Mooring reads.
+ASIDE = {"sandbox", "lab", "sim", "demo", "rehearse", "cli"}
 
 
 def test_every_key_has_a_row():
     """A key that nobody has thought about is a way in."""
-    used = {
-        key
-        for file in (ROOT / "src/mooring").rglob("*.py")
-        if "sandbox" not in file.parts and "lab" not in file.parts
-        for key in KEY.findall(file.read_text())
-    }
+    files = [file for file in (ROOT / "src/mooring").rglob("*.py") if not ASIDE.intersection(file.parts)]
+    used = {key for file in files for key in KEY.findall(file.read_text())}
     assert used == {key for row in ROWS for key in re.findall(r"`([^`]+)`", row[0])}
+    assert not [file for file in files if COMPOSED.search(file.read_text())], "a key in two halves is seen by nobody"
+
+
+def test_what_we_read_of_others_is_named():
+    """All other annotations are dropped at the edge."""
+    text = (ROOT / "docs/security.md").read_text()
+    ours = {"mooring.dev/", "vacant.io/", "tidb.pingcap.com/"}
+    others = {key for keys in KEPT.values() for key in keys if key} - ours
+    assert others and [key for key in others if f"`{key}" not in text] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].split("`")[1])

@@ -15,12 +15,7 @@ REVISION: Final = "deployment.kubernetes.io/revision"
 _OURS: Final = ("mooring.dev/", "vacant.io/", "tidb.pingcap.com/")
 
 KEPT: Final[dict[Kind, tuple[str, ...]]] = {
-    Kind.POD: (
-        *_OURS,
-        "controller.kubernetes.io/pod-deletion-cost",
-        "karpenter.sh/do-not-disrupt",
-        "cluster-autoscaler.kubernetes.io/safe-to-evict",
-    ),
+    Kind.POD: (*_OURS, "controller.kubernetes.io/pod-deletion-cost"),
     Kind.NODE: (*_OURS, "cke.cybozu.com/", "sabakan.cke.cybozu.com/"),
     Kind.DEPLOYMENT: _OURS,
     Kind.STATEFUL_SET: _OURS,
