@@ -22,7 +22,7 @@ PROMISES = {
     "T1": "Every operator first waits in one queue; one place decides which one runs.",
     "T2": "An operator costs the sum of its steps on each store, fixed when it is admitted and released in the same amount.",
     "T3": "No promotion takes a store above its limit.",
-    "T4": "An operator that does not fit waits; one behind it passes only if it delays nobody in front.",
+    "T4": "An operator that does not fit waits; one behind it passes only if it delays none in front.",
     "T5": "Each scheduler may have a limited number of operators waiting.",
     "T6": "A second operator on the same region is rejected at once, with the reason.",
     "T7": "Cost is released exactly once, however an operator ends, and what then fits is promoted.",

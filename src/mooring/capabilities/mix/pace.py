@@ -140,7 +140,7 @@ class Everybody(StrEnum):
 class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: What is done when a node gets a notice.
     action: OnNotice = OnNotice.ACT
-    #: The first that speaks counts, so the more exact ones stand first; an interruption counts before a voluntary one.
+    #: The first that applies counts, so the more exact ones stand first; an interruption counts before a voluntary one.
     detectors: tuple[Detector, ...] = DETECTORS
     #: What is done with pods of workloads that are not switched on, on an interrupted node.
     everybody: Everybody = Everybody.LEAVE

@@ -59,7 +59,7 @@ class CapacityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Node labels that tell spot from on-demand. The first one is written into affinities.
     labels: tuple[CapacityLabel, ...] = DEFAULT_LABELS
-    #: The class of a node that no label speaks of.
+    #: The class of a node that no label names.
     unlabelled: NodeClass = NodeClass.UNKNOWN
 
     def class_of(self, labels: Mapping[str, str]) -> NodeClass:

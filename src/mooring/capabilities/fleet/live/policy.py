@@ -38,7 +38,7 @@ class FleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     settle_timeout_s: _Wait = 1800.0
     #: Pods with emptyDir data that a controller recreates: `evict` one by one like the others, or `hold` for a person.
     gentle_empty_dir: Literal["evict", "hold"] = "evict"
-    #: Evict pods that nobody recreates.
+    #: Evict pods without a controller.
     evict_bare_pods: bool = False
     #: Revisions remembered.
     history: Annotated[int, Meta(ge=1, le=500)] = 50
