@@ -99,6 +99,8 @@ class Diagnosis:
     def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
         back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
+        if not (proposed or self.health.marked or self.detached):
+            return []
         subjects = dict.fromkeys([*proposed, *map(subject_of, (*self.health.marked, *self.detached))])
         found = [self.queue.holder(subject) for subject in subjects]
         return [

@@ -89,6 +89,8 @@ class Rebalance:
         )
 
     def _notes(self, proposals: list[Operator]) -> WorkloadNotes:
+        if not self.seen.standing and not proposals:
+            return WorkloadNotes((), self.seen.spot_room_since)
         moves = dict.fromkeys(o.subject for o in (*self.seen.standing, *proposals))
         return WorkloadNotes(tuple(moves), self.seen.spot_room_since)
 
@@ -114,8 +116,10 @@ class Rebalance:
 
     def _chosen(self, case: Case) -> tuple[Candidate, ...]:
         """Those that are on their way count; the rest of the places go to the first of the others."""
+        if not case.candidates:
+            return ()
         limit = min(case.off_by, self.mix.calm_limit_of(self.workload, self.world, self.now))
-        if case.candidates and case.candidates[0].reason is Reason.NO_ROOM:
+        if case.candidates[0].reason is Reason.NO_ROOM:
             limit = case.off_by  # they never started: letting them go takes nothing from anybody
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}
         places = max(0, limit - len(running))
@@ -188,11 +192,13 @@ class Rebalance:
     def _fixed_slot(self, target: Target) -> Iterator[Instruction]:
         if self.seen.standing:
             return
+        patches = fix_slots(self.health, target, self.world)
+        if not patches:
+            return
         owners = {p.owner.uid for p in self.health.pods if p.owner is not None}
         book = self.world.index(SlotBook)
         if any(book.reserved(uid, self.now) for uid in owners):
             return  # pods are on their way in: their slots are spoken for
-        patches = fix_slots(self.health, target, self.world)
         adopted = sorted(p.key.name for p in patches if AFFINITY in p.patch["metadata"].get("labels", {}))
         yield from patches
         if adopted:
