@@ -1,14 +1,19 @@
 """`mooring replay`: a recording put through the engine once more, and questions at any moment of it."""
 
+import asyncio
+import contextlib
 import datetime as dt
 import json
 import re
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
+from mooring.cli import demo as demo_command
 from mooring.cli import queue as queue_command
+from mooring.cli import top as top_command
 from mooring.cli import why as why_command
 from mooring.cli.connect import ObjectNamespace
 from mooring.cli.exits import CommandError, Exit
@@ -28,9 +33,10 @@ WHEN: Final = '--until takes 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from i
 def replay(
     file: Annotated[str, Parameter(help="A recording, or a directory: then the newest in it.")],
     /,
-    *question: Annotated[str, Parameter(help="why SUBJECT, or queue: asked at the end, or at --until.")],
+    *question: Annotated[str, Parameter(help="why SUBJECT, queue, top or page: of the end, or of --until.")],
     until: Annotated[str, Parameter(help='Stop there: RFC 3339, HH:MM:SS (UTC), +SECONDS, or "op 57 promoted".')] = "",
     namespace: ObjectNamespace = "",
+    port: Annotated[int, Parameter(help="page: where to serve it; not given: 8390 or the next that is free.")] = -1,
     all_: Annotated[bool, Parameter(name="--all", help="why: the whole history that is kept.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
@@ -44,6 +50,8 @@ def replay(
     Example: mooring replay box --until 09:02:05 why pod/demo-tikv-1 -n tidb
 
     Example: mooring replay box --until "op 1 promoted" queue
+
+    Example: mooring replay box page
     """
     from mooring.core.engine.recording import BadRecordError
     from mooring.process.recording_file import BadRecordingError, RecordingFile
@@ -68,6 +76,10 @@ def replay(
         from mooring.process.http.queuerows import queue_answer
 
         queue_command.show(_plain(queue_answer(played.engine, played.now)), output)
+    elif question[0] == "top":
+        top_command.show(_plain(asyncio.run(_frame(played))), output)
+    elif question[0] == "page":
+        return _page(played, demo_command.listen(port))
     else:
         answer = _why(played, "/".join(question[1:]), namespace)
         why_command.show(answer, output, everything=all_)
@@ -76,12 +88,14 @@ def replay(
 
 def _check(question: tuple[str, ...]) -> None:
     match question:
-        case () | ("queue",) | ("why", _) | ("why", _, _):
+        case () | ("queue",) | ("top",) | ("page",) | ("why", _) | ("why", _, _):
             return
         case ("why",):
             raise CommandError("why about what? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
         case _:
-            raise CommandError(f"{' '.join(question)!r}: a recording can be asked `why SUBJECT` or `queue`")
+            raise CommandError(
+                f"{' '.join(question)!r}: a recording can be asked `why SUBJECT`, `queue`, `top` or `page`"
+            )
 
 
 class _Played:
@@ -95,6 +109,7 @@ class _Played:
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
         played = Playback(recording) if self._until is None else Playback(recording, self._until, first=False)
         self.engine, self._records, self.started_at = played.engine, played.records, played.started_at
+        self.config = played.config
         self.engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
         self.replay: Replay = Replay(self.engine)
         self._reached = False
@@ -164,6 +179,41 @@ def _why(played: _Played, subject: str, namespace: str) -> Any:
     if found is None:
         raise CommandError(not_found(played.engine, path, namespace), Exit.NOT_AS_IT_SHOULD_BE)
     return _plain(found)
+
+
+async def _frame(played: _Played) -> Any:
+    from mooring.process.http.frames import Framer
+    from mooring.process.http.recorded import RecordedReplica
+    from mooring.process.http.stream import picture
+
+    shown: Any = RecordedReplica(played.recording, played.engine, played.config, played.now)
+    frame = await Framer(lambda: shown).build()
+    assert frame is not None
+    return picture(frame)
+
+
+def _page(played: _Played, listener: socket.socket) -> int:
+    """Until Ctrl-C."""
+    from aiohttp import web
+
+    from mooring.process.http.recorded import RecordedPage
+
+    async def serve() -> None:
+        page = RecordedPage(played.recording, played.now)
+        frames = await page.film()
+        runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        note(f"mooring: {frames} frames, {_clock(played.recording.header.started_at)} to {_clock(played.now)}")
+        note(f"Page: http://127.0.0.1:{listener.getsockname()[1]}/ until Ctrl-C; the scrubber is under the map")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+    return Exit.DONE
 
 
 def _plain(value: object) -> Any:

@@ -59,20 +59,29 @@ def top(
     Example: mooring top --once -o json
     """
     frame = ask(reach, "/api/v1/frame")
-    if output is Format.JSON:
-        print_json(frame)
-        return
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDE
-    console = Console(width=width)
-    if once or not console.is_terminal or console.is_dumb_terminal:
-        console.print(screen(frame, height=ENDLESS, width=console.width))
+    console = None if output is Format.JSON else _console()
+    if once or console is None or not console.is_terminal or console.is_dumb_terminal:
+        show(frame, output)
         return
     try:
         _live(console, frame, reach, max(0.2, every))
     except KeyboardInterrupt:
         return
+
+
+def show(frame: dict[str, Any], output: Format) -> None:
+    """One look."""
+    if output is Format.JSON:
+        print_json(frame)
+        return
+    console = _console()
+    console.print(screen(frame, height=ENDLESS, width=console.width))
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDE)
 
 
 def _live(console: "Console", frame: dict[str, Any], reach: Reach, every: float) -> None:

@@ -41,8 +41,10 @@ def status_app(
     on_loopback: bool = True,
     cluster: str = "",
     beside: Callable[[], Mapping[str, Any]] = dict,
+    page: Page | None = None,
 ) -> web.Application:
-    """`replica` names the one to ask: in the demo replicas come and go. `cluster` and `beside` are for the page."""
+    """`replica` names the one to ask: in the demo replicas come and go. `cluster` and `beside` are for the page, unless
+    there is one."""
     pages = StatusPages(replica)
     app = web.Application(middlewares=[_guard(token, on_loopback=on_loopback)])
     app.add_routes(
@@ -59,7 +61,7 @@ def status_app(
         ]
     )
     mix.add_to(app, replica)
-    Page(replica, cluster=cluster, beside=beside).add_to(app)
+    (page or Page(replica, cluster=cluster, beside=beside)).add_to(app)
     return app
 
 
