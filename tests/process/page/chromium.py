@@ -141,6 +141,11 @@ class Chromium:
         found = (await self.call("SystemInfo.getProcessInfo"))["processInfo"]
         return max(_share(process["id"]) for process in found if process["type"] == "renderer")
 
+    async def cpu_s(self) -> float:
+        """CPU that the renderers and the process that draws for them have used: what a frame costs on a busy machine too."""
+        found = (await self.call("SystemInfo.getProcessInfo"))["processInfo"]
+        return sum(float(process["cpuTime"]) for process in found if process["type"] in {"renderer", "GPU"})
+
     async def tab(self, url: str, *, on_top: bool = False, ours: bool = True) -> "Tab":
         # In a window of its own: a tab behind another is hidden, and a hidden page rests. `on_top`: in the same window.
         target = await self.call(

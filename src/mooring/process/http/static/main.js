@@ -143,7 +143,7 @@ function drawBars(bars) {
 function drawHead() {
   const { head } = page.shown;
   text($("cluster"), head.cluster ?? "");
-  text($("who"), `read-only${head.identity ? ` · ${head.identity}` : ""}`);
+  text($("who"), `read-only${head.identity && head.identity !== head.leader ? ` · ${head.identity}` : ""}`);
   $("who").title = head.features?.length ? `switched on: ${head.features.join(", ")}` : "";
   drawBanner(head);
   const n = (value) => (value ?? 0).toLocaleString("en");
