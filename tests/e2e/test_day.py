@@ -4,10 +4,12 @@ The whole day takes some six minutes and is its own check (`mooring demo --on la
 act is played, and the rest is stopped.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -58,7 +60,8 @@ def running_in(directory):
 
 def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
     """H1, H5, H8 by the demo's own checks on a real kube-scheduler; Ctrl-C: the table, exit 1, no file, no process."""
-    process = start(elsewhere, "--port", str(free_ports(1)[0]))
+    (port,) = free_ports(1)
+    process = start(elsewhere, "--port", str(port))
     assert process.stderr is not None
     told = [process.stderr.readline() for _ in range(3)]
     assert told[0].startswith("Mooring demo: the same day on a real control plane, Kubernetes v1.")
@@ -67,9 +70,13 @@ def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
         assert line, f"it ended by itself: {told}"
         told.append(line)
     told.append(line)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/frame", timeout=60) as answer:
+        head = json.load(answer)["head"]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert line.lstrip().startswith("ok  3 new UIDs, 3 same nodes"), told
+    assert head["cluster"] == "demo on the lab"
+    assert (head["act"]["number"], head["act"]["of"], head["act"]["title"]) == (1, 7, "TiDB rolling update"), head
     assert "Traceback" not in err
     assert "Leftovers: none" in err
     assert "PROMISES   5 shown, 5 kept" in out

@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from mooring.capabilities.handoff.requests import RESTART
@@ -33,6 +34,7 @@ def recorded(directory):
     return on_stage(look, blackbox=str(directory))
 
 
+@pytest.mark.timeout(400)
 def test_why_answers_as_of_then(tmp_path):
     """O6: the words of then come back after all is over, and only for what can be asked about."""
     at, said = recorded(tmp_path)
