@@ -26,7 +26,7 @@ from mooring.process.settings_keys import FOLLOWS
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from promises import AREAS, PROMISES  # noqa: E402
+from promises import AREAS, PROMISES, PURE  # noqa: E402
 
 WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
 UNITS = {"-s": "seconds", "-mib": "MiB", "-mb": "MiB", "-bytes": "bytes", "-share": "share, 0 to 1"}
@@ -186,7 +186,8 @@ that need nothing but Python (`make test`); "real" are tests on a real Kubernete
             for where, label in (("sandbox", "Sandbox"), ("real", "Real")):
                 files = shown[name][where]
                 listed = ", ".join(f"[{path.removeprefix('tests/')}](../{path})" for path in sorted(files))
-                text += f"- {label}: {listed or 'no test names it yet'}\n"
+                none = PURE.get(name, "no test names it yet") if where == "real" else "no test names it yet"
+                text += f"- {label}: {listed or none}\n"
             if name in acts:
                 text += f"- Demo: {', '.join(f'`{act}`' for act in acts[name])}\n"
             text += "\n"

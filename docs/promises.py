@@ -69,3 +69,14 @@ PROMISES = {
     "O6": "`mooring run` keeps a bounded record that can be replayed, and `why` answers as of any moment in it.",
     "O7": "Every single failure can be rehearsed on a snapshot and ranked by what breaks.",
 }
+
+#: Promises that no server takes part in, and where they are decided instead.
+PURE = {
+    **dict.fromkeys(("T1", "T2", "T5", "T6", "T7", "T8"), "no server takes part: the queue is a pure state machine"),
+    **dict.fromkeys(("T9", "T10"), "no server takes part: a simulation of stores and schedulers"),
+    **dict.fromkeys(
+        ("F3", "F4", "F5", "F6", "F7", "F10", "F11"), "no server takes part: the planner is a pure function"
+    ),
+    "O5": "no server takes part: it is the simulation",
+    "O7": "no server takes part after the snapshot, which O4 shows on a real cluster",
+}

@@ -81,7 +81,7 @@ def test_it_runs_until_it_is_ended_and_leaves_nothing(sandbox):
     assert running.returncode == 0, err
     assert json.loads(out)["kubeconfig"] == str(file)
     assert not file.exists()
-    assert "nothing is left" in err
+    assert "leftovers: none" in err
 
 
 @pytest.mark.skipif(not KUBECTL, reason="no kubectl on this machine")

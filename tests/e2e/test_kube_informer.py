@@ -133,7 +133,7 @@ async def test_every_change_is_seen(followed, namespace):
 
 
 async def test_what_was_deleted_while_the_api_server_was_dead_is_reported(lab, followed, namespace):
-    """kill -9, a deletion behind its back, a restart: the deletion is told, and the next write is seen."""
+    """M7: kill -9, a deletion behind its back, a restart: the deletion is told, and the next write is seen."""
     api, told, _, informer = followed
     await in_a_thread(lab.kill, "kube-apiserver")
     await eventually(lambda: informer.stats.failures > 0)
@@ -147,7 +147,7 @@ async def test_what_was_deleted_while_the_api_server_was_dead_is_reported(lab, f
 
 
 async def test_a_compacted_history_is_a_relist_with_its_deletes(lab, followed, namespace):
-    """We were cut off, meanwhile things went, etcd forgot how, and the server restarted: 410, relist, deletes told."""
+    """M7: cut off, meanwhile things went, etcd forgot how, and the server restarted: 410, relist, deletes told."""
     api, told, gate, informer = followed
     gate.open.clear()
     await in_a_thread(lab.kill, "kube-apiserver")  # ends the running stream

@@ -220,7 +220,7 @@ def environment(lab, tmp_path):
 
 
 def test_a_mode_change_moves_exactly_the_difference(environment):
-    """M5: three spot and two on-demand, wanted two and three: one pod goes, and the workload itself is not written."""
+    """M5, M9: three spot and two on-demand, wanted two and three: one pod goes; the workload itself is not written."""
     environment.deploy("web", 5, {ENABLED: "true", MODE: "custom", CUSTOM: "2"})
     assert environment.on_demand("web") == 2
     before = {p["metadata"]["uid"] for p in environment.pods("web")}
@@ -269,7 +269,7 @@ def _warnings(environment, name):
     return json.loads(told)["items"]
 
 
-def test_a_single_replica_on_a_interrupted_spot_node_is_never_without_an_endpoint(environment):
+def test_a_single_replica_on_an_interrupted_spot_node_is_never_without_an_endpoint(environment):
     """M8: 120 s of notice, 20 s to become Ready; the Service always has a ready endpoint, and nothing of ours stays."""
     environment.deploy("one", 1, {ENABLED: "true"}, start_s=20)
     environment.lab.kubectl("create", "service", "clusterip", "one", "--tcp=80:80", "-n", environment.namespace)

@@ -131,7 +131,7 @@ def test_retired_machines_are_emptied_before_anybody_is_driven_out(demo: Snapsho
 def test_a_retired_machine_leaves_every_workload_its_on_demand_floor(demo: Snapshot, machine: str) -> None:
     """M5, F9: a pod that Mix keeps on on-demand nodes goes when its replacement is Ready; it was 8 s below its floor."""
     outcome = play(demo, f"retire {machine}")
-    assert (outcome.verdict, outcome.answer) == ("kept", "HOLDS: nobody is interrupted")
+    assert (outcome.verdict, outcome.answer) == ("kept", "HOLDS: no pod is interrupted")
 
 
 def test_two_events_meet(demo: Snapshot) -> None:

@@ -508,6 +508,25 @@ def held_by_its_volume(s):
     return s.verdict() is not None and s.verdict().reason == Reason.LOCAL_VOLUME
 
 
+def test_cordon_annotate_drain():
+    """E8: the pod comes back on another node without a leader interrupted; the rest is drained, and the node is empty."""
+    stage = Stage()
+
+    async def scenario(s):
+        node = podstate.node_of(s.pod(0))
+        s.cluster.cordon(node)
+        s.annotate(0, restart="")
+        await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
+        assert podstate.node_of(s.pod(0)) != node
+        for pod in [p for p in s.cluster.store.list(Kind.POD) if podstate.node_of(p) == node]:
+            await s.cluster.api.evict(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        left = lambda: [p for p in s.cluster.store.list(Kind.POD) if podstate.node_of(p) == node]
+        await s.rig.until(lambda: not left(), limit_s=300)
+
+    stage.play(scenario)
+    assert stage.pd.interruptions == []
+
+
 def test_local_volume_on_a_cordoned_node_is_not_begun_with():
     """E4: its volume can be nowhere else: held before a leader leaves, with the reason and what would end it."""
     stage = Stage(storage="local-ssd")

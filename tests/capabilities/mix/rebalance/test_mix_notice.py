@@ -25,7 +25,7 @@ from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
 @pytest.mark.parametrize("dialect", [d for d in Dialect if d not in {Dialect.SILENT, Dialect.SHUTDOWN, Dialect.AKS}])
-def test_a_single_replica_on_a_interrupted_node_never_has_zero_ready_endpoints(dialect: Dialect):
+def test_a_single_replica_on_an_interrupted_node_never_has_zero_ready_endpoints(dialect: Dialect):
     """M8: 120 s of notice, 20 s of start-up, one replica: its replacement is Ready before it goes, in every dialect."""
 
     async def scenario(stage: Stage) -> None:
@@ -289,7 +289,7 @@ def test_off_hears_nothing_and_rebalances_all_the_same():
     Stage(MixPolicy(interruption=InterruptionPolicy(action=OnNotice.OFF)), on_demand=2, spot=1).play(scenario)
 
 
-def test_the_leaders_of_a_tikv_pod_on_a_interrupted_node_leave_before_it():
+def test_the_leaders_of_a_tikv_pod_on_an_interrupted_node_leave_before_it():
     """O2, M8: mix never deletes a TiKV pod; it writes the management with the deadline, and handoff empties its store."""
 
     async def scenario(stage: Stage) -> None:
