@@ -376,6 +376,7 @@ async def serve() -> None:
     from mooring.process.admission.reviewer import Reviewer
     from mooring.process.admission.server import WebhookPages
     from mooring.process.clock import SystemChance, WallClock
+    from mooring.process.http.intake import Intake
     from mooring.process.shell import Shell
 
     clock = WallClock()
@@ -406,7 +407,8 @@ async def serve() -> None:
         uid = pod_request(await request.read()).uid
         return web.Response(body=allowed(uid), content_type="application/json")
 
-    pages = WebhookPages(reviewer)
+    front = ReloadingTls()
+    pages = WebhookPages(reviewer, Intake(), front)
 
     def decide_and_echo(request, *args, **kwargs):
         decision = decide(request, *args, **kwargs)
@@ -419,7 +421,6 @@ async def serve() -> None:
 
     app = web.Application()
     app.add_routes([web.post("/nothing", nothing), web.post("/still", pages.pods), web.post("/admit/pods", busy)])
-    front = ReloadingTls()
     material = advance(None, ["127.0.0.1"], time.time())
     front.swap(material)
     runner = web.AppRunner(app, access_log=None)

@@ -255,7 +255,7 @@ class People:
 
     def observe(self, change, world):
         self.changes += 1
-        if change.new.annotations and change.key.name == "demo-tikv-0":
+        if change.key.name == "demo-tikv-0" and change.new is not None and change.new.annotations:
             self.shown.setdefault(f"{change.key.namespace}/demo", time.perf_counter())
 
     def waiting_on(self, at):
