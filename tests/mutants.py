@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mooring"
 WHERE = ("core", "capabilities", "process/act.py")
+#: Tests that do not stand where their module does.
+ELSEWHERE = {"core/engine/why": "core/why"}
 TURNED = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -83,7 +85,7 @@ def tests_of(module: Path) -> Path:
     named = ROOT / "tests" / relative.parent / f"test_{relative.name}"
     if named.exists():
         return named
-    place = ROOT / "tests" / relative.parent
+    place = ROOT / "tests" / ELSEWHERE.get(str(relative.parent), relative.parent)
     while not place.is_dir():
         place = place.parent
     return place

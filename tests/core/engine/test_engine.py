@@ -144,3 +144,14 @@ def test_the_story_of_an_object_is_bounded_and_in_order(hand):
     entries = list(hand.engine.history.of("pod/tidb/demo-tikv-0"))
     assert 0 < len(entries) <= 40
     assert entries == sorted(entries, key=lambda e: e.at)
+
+
+def test_a_leader_asks_to_be_called_in_time_and_a_follower_for_nothing(hand):
+    """Rule 12: time-outs and looks at PD come by themselves; who does not lead and has all its lists is left alone."""
+    assert hand.engine.next_wakeup() is None
+    hand.lead()
+    hand.annotate(0)
+    due = hand.engine.next_wakeup()
+    assert due is not None and due > hand.now
+    hand.feed(LeaseChanged(False))
+    assert hand.engine.next_wakeup() is None
