@@ -351,7 +351,7 @@ class Environment:
         connection = load(self.lab.kubeconfig)
         self._api = HttpKubeApi(connection)
         self.api = await self._api.__aenter__()
-        await self._install()
+        await install_crd(self.api)
         self.nodes = await asyncio.to_thread(
             self.lab.add_nodes, 4, prefix=f"{self.namespace}-", labels={"for": self.namespace}
         )
@@ -378,21 +378,6 @@ class Environment:
         await self._api.__aexit__(None, None, None)
         if kind is None:
             self.observer.judge()
-
-    async def _install(self):
-        try:
-            await self.api.create(Kind.CRD, CRD)
-        except AlreadyExistsError:
-            return
-
-        async def served():
-            try:
-                await self.api.list(Kind.TIDB_CLUSTER)
-            except PortError:
-                return False
-            return True
-
-        await eventually(served)
 
     def _labels(self, component):
         return {
@@ -533,6 +518,23 @@ class Environment:
             for e in json.loads(page)["items"]
             if e["source"].get("component") == "mooring"
         ]
+
+
+async def install_crd(api):
+    """TidbClusters are known, and served: that is a moment after the definition is established."""
+    try:
+        await api.create(Kind.CRD, CRD)
+    except AlreadyExistsError:
+        return
+
+    async def served():
+        try:
+            await api.list(Kind.TIDB_CLUSTER)
+        except PortError:
+            return False
+        return True
+
+    await eventually(served)
 
 
 def pod_ready(pod):

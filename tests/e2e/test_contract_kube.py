@@ -1,38 +1,20 @@
 """The real API server keeps the same contract as the sandbox: one list of promises, two servers."""
 
-import asyncio
 import itertools
 from pathlib import Path
 
 import pytest
 
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.clients.ports import AlreadyExistsError
 from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
-from tests.contract.kube_contract import CASES, Bench, Case, until
+from tests.contract.kube_contract import CASES, Bench, Case
 from tests.contract.webhook_contract import CASES as WEBHOOK_CASES
 from tests.contract.webhook_contract import WebhookCase
+from tests.e2e.spine_environment import install_crd
 
 pytestmark = pytest.mark.e2e
 _IDS = itertools.count(1)
-
-TIDB_CRD = {
-    "metadata": {"name": "tidbclusters.pingcap.com"},
-    "spec": {
-        "group": "pingcap.com",
-        "scope": "Namespaced",
-        "names": {"plural": "tidbclusters", "singular": "tidbcluster", "kind": "TidbCluster", "shortNames": ["tc"]},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 async def run(case: Case, kubeconfig: str) -> None:
@@ -44,21 +26,6 @@ async def run(case: Case, kubeconfig: str) -> None:
             await case(Bench(api, namespace))
         finally:
             await api.delete(Kind.NAMESPACE, "", namespace)
-
-
-async def install_crd(api: HttpKubeApi) -> None:
-    try:
-        await api.create(Kind.CRD, TIDB_CRD)
-    except AlreadyExistsError:
-        return
-
-    async def established() -> bool:
-        crd = await api.get(Kind.CRD, "", "tidbclusters.pingcap.com")
-        conditions = crd.get("status", {}).get("conditions") or []
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-    await until(established)
-    await asyncio.sleep(1)  # established is a moment before served
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)

@@ -1,8 +1,10 @@
 """What a source has left on pods ends well: also a pod that was detached for its replacement."""
 
-from mooring.capabilities.drain.detach import before_detach, detach, is_detached
+import msgspec
+
+from mooring.capabilities.drain.detach import before_detach, can_detach, detach, is_detached
 from mooring.capabilities.drain.leaving import marks_of
-from mooring.core.model.cluster import Owner
+from mooring.core.model.cluster import Owner, Workload
 from mooring.core.model.instructions import DeletePod, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
@@ -39,3 +41,14 @@ def test_a_plain_mark_is_dropped():
     mark = Mark(operator="1", source="fleet", reason="retiring", step="leaving", since=1.0)
     (left,) = marks_of([pod(annotations={LEAVING: write_mark(mark)})], "fleet")
     assert left.writes[0].patch == {"metadata": {"annotations": {LEAVING: None}}}
+
+
+def test_only_a_deployments_pod_that_may_stand_beside_another_is_detached():
+    """M8: not a bare pod, not a StatefulSet's, not one without a hash, and not where the strategy is Recreate."""
+    rolling = Workload(Kind.DEPLOYMENT, "tidb", "web", "uid-web", "1")
+    owner, other = Owner(Kind.REPLICA_SET, "web-abc", "rs"), Owner(Kind.STATEFUL_SET, "db", "sts")
+    assert can_detach(pod(labels=HASH, owner=owner), rolling)
+    assert not can_detach(pod(labels=HASH), rolling)
+    assert not can_detach(pod(labels=HASH, owner=other), rolling)
+    assert not can_detach(pod(owner=owner), rolling)
+    assert not can_detach(pod(labels=HASH, owner=owner), msgspec.structs.replace(rolling, strategy="Recreate"))

@@ -22,7 +22,7 @@ def is_ready(pod: Pod, workload: Workload, now: float) -> bool:
 
 def active_pods(workload: Workload, world: WorldRead) -> list[Pod]:
     """By name: neither ended nor leaving."""
-    return sorted((p for p in world.pods_of(workload) if p.active and p.deletion_at is None), key=lambda p: p.name)
+    return sorted((p for p in world.pods_of(workload) if p.active), key=lambda p: p.name)
 
 
 def ready_pods(workload: Workload, world: WorldRead, now: float) -> int:
