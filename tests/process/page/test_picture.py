@@ -1,6 +1,7 @@
 """The map is a picture that can be read: nothing crosses a name, nothing jumps, and every view counts alike."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ from aiohttp import web
 
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
+from mooring.lab.loopback import free_ports
 from mooring.process.http.page import Page
 from mooring.process.http.past import Past
 from mooring.process.http.stream import event, picture
 from tests.process.page import pictures
 from tests.process.page.conftest import Site
+from tests.process.page.test_as_of import recorded
 
 pytestmark = pytest.mark.e2e
 OUTPUT = Path(__file__).parents[3] / "test-output"
@@ -215,3 +218,37 @@ async def test_a_server_may_show_a_recording_and_nothing_else(browser):
         await tab.until("document.getElementById('why-text').innerText.includes('--blackbox DIR')")
     finally:
         await runner.cleanup()
+
+
+async def test_the_page_of_a_recording_goes_to_any_moment_and_says_why(browser, tmp_path):
+    """O6: `mooring replay BOX page`: the map, the queue and `why` as of then, long after it was recorded."""
+    at, said = await asyncio.to_thread(recorded, tmp_path)
+    (port,) = free_ports(1)
+    replay = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mooring", "replay", str(tmp_path), "page", "--port", str(port), stderr=asyncio.subprocess.PIPE
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(120):
+            while b"Page: " not in await replay.stderr.readline():
+                assert replay.returncode is None
+        tab = await browser.tab(f"http://127.0.0.1:{port}/")
+        await tab.until("mooring.scrubber.recorded && mooring.map.nodes.size === 24")
+        pulse = "document.getElementById('pulse').innerText"
+        assert (await tab.ask(pulse)).startswith(f"RECORDING {tmp_path.name}, 08:30:0")
+        steps = await tab.ask("mooring.scrubber.source.last - mooring.scrubber.source.first")
+        for _ in range(steps):
+            if await tab.ask(f"mooring.page.shown.asOf >= {at}"):
+                break
+            before = await tab.ask("mooring.page.shown.asOf")
+            await tab.press("]")
+            await tab.until(f"mooring.page.shown.asOf > {before}")
+        states = await tab.ask("[...mooring.page.shown.tables.queue.rows.values()].map((r) => r.op + r.state)")
+        assert "2waiting" in states, states
+        await tab.ask("mooring.map.onOpen('pod/tidb/demo-tikv-1', mooring.map), 0")
+        await tab.until("document.getElementById('why-text').innerText.includes('to change')", 120)
+        assert (await tab.ask("document.getElementById('why-text').innerText")).splitlines()[0] == said[0]
+        await tab.picture(OUTPUT / "page-recording.png")
+        assert browser.complaints == []
+    finally:
+        replay.terminate()
+        await replay.wait()

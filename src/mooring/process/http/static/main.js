@@ -335,14 +335,18 @@ $("open").addEventListener("click", openRecording);
 $("file").addEventListener("change", () => { if ($("file").files[0]) play($("file").files[0]); $("file").value = ""; });
 
 // The server shows a recording and nothing else: nothing is live there.
-function replay(past) {
+async function replay(past) {
   live?.close();
   live = null;
   page.file = past.recording;
   page.recording = past;
   $("open").hidden = true;
   scrubber.use(past, true);
-  scrubber.seek(past.first);
+  // Where it begins to show something: the first frames of a replica know no node yet.
+  for (let at = past.first; at <= Math.min(past.last, past.first + 60); at++) {
+    await scrubber.seek(at);
+    if (page.shown.tables.map.rows.size) return;
+  }
 }
 
 function openRecording() {
