@@ -69,6 +69,9 @@ class SandboxStores(ServedPd):
     def add_store(self):
         self.pd.attach("demo-tikv-9", address="demo-tikv-9:20160")
 
+    async def deny(self, start_key, _):
+        self.pd.server.placement.deny(start_key, "")
+
     def lose_store(self):
         self.pd.pod_gone("demo-tikv-1")
 
@@ -124,6 +127,12 @@ class RealStores:
     def add_store(self):
         self.tikv.start_store(STORES + 1)
 
+    async def deny(self, start_key, say):
+        labels, ranges = [{"key": "schedule", "value": "deny"}], [{"start_key": start_key, "end_key": ""}]
+        await say(
+            "/config/region-label/rule", {"id": "deny", "labels": labels, "rule_type": "key-range", "data": ranges}
+        )
+
     def lose_store(self):
         self.tikv.stop_store(2)
 
@@ -156,6 +165,8 @@ class Environment:
         self.peak = self.peak_of_all = 0
         #: Ours that began where there was no room, and everybody else's.
         self.pushed, self.others = set(), {}
+        #: Ours that PD was seen to run.
+        self._ours = set()
         #: What each operator costs where, as of its beginning: its region may get another leader meanwhile.
         self._prices = {}
         #: What stood on a store that had more of ours than it may, for whoever reads a failure.
@@ -209,6 +220,7 @@ class Environment:
         config = self._directory / f"{self.namespace}.yaml"
         config.write_text(yaml.safe_dump(SETTINGS))
         http, extender, webhook = free_ports(3)
+        self._page = f"http://127.0.0.1:{http}"
         argv = [
             *(sys.executable, "-m", "mooring", "run", "--kubeconfig", str(self._lab.kubeconfig)),
             *("--config", str(config), "--features", "balance=true", "--namespace", self._own),
@@ -247,6 +259,31 @@ class Environment:
     def led(self):
         led = [r.leader_store for r in self.stores.regions()]
         return {s: led.count(s) for s in self.stores.alive()}
+
+    async def say(self, path, body):
+        async with self._session.post(f"/pd/api/v1{path}", json=body, raise_for_status=True):
+            pass
+
+    async def why(self):
+        try:
+            async with aiohttp.request("GET", f"{self._page}/api/v1/why/cluster/{self.namespace}/demo") as answer:
+                return await answer.text()
+        except aiohttp.ClientError as error:
+            return str(error)
+
+    async def pauses(self):
+        """Scheduler → when its pause ends."""
+        async with self._session.get("/pd/api/v1/schedulers?status=paused&timestamp=true") as answer:
+            return {one["name"]: one["resume_at"] for one in await answer.json(content_type=None)}
+
+    def begun(self):
+        """How many operators of ours PD has been seen to run."""
+        return len(self._ours)
+
+    async def deny(self, first):
+        """Regions from this number on are not to be moved; where they are."""
+        await self.stores.deny(f"k{first:08d}".encode().hex().upper(), self.say)
+        return {r.id: sorted(p.store_id for p in r.peers) for r in list(self.stores.regions())[first:]}
 
     async def paused(self):
         return set(await self.pd.schedulers(paused=True))
@@ -298,6 +335,7 @@ class Environment:
         load, ours = {}, {}
         for began, operator in running:
             mine = operator.desc in foreign.OURS
+            self._ours |= {(began, operator.region_id)} if mine else set()
             if not mine and operator.desc != SPLIT:
                 self.others[began, operator.region_id] = operator.desc
             for store, cost in self._prices[began, operator.region_id].items():

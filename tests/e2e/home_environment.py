@@ -27,7 +27,7 @@ class Process:
         self.extender, self.http = loopback.free_ports(2)
         self.process: subprocess.Popen | None = None
 
-    def start(self, features: str = "StableScheduling=true") -> None:
+    def start(self, features: str = "StableScheduling=true", *, leads: bool = True) -> None:
         assert self.process is None
         argv = [sys.executable, "-c", "from mooring.cli import main; main()", "run"]
         argv += ["--kubeconfig", str(self.lab.kubeconfig), "--namespace", SYSTEM, "--features", features]
@@ -36,13 +36,16 @@ class Process:
             self.process = subprocess.Popen(
                 argv, stdout=log, stderr=log, env={**os.environ, "MOORING_LOG_LEVEL": "info"}
             )
-        until(self.decides, f"mooring leads; its log: {self.log.read_text()[-2000:]}")
+        until(lambda: self.is_("deciding" if leads else "synced"), tell=lambda: self.log.read_text()[-2000:])
 
     def decides(self) -> bool:
+        return self.is_("deciding")
+
+    def is_(self, state: str) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-2000:]
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/api/v1/status", timeout=30) as answer:
-                return json.load(answer)["deciding"]
+                return json.load(answer)[state]
         except OSError:
             return False
 

@@ -186,6 +186,14 @@ class SandboxPlacement(ServedPd):
     def ended(self, name):
         self.pd.pod_gone(name)
 
+    async def lose_region(self):
+        """One that store 3 leads is led by nobody any more, and nobody will."""
+        tikv, heard = self.pd.server.tikv, self.pd.server.heard
+        lost = tikv.groups[next(iter(tikv.led[3]))]
+        tikv._lead(lost, 0)
+        tikv.stuck = {lost.id}
+        heard.learn(lost.region())
+
     async def evicting(self):
         return tuple(self.pd.server.evict_list() or ())
 
@@ -235,6 +243,11 @@ class RealPlacement:
     def ended(self, name):
         self.tikv.stop_store(self._ids[name])
 
+    async def lose_region(self):
+        """One that store 3 leads: PD restarts, and nobody ever tells it of that region again."""
+        self.tikv.lost = {next(r.id for r in self.tikv.regions.values() if r.leader == 3)}
+        await self.restart()
+
     async def evicting(self):
         return (await self._client.observe()).evicting
 
@@ -279,7 +292,7 @@ class Mooring:
         argv = [
             *(sys.executable, "-m", "mooring", "run"),
             *("--kubeconfig", str(self._directory / "kubeconfig"), "--config", str(self._directory / "mooring.yaml")),
-            *("--features", "handoff=true", "--namespace", self._environment.own),
+            *("--features", self._environment.features, "--namespace", self._environment.own),
             *("--listen-http", f"127.0.0.1:{http}", "--listen-extender", f"127.0.0.1:{extender}"),
             *("--listen-webhook", f"127.0.0.1:{webhook}"),
             *("--pd", f"{self._environment.namespace}/demo={','.join(pd)}"),
@@ -333,7 +346,9 @@ class Mooring:
 
 
 class Environment:
-    def __init__(self, lab, directory, *, real_pd=False, pd_pods=0):
+    features = "handoff=true"
+
+    def __init__(self, lab, directory, *, real_pd=False, pd_pods=0, tikv=3):
         self.lab, self.directory = lab, directory
         self.namespace, self.own = lab.namespace("tidb"), lab.namespace("mooring")
         #: PD pods, each a member of the sandbox's PD; none: PD is somewhere else.
@@ -342,7 +357,7 @@ class Environment:
         self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace, members)
         self.toll = Toll()
         self.processes = []
-        self.names = [f"demo-tikv-{i}" for i in range(3)]
+        self.names = [f"demo-tikv-{i}" for i in range(tikv)]
         self.most_away = 0
 
     # ── Building ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,10 +368,10 @@ class Environment:
         self.api = await self._api.__aenter__()
         await install_crd(self.api)
         self.nodes = await asyncio.to_thread(
-            self.lab.add_nodes, 4, prefix=f"{self.namespace}-", labels={"for": self.namespace}
+            self.lab.add_nodes, len(self.names) + 1, prefix=f"{self.namespace}-", labels={"for": self.namespace}
         )
         await self.api.create(Kind.TIDB_CLUSTER, self._tidb_cluster())
-        await self.api.create(Kind.STATEFUL_SET, self._stateful_set("tikv", 3))
+        await self.api.create(Kind.STATEFUL_SET, self._stateful_set("tikv", len(self.names)))
         if self.pd_pods:
             await self.api.create(Kind.STATEFUL_SET, self._stateful_set("pd", len(self.pd_pods)))
         await eventually(self._all_ready)
@@ -391,7 +406,10 @@ class Environment:
             "apiVersion": "pingcap.com/v1alpha1",
             "kind": "TidbCluster",
             "metadata": {"namespace": self.namespace, "name": "demo"},
-            "spec": {"tikv": {"replicas": 3}, **({"pd": {"replicas": len(self.pd_pods)}} if self.pd_pods else {})},
+            "spec": {
+                "tikv": {"replicas": len(self.names)},
+                **({"pd": {"replicas": len(self.pd_pods)}} if self.pd_pods else {}),
+            },
             "status": {"tikv": {"phase": "Normal"}},
         }
 

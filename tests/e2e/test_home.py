@@ -145,6 +145,27 @@ def test_extender_down_and_restarted_midway(lab: Lab, running: Process, place: P
     assert tidb.nodes() == homes
 
 
+def test_recreated_before_its_node_was_written_down(lab: Lab, running: Process, place: Place) -> None:
+    """H3: another process holds the lease and writes nothing (a fail-over that takes long): a follower saw where the
+    members were, and answers by that."""
+    running.stop()
+    theirs = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+    lab.kubectl("patch", "lease/mooring", "-n", SYSTEM, "--type=merge", "-p", json.dumps({"spec": theirs}))
+    running.start(leads=False)
+    try:
+        tidb = Tidb(lab, place.namespace, place.label)
+        until(tidb.settled)
+        homes = tidb.nodes()
+        place.add_roomy()
+        for name in homes:
+            assert tidb.recreate(name) == homes[name], tidb.story(running)
+        assert tidb.recorded() == {} and not running.decides()
+    finally:
+        lab.kubectl("delete", "lease/mooring", "-n", SYSTEM)
+        running.stop()
+        running.start()
+
+
 def test_sampling_loses_homes_and_all_nodes_does_not(lab: Lab, running: Process, tmp_path: Path) -> None:
     """H8: above 100 nodes kube-scheduler looks at some of them; `percentageOfNodesToScore: 100` is why homes are found."""
     label = "many"

@@ -59,6 +59,8 @@ class FakeTikv:
         self.heartbeat_s = heartbeat_s
         #: (kind, region id, store id) of every command obeyed, in order.
         self.obeyed = []
+        #: Regions that PD hears nothing of any more.
+        self.lost = set()
         #: Leaders that were on a store when it was stopped.
         self.interrupted = 0
         #: Cleared: a connection once lost is not made again until it is set.
@@ -90,7 +92,8 @@ class FakeTikv:
 
     def leaders(self):
         """The truth, store by store, whatever PD believes."""
-        return {s: sum(r.leader == s for r in self.regions.values()) for s in self.stores}
+        led = [r.leader for r in self.regions.values() if r.id not in self.lost]
+        return {s: led.count(s) for s in self.stores}
 
     async def start(self):
         await self._wire.start()

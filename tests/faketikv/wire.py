@@ -175,7 +175,7 @@ class Wire:
     async def _write(self, call, outbox, store_id):
         while True:
             region = await outbox.get()
-            if region.leader != store_id or not self._cluster.stores[store_id].alive:
+            if region.leader != store_id or not self._cluster.stores[store_id].alive or region.id in self._cluster.lost:
                 continue
             await call.write(
                 m.RegionHeartbeatRequest(

@@ -1,10 +1,12 @@
 """Handoff in somebody else's TiDB cluster: their schedulers, their volumes, their lost regions, their notices."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from mooring.capabilities.handoff.explain import WITHOUT_FLUSH
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
@@ -253,3 +255,23 @@ def test_a_notice_brings_its_deadline_to_a_pod_that_was_asked_away(source):
 
     stage.play(scenario)
     assert seen == [(source, True)]
+
+
+@pytest.mark.parametrize("nobody_minds", [False, True])
+def test_why_says_that_a_log_backup_is_not_flushed(nobody_minds):
+    """E8: tidb-operator flushes it before a TiKV pod goes, Mooring does not: `why` says so while leaders leave for a
+    restart, unless the TidbCluster says that nobody minds; docs/handoff.md says what to do."""
+    stage = Stage()
+    said = []
+
+    async def scenario(s):
+        if nobody_minds:
+            s.cluster.annotate(Kind.TIDB_CLUSTER, NS, "demo", {WITHOUT_FLUSH: ""})
+        s.annotate(0, restart="")
+        await s.reach("evicting")
+        said.extend(str(line) for line in explain(s.rig.leader().engine, f"pod/{NS}/demo-tikv-0").lines)
+
+    stage.play(scenario)
+    assert any("a log backup is not flushed before the pod is deleted" in line for line in said) != nobody_minds
+    docs = (Path(__file__).parents[3] / "docs" / "handoff.md").read_text()
+    assert WITHOUT_FLUSH in docs and "br log status" in docs
