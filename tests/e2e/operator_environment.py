@@ -45,7 +45,7 @@ class ReleasedEnvironment(Environment):
         return self.placement._client
 
     async def leaders(self, store_id):
-        view = await self.pd.observe()
+        view = await self.placement.look()
         return next(s.leader_count for s in view.stores if s.id == store_id)
 
 

@@ -248,8 +248,19 @@ class RealPlacement:
         self.tikv.lost = {next(r.id for r in self.tikv.regions.values() if r.leader == 3)}
         await self.restart()
 
+    async def look(self):
+        """PD's first answer: on a busy machine it may take more than one question."""
+        answers = []
+
+        async def answered():
+            answers.append(await self._client.observe())
+            return True
+
+        await eventually(answered)
+        return answers[-1]
+
     async def evicting(self):
-        return (await self._client.observe()).evicting
+        return (await self.look()).evicting
 
     def leaders(self, ordinal):
         return self.tikv.leaders()[ordinal + 1]

@@ -6,12 +6,14 @@ events, and what the caller tells.
 """
 
 import asyncio
+import contextlib
 import inspect
 import json
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from mooring.clients.ports import PortError
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 
@@ -40,11 +42,12 @@ async def eventually(holds: Callable[[], Any], what: str = "", *, every_s: float
     """The same where the loop goes on meanwhile; `holds` may be awaited."""
     patience = Patience(what, **how)
     while True:
-        answer = holds()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
+        with contextlib.suppress(PortError):  # a server that does not answer just now says nothing
+            answer = holds()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
         if patience.due():
             await asyncio.to_thread(patience.look)
         await asyncio.sleep(every_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.faketikv import messages as m
@@ -68,6 +69,7 @@ class FakeTikv:
         self.may_connect.set()
         self._wire = Wire(endpoints, self, reconnect_s)
         self._tasks = set()
+        self._counted = 0.0, Counter()
 
     def _layout(self, count):
         ids = sorted(self.stores)
@@ -94,6 +96,12 @@ class FakeTikv:
         """The truth, store by store, whatever PD believes."""
         led = [r.leader for r in self.regions.values() if r.id not in self.lost]
         return {s: led.count(s) for s in self.stores}
+
+    def held(self):
+        """Store → regions there, as of a second ago: with many regions that is a long count."""
+        if time.monotonic() - self._counted[0] > 1:
+            self._counted = time.monotonic(), Counter(s for r in self.regions.values() for s in r.peers)
+        return self._counted[1]
 
     async def start(self):
         await self._wire.start()

@@ -94,7 +94,7 @@ class Wire:
         return m.RequestHeader(cluster_id=self._cluster_id)
 
     async def _ask(self, method, request):
-        answer = await _unary(self._channel, method)(request, timeout=3)
+        answer = await _unary(self._channel, method)(request, timeout=15)
         return answer.header.error
 
     # ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +135,7 @@ class Wire:
             capacity=100 * GIB,
             available=int(self._cluster.stores[store_id].free * 100 * GIB),
             used_size=int((1 - self._cluster.stores[store_id].free) * 100 * GIB),
-            region_count=sum(store_id in r.peers for r in self._cluster.regions.values()),
+            region_count=self._cluster.held()[store_id],
             start_time=self._cluster.stores[store_id].started,
             interval=_interval(10),
         )
