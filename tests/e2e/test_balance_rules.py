@@ -115,7 +115,8 @@ class Loop:
                     self.inbox.put_nowait(RegionsSeen(DEMO, tuple(found), began, ids))
                 case ReadRegions(start_key=start, limit=limit):
                     found = tuple(await self.client.regions(start, limit))
-                    self.inbox.put_nowait(RegionsSeen(DEMO, found, began, (), start, ""))
+                    end = found[-1].end_key if len(found) >= limit else ""
+                    self.inbox.put_nowait(RegionsSeen(DEMO, found, began, (), start, end))
                 case PausePdScheduler(name=name, seconds=seconds):
                     await self.client.pause_scheduler(name, seconds)
                 case AddPdOperator(body=body):
