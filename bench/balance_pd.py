@@ -52,7 +52,8 @@ async def _measure(program: Path, directory: Path, count: int) -> None:
             processes.start(server)
         processes.wait_ready(servers)
         await tikv.start()
-        await client._transport.ask("POST", "/pd/api/v1/config", {"halt-scheduling": True})
+        said = await client._transport.ask("POST", "/pd/api/v1/config", {"halt-scheduling": "true"})
+        assert said.ok, said.words
         pd = Cpu(processes.pid(servers[0].name) or 0)
         await _brought_in(client, count)
         await _report(client, pd, count)
@@ -107,11 +108,13 @@ async def _report(client: PdClient, pd: Cpu, count: int) -> None:
     await asyncio.sleep(QUIET_S)
     rotation, ours = await pd.of(rotate, max(3, MANY // count))
     one, _ = await pd.of(client.observe, LOOKS)
+    asked, own = await pd.of(lambda: client.stores(1, 2), LOOKS * 5)
     each = rotation / count
     print(f"a real PD with {STORES} stores and {count:,} regions, scheduling halted:")
     print(f"  a rotation by {RANGE:,}: {rotation:.2f} s of PD's CPU, {each * 1e6:.1f} µs a region")
     print(f"  the client's own share: {ours / count * 1e6:.1f} µs a region (its memory {resident_mib():.0f} MiB)")
     print(f"  a look (stores, schedulers, operators, rules): {one * 1000:.1f} ms of PD's CPU")
+    print(f"  before a write, whose two stores: {asked * 1000:.2f} ms of PD's CPU, {own * 1000:.2f} ms of ours")
     lasts = MANY * PACE_S
     share = 100 * (each * MANY / lasts + one / BalancePolicy().idle_s)
     print(f"  reckoned for {MANY:,} regions, a rotation in {lasts:.0f} s: {share:.1f} % of a core of PD's")

@@ -196,9 +196,9 @@ async def play_balance(environment):
     await eventually(e.stands_aside, tell=e.tell)
     e.stores.add_store()
     await eventually(lambda: e.filled(10), tell=e.tell)
-    await e.say("/config", {"halt-scheduling": True})
+    await e.say("/config", {"halt-scheduling": "true"})
     await held_still(e, "halted", "halt-scheduling is on")
-    await e.say("/config", {"halt-scheduling": False})
+    await e.say("/config", {"halt-scheduling": "false"})
     await eventually(lambda: e.filled(25), tell=e.tell)
     # As BR does, for longer than any pause of ours.
     for name in ("balance-leader-scheduler", "balance-region-scheduler"):
