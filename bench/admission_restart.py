@@ -139,8 +139,9 @@ async def measure(lab, rounds: int = 1) -> tuple[int, int, int]:
         for _ in range(rounds):
             await _roll(lab, own, service, replicas)
         await asyncio.sleep(5.0)
+        assert not creating.done(), creating.exception()
         creating.cancel()
-        await asyncio.gather(creating, return_exceptions=True)
+        await asyncio.wait([creating])
         return *load.count(), 2 * rounds
     finally:
         service.close()
@@ -227,13 +228,13 @@ class Load:
 
     async def run(self) -> None:
         from mooring.clients.kube import HttpKubeApi, load
-        from mooring.clients.ports import Unanswered
+        from mooring.clients.ports import UnansweredError
         from mooring.core.model.kinds import Kind
 
         async with HttpKubeApi(load(str(self._lab.kubeconfig))) as api, asyncio.TaskGroup() as group:
 
             async def create(number: int) -> None:
-                with contextlib.suppress(Unanswered):
+                with contextlib.suppress(UnansweredError):
                     await api.create(Kind.POD, self._pod(f"load-{number}"))
 
             began = time.monotonic()

@@ -73,12 +73,13 @@ async def live(
         page_tls = server_tls(config.http_certificates, "http-certificates")
         await _open(stack, page, config.listen_http, "listen-http", page_tls)
         extender = Extender(replica, intake, stack)
-        webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
-        stack.push_async_callback(webhook.stop)
         forwarder = replica.webhook.reviewer.pass_on = LeaderForwarder(
             replica.webhook.tls, lambda: address_of(replica.elector.holder)
         )
+        # Closed after the server: what still reaches a replica that stops is passed on.
         stack.push_async_callback(forwarder.close)
+        webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
+        stack.push_async_callback(webhook.stop)
         if "home" in config.on():
             await extender.start()
         if "mix" in config.on():
