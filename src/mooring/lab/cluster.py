@@ -27,7 +27,7 @@ from mooring.lab.binaries import Binaries, Release
 from mooring.lab.controlplane import Layout, Ports
 from mooring.lab.directory import OURS, link_binaries, refuse_strangers
 from mooring.lab.errors import LabError, WrongRequestError
-from mooring.lab.processes import Processes, Server, run
+from mooring.lab.processes import READY_WITHIN_S, Processes, Server, run
 
 #: The order of starting: each wave waits until the one before it is ready.
 WAVES: Final = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler", "kwok"))
@@ -325,7 +325,7 @@ class Lab:
             self._servers[component] = server
         return self._servers[component]
 
-    def _wait_usable(self, names: list[str], within_s: float = 60.0) -> None:
+    def _wait_usable(self, names: list[str], within_s: float = READY_WITHIN_S) -> None:
         """Until each node is Ready and the controller manager has taken the not-ready taint of its birth away."""
         # One list a turn: `kubectl wait` asks for each object by itself, and throttles itself while it does.
         ready = "{.status.conditions[?(@.type=='Ready')].status}"

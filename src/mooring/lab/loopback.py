@@ -29,7 +29,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def answers(url: str, timeout_s: float = 2.0) -> bool:
+def answers(url: str, timeout_s: float = 10.0) -> bool:
     """Whether a GET is answered with 200. Nobody there, or an error of any kind: no."""
     # These are our own servers on loopback, and nothing secret is sent: whoever answers is only asked how it feels.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

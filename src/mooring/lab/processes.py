@@ -22,7 +22,7 @@ from mooring.lab.errors import LabError
 from mooring.lab.loopback import answers
 
 STOP_WITHIN_S: Final = 10.0
-READY_WITHIN_S: Final = 60.0
+READY_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.05
 #: Asks the kernel for SIGKILL when the parent is gone (PR_SET_PDEATHSIG), makes sure it is not gone already, and
 #: becomes the server. A program of its own: running Python between fork and exec is unsafe once there are threads.
