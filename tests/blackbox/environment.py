@@ -77,7 +77,7 @@ def main() -> None:
     for name in SCENARIOS:
         with tempfile.TemporaryDirectory() as made:
             last = record(name, Path(made))[-1]
-            shutil.copy(last, INCIDENTS / f"{name}.blackbox")
+            shutil.copyfile(last, INCIDENTS / f"{name}.blackbox")
             print(name, (INCIDENTS / f"{name}.blackbox").stat().st_size)
 
 

@@ -99,7 +99,13 @@ def main() -> NoReturn:
 
 
 def _typed(words: list[str]) -> list[str]:
-    """`mooring rehearse spot-gone`: an event where a command is expected is played."""
+    """`mooring rehearse spot-gone`: an event where a command is expected is played. And `--from blackbox FILE`."""
+    if (
+        words[:1] == ["rehearse"]
+        and "--from" in words
+        and words[(at := words.index("--from")) + 1 :][:1] == ["blackbox"]
+    ):
+        words = [*words[: at + 1], *words[at + 2 :]]
     if len(words) > 1 and words[0] == "rehearse" and not words[1].startswith("-") and words[1] not in app["rehearse"]:
         return ["rehearse", "play", *words[1:]]
     return words

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Setup:
     """What is played on, and how."""
 
-    from_: Annotated[Path | None, Parameter(name="--from", help="A snapshot.")] = None
+    from_: Annotated[
+        Path | None, Parameter(name="--from", help="A snapshot, or a recording of the black box: FILE@03:12:05.")
+    ] = None
     demo: Annotated[bool, Parameter(negative="", help="The demo's cluster instead of a snapshot.")] = False
     notice: Annotated[str, Parameter(help="spot-gone: how long before they go the nodes are told.")] = "120s"
     unannounced: Annotated[bool, Parameter(negative="", help="spot-gone: they just go.")] = False
@@ -41,13 +43,16 @@ class Setup:
     seed: Annotated[int, Parameter(help="Another seed, another draw among equal nodes; 1: the first by name.")] = 1
 
     def snapshot(self) -> "Snapshot":
+        from mooring.cli import replay
         from mooring.process import logs
         from mooring.rehearse import schema
 
         if (self.from_ is None) != self.demo:
             raise CommandError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
         logs.configure("critical", "auto")
-        return demo(1) if self.from_ is None else schema.read(self.from_)
+        if self.from_ is None:
+            return demo(1)
+        return replay.snapshot_at(str(self.from_)) if _is_recording(self.from_) else schema.read(self.from_)
 
     def flags(self) -> str:
         """What says the same snapshot again."""
@@ -74,6 +79,15 @@ class Setup:
 
         resolved = settings({"features": self.features}, self.config, ())
         return resolved.config if resolved.sources["features"] != "default" else everything_on(resolved.config)
+
+
+def _is_recording(path: Path) -> bool:
+    """A file, or a directory of them, and perhaps a moment."""
+    file = path if path.exists() else Path(str(path).rpartition("@")[0])
+    if not file.is_file():
+        return file.is_dir() and bool(str(path).rpartition("@")[0] or path.is_dir())
+    with file.open("rb") as opened:
+        return b'"mooring-blackbox"' in opened.read(1 << 16).partition(b"\n")[0]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import socket
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,9 +21,13 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mooring.core.engine.history import HistoryEntry
+    from mooring.core.engine.recording import Record
     from mooring.core.engine.replay import Difference
     from mooring.process.recording_file import RecordingFile
+    from mooring.rehearse.schema import Snapshot
 
 app = App(name="replay")
 
@@ -36,6 +41,10 @@ def replay(
     *question: Annotated[str, Parameter(help="why SUBJECT, queue, top or page: of the end, or of --until.")],
     until: Annotated[str, Parameter(help='Stop there: RFC 3339, HH:MM:SS (UTC), +SECONDS, or "op 57 promoted".')] = "",
     namespace: ObjectNamespace = "",
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", help="KEY=VALUE: from --until on with other settings, on the sandbox.")
+    ] = (),
+    for_: Annotated[str, Parameter(name="--for", help="With --set: so much virtual time.")] = "10m",
     port: Annotated[int, Parameter(help="page: where to serve it; not given: 8390 or the next that is free.")] = -1,
     all_: Annotated[bool, Parameter(name="--all", help="why: the whole history that is kept.")] = False,
     output: Output = Format.TABLE,
@@ -52,6 +61,8 @@ def replay(
     Example: mooring replay box --until "op 1 promoted" queue
 
     Example: mooring replay box page
+
+    Example: mooring replay box --until 09:28:00 --set mix.rebalance.return-every-s=60 --for 10m
     """
     from mooring.core.engine.recording import BadRecordError
     from mooring.process.recording_file import BadRecordingError, RecordingFile
@@ -70,7 +81,14 @@ def replay(
     if different is not None:
         _show(different, output)
         return Exit.NOT_AS_IT_SHOULD_BE
-    if not question:
+    if set_:
+        from mooring.cli import replay_what_if as other
+
+        if question:
+            raise CommandError("--set goes on from there: leave the question out, or --set")
+        was, then, for_s = other.what_if(recording, played.replay, played.rest(), played.now, set_, for_)
+        other.show(was, then, played.now, for_s, output)
+    elif not question:
         _equal(played, output)
     elif question[0] == "queue":
         from mooring.process.http.queuerows import queue_answer
@@ -84,6 +102,27 @@ def replay(
         answer = _why(played, "/".join(question[1:]), namespace)
         why_command.show(answer, output, everything=all_)
     return Exit.DONE
+
+
+def snapshot_at(text: str) -> "Snapshot":
+    """FILE, or FILE@WHEN as --until takes it: what Mooring knew then, for a rehearsal."""
+    from mooring.core.engine.recording import BadRecordError
+    from mooring.process.recording_file import BadRecordingError, RecordingFile
+    from mooring.rehearse.from_world import snapshot_of
+
+    file, at, until = text.rpartition("@")
+    file, until = (file, until) if at and not Path(text).exists() else (text, "")
+    try:
+        played = _Played(RecordingFile(Path(file)), until)
+        different = played.run()
+    except OSError as error:
+        raise CommandError(f"--from {text}: {error.strerror or error}") from None
+    except (BadRecordError, BadRecordingError) as error:
+        raise CommandError(f"--from {text}: {error}") from None
+    if different is not None:
+        raise CommandError(f"--from {text}: this version decides otherwise; mooring replay {file} says where")
+    source = f"recording of {played.recording.header.identity}"
+    return snapshot_of(played.engine.world, played.now, played.config, source=source)
 
 
 def _check(question: tuple[str, ...]) -> None:
@@ -108,7 +147,8 @@ class _Played:
         self.recording = recording
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
         played = Playback(recording) if self._until is None else Playback(recording, self._until, first=False)
-        self.engine, self._records, self.started_at = played.engine, played.records, played.started_at
+        self.engine, self.started_at = played.engine, played.started_at
+        self._records: Iterator[Record] = played.records
         self.config = played.config
         self.engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
         self.replay: Replay = Replay(self.engine)
@@ -124,6 +164,7 @@ class _Played:
 
         for record in self._records:
             if self._until is not None and isinstance(record, Turn) and record.now > self._until:
+                self._records = chain((record,), self._records)
                 return None
             different = self.replay.put(record)
             if different is not None or self._reached:
@@ -135,6 +176,10 @@ class _Played:
         if self._until is not None:
             note(f"mooring: the recording ends before that, at {_clock(self.engine.now)}")
         return None
+
+    def rest(self) -> "Iterator[Record]":
+        """What was recorded after it."""
+        return self._records
 
     @property
     def now(self) -> float:

@@ -1,0 +1,60 @@
+"""Issue 23, what if: from a moment of a recording on with other settings, and rehearsals on it."""
+
+import json
+
+import pytest
+
+from mooring.cli import _typed, app
+from mooring.cli.exits import CommandError
+from mooring.cli.replay import snapshot_at
+from mooring.core.model.kinds import Kind
+from mooring.process.playback import Playback
+from mooring.process.recording_file import RecordingFile
+from mooring.rehearse.schema import _check
+from tests.blackbox.environment import INCIDENTS
+
+TWO, MODE = INCIDENTS / "two-restarts.blackbox", INCIDENTS / "mode-change.blackbox"
+
+
+def run(*words):
+    return app(_typed([*map(str, words)]), exit_on_error=False, print_error=False, result_action="return_value")
+
+
+@pytest.mark.parametrize("path", sorted(INCIDENTS.glob("*.blackbox")), ids=lambda path: path.stem)
+def test_the_world_of_a_recording_is_a_snapshot(path):
+    """Every object that is known is in it, under its own uid."""
+    taken = snapshot_at(str(path))
+    _check(taken)
+    played = Playback(RecordingFile(path))
+    list(played.records)
+    assert taken.of(Kind.NODE)
+    assert len({pod["metadata"]["uid"] for pod in taken.of(Kind.POD)}) == len(taken.of(Kind.POD)) > 0
+
+
+def test_it_goes_on_with_other_settings(capsys):
+    """Both restarts are asked for and none has begun: with handoff off, neither does; as recorded, both are done."""
+    words = ("replay", TWO, "--until", "+2", "--for", "10m", "-o", "json", "--set")
+    assert run(*words, "handoff.recheck-s=5") == 0
+    as_before = json.loads(capsys.readouterr().out)
+    assert run(*words, "features={handoff: false}") == 0
+    without = json.loads(capsys.readouterr().out)
+    assert as_before["changed"]["handoff finished"] == as_before["recorded"]["handoff finished"] >= 2
+    assert "handoff queued" not in without["changed"]
+    assert "handoff finished" not in without["changed"]
+    assert without["recorded"] == as_before["recorded"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [("mix", "KEY=VALUE"), ("mix.no-such=1", "no-such"), ("handoff.recheck-s=soon", "recheck-s")]
+)
+def test_a_setting_that_is_none_is_refused_in_words(change, words):
+    with pytest.raises(CommandError, match=words):
+        run("replay", TWO, "--set", change)
+
+
+def test_a_rehearsal_begins_at_a_moment_of_a_recording(capsys):
+    """`mooring rehearse play … --from blackbox FILE@TIME`."""
+    assert run("rehearse", "play", "restart", "tidb/demo", "--from", "blackbox", f"{TWO}@+1", "-o", "json") in {0, 1}
+    assert "recording of" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="begins at"):
+        run("rehearse", "play", "restart", "tidb/demo", "--from", f"{TWO}@2020-01-01")
