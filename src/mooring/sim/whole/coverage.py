@@ -7,7 +7,7 @@ dangerous; a name that never fires over many seeds says that the simulation does
 from collections import Counter
 from typing import Final
 
-from mooring.sim.whole.plan import FAULTS, INTERFERENCE, LOAD
+from mooring.sim.whole.plan import deed_names
 
 #: Situations, and what each means.
 SITUATIONS: Final[dict[str, str]] = {
@@ -68,8 +68,7 @@ SITUATIONS: Final[dict[str, str]] = {
 
 
 def names() -> list[str]:
-    deeds = [*LOAD, *INTERFERENCE, *(name for group in FAULTS.values() for name in group)]
-    return sorted([*(f"deed {name}" for name in deeds), *SITUATIONS])
+    return sorted([*(f"deed {name}" for name in deed_names()), *SITUATIONS])
 
 
 class Coverage:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
+from mooring.core.engine.engine import Engine
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, read_mark
 from mooring.core.model.reasons import State
@@ -32,8 +33,8 @@ class Floor:
         #: When a workload was last changed, and when on-demand pods of it went.
         self._changed: dict[str, float] = {}
         self._went: defaultdict[str, list[float]] = defaultdict(list)
-        #: Since when a workload is below its floor.
-        self._below: dict[str, float] = {}
+        #: How a workload that is below its floor stands, and since when.
+        self._below: dict[str, tuple[tuple[int, ...], float]] = {}
 
     def begin(self) -> None:
         store = self._watch.store
@@ -99,14 +100,22 @@ class Floor:
                 if standing is None or standing[1] + standing[2] >= standing[0]:
                     self._below.pop(name, None)
                     continue
-                since = max(self._below.setdefault(name, watch.now), self._changed.get(name, 0.0))
-                verdict = engine.verdicts.get(("mix", f"workload/{kind}/{SHOP}/{name}"))
+                if self._below.get(name, ((), 0.0))[0] != standing:  # something moves
+                    self._below[name] = (standing, watch.now)
+                since = max(self._below[name][1], self._changed.get(name, 0.0))
                 watch.hit("below-the-on-demand-floor")
-                if watch.now - since > SILENT_S and (verdict is None or verdict.state is State.STABLE):
+                verdict = engine.verdicts.get(("mix", f"workload/{kind}/{SHOP}/{name}"))
+                said = verdict is not None and verdict.state is not State.STABLE
+                if watch.now - since > SILENT_S and not said and name not in _moving(engine):
                     words = (
                         f"{kind} {name} has {standing[1]} of {standing[0]} on on-demand, and nothing is said about it"
                     )
                     watch.fail("M4 nothing is below its on-demand floor unnoticed", words)
+
+
+def _moving(engine: Engine) -> set[str]:
+    """Workloads with a move that waits or runs."""
+    return {operator.args.get("workload", "").rpartition("/")[2] for operator in engine.queue.operators()}
 
 
 def _counts(pod: Json) -> bool:

@@ -199,6 +199,22 @@ def taint_by_person(sim: "Simulation", a: float, _: float) -> str:
     return str(name)
 
 
+def on_demand_closed(sim: "Simulation", a: float, _: float) -> str:
+    """For a few minutes no on-demand node takes new pods."""
+    nodes = [n for n in sim.objects(Kind.NODE) if podstate.labels_of(n).get(CAPACITY_LABEL) != "spot"]
+    names = [n["metadata"]["name"] for n in nodes]
+    for name in names:
+        edit_taints(sim, name, drop=PERSON_TAINT["key"], add=PERSON_TAINT)
+    sim.after(180 + 240 * a, lambda: _open_again(sim, names))
+    return f"{len(names)} nodes for {180 + 240 * a:.0f} s"
+
+
+def _open_again(sim: "Simulation", names: list[str]) -> None:
+    for name in names:
+        if sim.rig.cluster.store.find(Kind.NODE, "", name) is not None:
+            edit_taints(sim, name, drop=PERSON_TAINT["key"])
+
+
 def budget_closed(sim: "Simulation", a: float, _: float) -> str:
     workload = sim.pick(sim.objects(Kind.DEPLOYMENT, namespace=SHOP), a)
     if workload is None or sim.rig.cluster.store.find(Kind.PDB, SHOP, CLOSED) is not None:
@@ -249,6 +265,7 @@ DEEDS: dict[str, Callable[["Simulation", float, float], str]] = {
     "node-label-edited": node_label_edited,
     "our-taint-removed": our_taint_removed,
     "taint-by-person": taint_by_person,
+    "on-demand-closed": on_demand_closed,
     "budget-closed": budget_closed,
     "budget-opened": budget_opened,
     "foreign-pods": foreign_pods,

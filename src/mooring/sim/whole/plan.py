@@ -76,6 +76,14 @@ INTERFERENCE: Final[dict[str, int]] = {
     "budget-opened": 2,
     "foreign-pods": 1,
 }
+#: Deeds that matter close together and that chance rarely brings there: each with the range of its second number. The
+#: others follow the first within half a minute.
+TOGETHER: Final[tuple[tuple[tuple[str, float, float], ...], ...]] = (
+    (("tidb-rollout", 0.0, 1.0), ("leader-killed", 0.0, 1.0)),
+    (("restart-tikv", 0.0, 1.0), ("person-ends-eviction", 0.7, 1.0)),
+    (("notice", 0.0, 0.8), ("leaving-mark-mangled", 0.0, 1.0)),
+    (("on-demand-closed", 0.0, 1.0), ("mode-change", 0.0, 0.25), ("scale", 0.8, 1.0)),
+)
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,6 +162,8 @@ def draw_plan(
     chosen = {name: 1 for group in faults for name in FAULTS[group]}
     if chosen:
         deeds += _draw(chance, chosen, round(minutes * chance.uniform(0.1, 0.7)), minutes)
+    left_out = {name for group in FAULTS.keys() - set(faults) for name in FAULTS[group]}
+    deeds += [d for d in _together(random.Random(f"{seed}/together"), minutes) if d.what not in left_out]  # noqa: S311
     return Plan(seed=seed, hours=hours, shape=shape, deeds=tuple(sorted(deeds, key=lambda d: (d.at_s, d.what))))
 
 
@@ -171,6 +181,28 @@ def _draw(chance: random.Random, weights: dict[str, int], count: int, minutes: f
         )
         for name in names
     ]
+
+
+def _together(chance: random.Random, minutes: float) -> list[Deed]:
+    """In one run of five."""
+    if chance.random() >= 0.2:
+        return []
+    first_s = minutes * 60 * chance.uniform(0.1, 0.7)
+    return [
+        Deed(
+            round(first_s + (chance.uniform(1.0, 30.0) if number else 0.0), 2),
+            name,
+            _share(chance),
+            round(chance.uniform(low, high - 0.0001), 4),
+        )
+        for number, (name, low, high) in enumerate(chance.choice(TOGETHER))
+    ]
+
+
+def deed_names() -> list[str]:
+    """All that a plan may have."""
+    together = {name for deeds in TOGETHER for name, *_ in deeds}
+    return sorted({*LOAD, *INTERFERENCE, *(name for group in FAULTS.values() for name in group), *together})
 
 
 def _share(chance: random.Random) -> float:
