@@ -73,7 +73,7 @@ class Server:
 
     def __enter__(self) -> "Server":
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "bench.admission", "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         said = json.loads(self._process.stdout.readline())
         self.port, self.rss_mb = said["port"], said["rss_mb"]

@@ -86,7 +86,7 @@ async def measure(lab) -> dict:
     material = advance(None, ["127.0.0.1"], time.time())
     with (lab.dir / "mooring.log").open("wb") as log:
         mooring = subprocess.Popen(command, stdout=log, stderr=log)
-        idle = subprocess.Popen([sys.executable, __file__, str(other)], stdin=subprocess.PIPE)
+        idle = subprocess.Popen([sys.executable, "-m", "bench.admission_lab", str(other)], stdin=subprocess.PIPE)
         idle.stdin.write(json.dumps([material.certificate.decode(), material.key.decode()]).encode())
         idle.stdin.close()
         try:

@@ -282,6 +282,7 @@ async def measure():
         turns.append((time.thread_time() - at) * 1000)
 
     shell._turn = timed
+    people.changes = 0
     cpu_s, wall_s = await feed(shell, raws, people.ask)
     changes = people.changes
     await asyncio.sleep(1.0)

@@ -53,7 +53,9 @@ def main() -> None:
 
 
 def _child(mode: str, pods: int) -> dict[str, float]:
-    run = subprocess.run([sys.executable, __file__, mode, str(pods)], check=True, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "bench.world", mode, str(pods)], check=True, capture_output=True, text=True
+    )
     return json.loads(run.stdout)
 
 

@@ -94,9 +94,11 @@ class Deciding:
 
     def _mark_affected(self, capability: Capability, trigger: Trigger, now: float, at: float | None = None) -> None:
         name = capability.name
-        with self._defects.guard(f"{name} {cause_of(trigger)}"):
+        try:  # for every capability and event: cheaper than a guard
             for key in capability.affected_keys(trigger, self.world):
                 self.worklist.affect(name, key, cause_of(trigger), now, at)
+        except Exception as error:  # noqa: BLE001 - a defect costs one object
+            self._defects.note(f"{name} {cause_of(trigger)}", error)
 
     def evaluate_all(self, names: Iterable[str], cause: str) -> None:
         """Every key that there is, and every one that was evaluated before."""
