@@ -1,4 +1,4 @@
-"""Home beside a real kube-scheduler: seed 000's story, what may go wrong with a node, and a assignment that others want."""
+"""Home beside a real kube-scheduler: what may go wrong with a node, and a reservation that others want."""
 
 import json
 import subprocess
@@ -207,7 +207,7 @@ def test_preemption_works_and_prefers_home(lab: Lab, running: Process, place: Pl
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "not held"])
 def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place, held: bool) -> None:
-    """H8: another scheduler's pod waits for room and takes a member's assignment, unless it is held; then the member is back."""
+    """H8: another scheduler's pod waits for room and takes a member's reservation, unless it is held; then the member is back."""
     labels = {"mooring.dev/reserve-node": "true"} if held else {}
     leaves_slowly = {"lab.mooring.dev/grace-seconds": "2"}
     tidb = Tidb(lab, place.namespace, place.label, labels=labels, annotations=leaves_slowly)
@@ -219,7 +219,7 @@ def test_seat_against_another_scheduler(lab: Lab, running: Process, place: Place
     if held:
         until(lambda: tidb.uids().get("demo-tidb-1", before["demo-tidb-1"]) != before["demo-tidb-1"] and tidb.settled())
         assert tidb.nodes() == homes
-        until(lambda: not assignments(lab), "the assignment is given back")
+        until(lambda: not reservations(lab), "the reservation is given back")
         assert unschedulable(tidb.get("pod/greedy")), f"{homes}, {tidb.nodes()}, {tidb.get('pod/greedy')['spec']}"
     else:
         until(lambda: tidb.get("pod/greedy")["spec"].get("nodeName") == homes["demo-tidb-1"], "greedy takes it")
@@ -229,7 +229,7 @@ def unschedulable(pod: dict) -> bool:
     return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in pod["status"]["conditions"])
 
 
-def assignments(lab: Lab) -> list[str]:
+def reservations(lab: Lab) -> list[str]:
     nodes = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
     return [
         n["metadata"]["name"]

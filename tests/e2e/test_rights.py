@@ -96,7 +96,7 @@ async def test_handoff(installation, tmp_path):
 
 @only("home")
 async def test_home(installation):
-    """Members are written down, a assignment is held and given back, a pod that will not have its assignment held is told about."""
+    """Members are written down, a reservation is held and given back, a pod that will not have its node reserved is told about."""
     lab, namespace = installation.lab, installation.lab.namespace("home")
     lab.add_nodes(1, prefix=f"{namespace}-", labels={"test": namespace})
     labels = {

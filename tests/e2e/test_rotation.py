@@ -70,7 +70,7 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
             assert await pair.bundle() == both[:1], "and the old authority goes"
             await under_load()
             assert (await calls(lab))[1] - answered >= 200
-            assert [line for one in pair.every for line in one.told("admission.not-passed-on") if distrust(line)] == []
+            assert [line for one in pair.every for line in one.told("admission.not-forwarded") if distrust(line)] == []
         # Both were killed, so both configurations stand. Whoever deletes the namespace has them collected too.
         lab.kubectl("delete", "namespace", own, "--wait=false")
         until(lambda: not lab.kubectl("get", HOOKS, NAME, "--ignore-not-found", "-o", "name"), "no configuration left")

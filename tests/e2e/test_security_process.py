@@ -94,7 +94,7 @@ def test_a_tenants_annotation_sends_us_nowhere(lab: Lab, running: Process):
 
 def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
     """mooring.dev/home on a StatefulSet whose pods nobody schedules: no node becomes NoSchedule."""
-    nodes = lab.add_nodes(3, prefix="assignment-")
+    nodes = lab.add_nodes(3, prefix="reservation-")
     tenant = lab.namespace("tenant")
     homes = json.dumps({f"db-{i}": {"node": node} for i, node in enumerate(nodes)})
     metadata = {

@@ -31,7 +31,7 @@ KEPT_SPEED: Final = 5.0
 #: What happens later than this goes three times as fast: a day takes about a minute, also on a slow machine.
 WITHIN_S: Final = 60.0
 #: At the end of a short day: how long the same day without Mooring may still take.
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 120.0
 RESTART: Final = "tidb.pingcap.com/restart"
 
 

@@ -129,7 +129,7 @@ class Elector:
             lease = _record(self._object) if self._object else None
             step = self._election.observe(lease, self._clock.monotonic())
         except PortError as error:
-            _log.warning("lease.unheard", lease=self._name, error=str(error))
+            _log.warning("lease.read-failed", lease=self._name, error=str(error))
             step = self._election.unheard(self._clock.monotonic())
         pause = self._timing.retry_s * self._chance.uniform(0.8, 1.0)
         match step:
@@ -153,7 +153,7 @@ class Elector:
         except (ConflictError, AlreadyExistsError, NotFoundError):
             return False
         except PortError as error:
-            _log.warning("lease.unwritten", lease=self._name, error=str(error))
+            _log.warning("lease.write-failed", lease=self._name, error=str(error))
             return False
         self._object = written
         was_leading = self.leading

@@ -19,12 +19,12 @@ class HistoryLog:
         """Every entry once."""
         for entry in self._history.take_fresh():
             self._lifetimes.take(entry)
-            self._metrics.count("mooring_story_entries_total", {"verb": entry.verb})
+            self._metrics.count("mooring_history_entries_total", {"verb": entry.verb})
             if entry.verb in {"finished", "failed", "canceled", "timeout"}:
                 labels = {"source": entry.source, "how": entry.verb, "reason": entry.reason or "done"}
                 self._metrics.count("mooring_operators_total", labels)
             log.info(
-                "story",
+                "history",
                 verb=entry.verb,
                 id=entry.id,
                 cause=entry.cause,

@@ -21,7 +21,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_admissions_total": ("Answers to AdmissionReviews, by class given or reason", ("outcome",)),
     "mooring_events_lost_total": ("Kubernetes Events that could not be written", ("why",)),
     "mooring_extender_requests_total": ("What schedulers asked, by verb and answer", ("verb", "reason")),
-    "mooring_story_entries_total": ("What happened, by verb", ("verb",)),
+    "mooring_history_entries_total": ("What happened, by verb", ("verb",)),
     "mooring_defects_total": ("Objects about which nothing could be decided, for a defect of ours", ()),
 }
 GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {

@@ -43,7 +43,7 @@ class KubeRecorder:
                 await self._api.create(Kind.EVENT, event)
             except PortError as error:
                 self.metrics.count("mooring_events_lost_total", {"why": "refused"})
-                log.debug("event.lost", error=str(error), message=event["message"])
+                log.debug("event.write-failed", error=str(error), message=event["message"])
 
     def event(
         self, kind: Kind, namespace: str, name: str, *, uid: str, reason: str, message: str, warning: bool = False

@@ -50,7 +50,8 @@ class Reloader:
             return
         self._said = ""
         before, self._current = self._current, resolved.config
-        log.info("config.taken", features=sorted(resolved.config.on()), were=sorted(before.on()), needs_restart=waiting)
+        features, were = sorted(resolved.config.on()), sorted(before.on())
+        log.info("config.reloaded", features=features, were=were, needs_restart=waiting)
 
     def _refuse(self, error: Exception) -> None:
         """Said once, not every five seconds."""

@@ -239,7 +239,7 @@ class Shell:
         except PortError as error:
             self.tell(PdLost(cluster, str(error), began))
         except Exception as error:
-            log.exception("pd.look-failed", cluster=str(cluster))
+            log.exception("pd.read-failed", cluster=str(cluster))
             self.tell(PdLost(cluster, f"{type(error).__name__}: {error}", began))
         else:
             self.tell(PdSeen(cluster, view, began))
@@ -274,7 +274,7 @@ class Shell:
             self.tell(MachinesLost(str(error), began))
         except Exception as error:
             # A defect of ours costs this look; without an answer nobody would ever ask again.
-            log.exception("machines.look-failed")
+            log.exception("machines.read-failed")
             self.tell(MachinesLost(f"{type(error).__name__}: {error}", began))
         else:
             self.tell(MachinesSeen(tuple(machines), began))

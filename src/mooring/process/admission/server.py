@@ -136,9 +136,9 @@ class LeaderForwarder:
             ) as answer:
                 if answer.status == 200:
                     return await answer.read()
-                log.warning("admission.not-passed-on", leader=address, status=answer.status)
+                log.warning("admission.not-forwarded", leader=address, status=answer.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.warning("admission.not-passed-on", leader=address, error=f"{type(error).__name__}: {error}")
+            log.warning("admission.not-forwarded", leader=address, error=f"{type(error).__name__}: {error}")
         return None
 
     async def close(self) -> None:

@@ -84,7 +84,7 @@ class WebhookReconciler:
             try:
                 await self.turn()
             except PortError as error:
-                log.warning("webhook.keep", error=str(error))
+                log.warning("webhook.reconcile-failed", error=str(error))
                 failed = True
             pause: float | None = EVERY_S
             if not self._serves:

@@ -153,7 +153,7 @@ def test_news_that_was_lost_is_made_up_for_by_the_list():
 
 def test_pods_of_other_owners_are_left_alone():
     """M1, M9: a DaemonSet, a ReplicaSet of nobody's and a bare pod carry the labels and are not touched, at creation
-    or on a interrupted node; the workload beside them is."""
+    or on an interrupted node; the workload beside them is."""
 
     async def scenario(stage: Stage) -> None:
         stage.cluster.daemon_set(NAMESPACE, "agent", labels=switched_on("all-in-on-demand"))
@@ -266,7 +266,7 @@ def test_a_preference_of_the_users_own_is_not_fought_for_ever():
 
 def test_a_label_in_a_namespace_that_is_left_out_moves_nobody():
     """M9: pods of kube-system are created without our webhook, so moving them would never help: nobody is moved, not
-    even off a interrupted node, and the verdict says why."""
+    even off an interrupted node, and the verdict says why."""
 
     async def scenario(stage: Stage) -> None:
         labels = switched_on("all-in-on-demand")

@@ -272,7 +272,7 @@ def test_observe_says_what_it_would_do_and_does_nothing():
 
 
 def test_off_hears_nothing_and_rebalances_all_the_same():
-    """B9: mix.interruption.action off: no cordon, no verdict, no move off a interrupted or silent node; modes are still kept."""
+    """B9: mix.interruption.action off: no cordon, no verdict, no move off an interrupted or silent node; modes are still kept."""
 
     async def scenario(stage: Stage) -> None:
         await stage.deployed("web", 2, "all-in-spot")

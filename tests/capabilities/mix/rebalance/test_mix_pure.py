@@ -231,7 +231,7 @@ def test_room_is_a_node_that_would_take_the_pod(how, fits):
 
 
 def test_room_leaves_out_interrupted_nodes_our_own_rule_and_those_already_on_their_way():
-    """M10: a interrupted node is no room; our own affinity does not bind a successor; others in flight take room too."""
+    """M10: an interrupted node is no room; our own affinity does not bind a successor; others in flight take room too."""
     ours = SelectorTerm((Requirement(CAPACITY, "In", ("on-demand",)),))
     mover = pod(0, "on-demand", 0, cpu_milli=1500, required_terms=(ours,))
     world, _ = town([mover])
