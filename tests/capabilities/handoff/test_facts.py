@@ -24,7 +24,9 @@ def away(pods, stores, *, replicas=3, annotations=None):
     tc = TidbCluster("tidb", "demo", "tc", "1", tikv_replicas=replicas, annotations=annotations or {})
     view = PdView(tuple(stores), (), 90, start_timestamp=1)
     there = {name: pod(name, ready=ready) for name, ready in pods.items()}
-    return [fact.detail for fact in members_away(tc, there, view, NOW, 60.0)]
+    facts = list(members_away(tc, there, view, NOW, 60.0))
+    assert {(fact.target, fact.amount) for fact in facts} <= {("tikv/tidb/demo", 1)}, "each counts as one"
+    return [fact.detail for fact in facts]
 
 
 def whole(*ordinals):

@@ -120,8 +120,10 @@ def test_a_stateful_set_remembers_in_its_annotation(scenario):
     (patch,) = patches(evaluate(scenario, SET))
     text = '{"web-0":{"node":"n0"},"web-1":{"node":"n1"}}'
     assert patch.patch == {"metadata": {"annotations": {HOME: text}}}
-    scenario.set("web", 1, labels={HOME: "true"}, annotations={HOME: text})
+    scenario.set("web", 2, labels={HOME: "true"}, annotations={HOME: text})
     scenario.gone(Kind.POD, "web-1")
+    assert patches(evaluate(scenario, SET)) == [], "one that is away and wanted is remembered"
+    scenario.set("web", 1, labels={HOME: "true"}, annotations={HOME: text})
     (patch,) = patches(evaluate(scenario, SET))
     assert patch.patch == {"metadata": {"annotations": {HOME: '{"web-0":{"node":"n0"}}'}}}
 
