@@ -115,3 +115,11 @@ def test_a_count_that_nobody_means_is_not_counted_out():
     stores = [store(i + 1, f"demo-tikv-{i}") for i in range(3)]
     assert away(whole(0, 1, 2), stores, replicas=2_000_000_000) == []
     assert away(whole(0, 1, 2), stores, replicas=-3) == []
+
+
+def test_a_store_that_is_down_under_a_ready_pod_is_away():
+    """E7: the pod is Ready and PD has not heard of its store; one that has no regions left is nobody's loss."""
+    stores = [store(1, "demo-tikv-0"), store(2, "demo-tikv-1", state="Down"), store(3, "demo-tikv-2")]
+    assert away(whole(0, 1, 2), stores) == ["store 2 of demo-tikv-1 is Down"]
+    stores[1] = store(2, "demo-tikv-1", state="Down", region_count=0)
+    assert away(whole(0, 1, 2), stores) == []
