@@ -26,7 +26,9 @@ COLOURS = {
     "pd": "#e68abf", "daemon": "#66727d",
 }  # fmt: skip
 BORDERS = {"interrupted": "#ff9b7f", "reserved": "#7ab6f2", "cordoned": "#e1e7ec", "leaving": "#e1e7ec"}
-WIDTH, TILE, HIGH, CELL = 1040, 118, 78, 15
+WIDTH, TILE, HIGH = 1040, 118, 88
+CHIP, LINE = 50, 15
+SIGNS = {"reserved": "□ reserved", "cordoned": "= cordoned", "leaving": "~ leaving", "silent": "! not ready"}
 MOST_FRAMES = 110
 SECONDS = 26.0
 
@@ -71,7 +73,7 @@ def places(names: list[str], racks: dict[str, str]) -> dict[str, tuple[int, int]
     at: dict[str, tuple[int, int]] = {}
     for line, rack in enumerate(sorted(set(racks.values()))):
         for k, name in enumerate(n for n in names if racks[n] == rack):
-            at[name] = (12 + k * (TILE + 8), 64 + line * (HIGH + 30))
+            at[name] = (12 + k * (TILE + 8), 78 + line * (HIGH + 30))
     return at
 
 
@@ -100,12 +102,21 @@ def svg(frames: list[dict[str, Any]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high}" font-family="system-ui, sans-serif">',
         f'<rect width="{WIDTH}" height="{high}" rx="8" fill="#0f1317"/>',
     ]
-    out += captions(frames)
+    out += captions(frames) + costs(frames)
     for name in names:
         out.append(tile(name, racks[name], at[name], frames))
-    out += pods(at, frames)
-    out += arrows(at, frames)
+    out += arrows(at, frames) + gauges(at, frames) + pods(at, frames)
     return "\n".join([*out, "</svg>\n"])
+
+
+def text(x: float, y: float, words: str, size: int = 11, fill: str = "#98a5b1", more: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"{more}>{html.escape(words)}</text>'
+
+
+def shown_when(kept: list[bool], what: str) -> str:
+    """Something that is there in some of the frames."""
+    words = ["visible" if k else "hidden" for k in kept]
+    return f'<g visibility="{words[0]}">{animate("visibility", words)}{what}</g>'
 
 
 def captions(frames: list[dict[str, Any]]) -> list[str]:
@@ -114,15 +125,28 @@ def captions(frames: list[dict[str, Any]]) -> list[str]:
     for title in dict.fromkeys(a.get("title", "") for a in acts):
         act = next(a for a in acts if a.get("title", "") == title)
         number = f"act {act['number']} of {act['of']}   " if act.get("number") else ""
-        shown = animate("visibility", ["visible" if a.get("title", "") == title else "hidden" for a in acts])
-        first = "visible" if acts[0].get("title", "") == title else "hidden"
         command = f"$ {act['command'][:118]}" if act.get("command") else ""
-        out.append(
-            f'<g visibility="{first}">{shown}<text x="14" y="24" font-size="16" font-weight="600" fill="#e1e7ec">'
-            f'{html.escape(number + title)}</text><text x="14" y="44" font-size="12" font-family="monospace" '
-            f'fill="#98a5b1">{html.escape(command)}</text></g>'
-        )
+        what = text(14, 24, number + title, 16, "#e1e7ec", ' font-weight="600"')
+        what += text(14, 44, command, 12, more=' font-family="monospace"')
+        out.append(shown_when([a.get("title", "") == title for a in acts], what))
     return out
+
+
+def costs(frames: list[dict[str, Any]]) -> list[str]:
+    """What either day has cost by then."""
+    said = [cost_words(f["head"].get("act") or {}) for f in frames]
+    right = ' text-anchor="end"'
+    return [
+        shown_when([s == words for s in said], text(WIDTH - 14, 24, words, 12, "#ff9b7f", right))
+        for words in dict.fromkeys(said)
+        if words
+    ]
+
+
+def cost_words(act: dict[str, Any]) -> str:
+    lost = act.get("without") or {}
+    said = [f"{lost[k]} {words}" for k, words in (("pods", "pods cut off"), ("leaders", "leaders lost")) if lost.get(k)]
+    return f"without Mooring by now: {', '.join(said)} (with: none)" if said else ""
 
 
 def tile(name: str, rack: str, place: tuple[int, int], frames: list[dict[str, Any]]) -> str:
@@ -131,12 +155,26 @@ def tile(name: str, rack: str, place: tuple[int, int], frames: list[dict[str, An
     strokes = [BORDERS.get(s, "#333d47") for s in states]
     fills = ["#38211b" if s == "interrupted" else "#0f1317" if s == "gone" else "#181d23" for s in states]
     radius = 10 if name[0] == "s" else 3
-    return (
+    out = (
         f'<rect x="{x}" y="{y}" width="{TILE}" height="{HIGH}" rx="{radius}" fill="{fills[0]}" stroke="{strokes[0]}" '
         f'stroke-width="1.6">{animate("stroke", strokes)}{animate("fill", fills)}</rect>'
-        f'<text x="{x + 7}" y="{y + 14}" font-size="11" font-weight="600" fill="#e1e7ec">{name}</text>'
-        + (f'<text x="{x}" y="{y - 6}" font-size="11" fill="#98a5b1">rack {rack}</text>' if x == 12 else "")
     )
+    right = ' text-anchor="end"'
+    if "interrupted" in states:
+        bar = f'<path d="M{x} {y + 19}v-9a10 10 0 0 1 10-10h{TILE - 20}a10 10 0 0 1 10 10v9z" fill="#ff9b7f"/>'
+        bar += text(x + TILE - 8, y + 14, "▲ notice", 11, "#24100a", right)
+        out += shown_when([s == "interrupted" for s in states], bar)
+    for state in set(states) & set(SIGNS):
+        out += shown_when([s == state for s in states], text(x + TILE - 7, y + 14, SIGNS[state], 10, "#e1e7ec", right))
+    inks = ["#24100a" if s == "interrupted" else "#e1e7ec" for s in states]
+    bold = f'font-size="12" font-weight="600" fill="{inks[0]}"'
+    out += f'<text x="{x + 7}" y="{y + 14}" {bold}>{name}{animate("fill", inks)}</text>'
+    return out + (text(x, y - 6, f"rack {rack}") if x == 12 else "")
+
+
+def short(pod: str) -> str:
+    words = pod.partition("/")[2].split("-")
+    return "-".join(words[1:]) if words[0] == "demo" else words[0]
 
 
 def pods(at: dict[str, tuple[int, int]], frames: list[dict[str, Any]]) -> list[str]:
@@ -147,38 +185,60 @@ def pods(at: dict[str, tuple[int, int]], frames: list[dict[str, Any]]) -> list[s
             for k, (letter, pod) in enumerate(zip(row[6], row[7], strict=False)):
                 code = ord(letter) - 48
                 colour[pod] = COLOURS[CLASSES[code >> 2]]
-                spot = (at[node][0] + 7 + k % 6 * (CELL + 2), at[node][1] + 22 + k // 6 * (CELL + 3))
+                spot = (at[node][0] + 7 + k % 2 * (CHIP + 4), at[node][1] + 23 + k // 2 * (LINE + 3))
                 tracks.setdefault(pod, [None] * len(frames))[number] = (*spot, (1.0, 0.35, 1.0, 0.25)[code & 3])
     out = []
     for pod, track in tracks.items():
-        known = [t for t in track if t is not None]
-        xs, ys, seen = [], [], []
-        last = known[0]
+        last = next(t for t in track if t is not None)
+        spots, seen = [], []
         for t in track:
             last = t or last
-            xs.append(last[0])
-            ys.append(last[1])
+            spots.append(f"{last[0]:g} {last[1]:g}")
             seen.append(0 if t is None else t[2])
-        moves = animate("x", xs) + animate("y", ys) + animate("opacity", seen)
-        shape = f'width="{CELL}" height="{CELL}" rx="3" fill="{colour[pod]}"'
-        out.append(f'<rect x="{xs[0]}" y="{ys[0]}" {shape} opacity="{seen[0]}">{moves}</rect>')
+        moves = animate("transform", spots).replace("<animate ", '<animateTransform type="translate" ')
+        chip = f'<rect width="{CHIP}" height="{LINE}" rx="3" fill="{colour[pod]}"/>'
+        chip += text(5, 11, short(pod), 10, "#0c1116")
+        out.append(
+            f'<g transform="translate({spots[0]})" opacity="{seen[0]}">{moves.replace("/>", " />")}'
+            f"{animate('opacity', seen)}{chip}</g>"
+        )
+    return out
+
+
+def gauges(at: dict[str, tuple[int, int]], frames: list[dict[str, Any]]) -> list[str]:
+    """Leaders on the stores of a node, as a bar that empties and fills."""
+    counts: dict[str, list[int]] = {}
+    for number, frame in enumerate(frames):
+        for node, row in frame["map"].items():
+            if row[8]:
+                counts.setdefault(node, [0] * len(frames))[number] = sum(store[2] for store in row[8])
+    most, out = max((n for each in counts.values() for n in each), default=1), []
+    for node, each in counts.items():
+        x, y = at[node][0] + 7, at[node][1] + HIGH - 11
+        there = [any(store for store in f["map"].get(node, [()] * 9)[8]) for f in frames]
+        widths = [round((TILE - 14) * n / most) for n in each]
+        bar = f'<rect x="{x}" y="{y}" width="{TILE - 14}" height="5" rx="2" fill="#2b343d"/>'
+        fill = 'height="5" rx="2" fill="#45c1b6"'
+        bar += f'<rect x="{x}" y="{y}" width="{widths[0]}" {fill}>{animate("width", widths)}</rect>'
+        out.append(shown_when(there, bar))
     return out
 
 
 def arrows(at: dict[str, tuple[int, int]], frames: list[dict[str, Any]]) -> list[str]:
-    seen: dict[tuple[str, str, str], list[int]] = {}
+    seen: dict[tuple[str, str, str], list[bool]] = {}
     for number, frame in enumerate(frames):
         for what, _, origin, target, *_ in frame["moves"].values():
             if origin in at and target in at and origin != target:
-                seen.setdefault((what, origin, target), [0] * len(frames))[number] = 1
+                seen.setdefault((what, origin, target), [False] * len(frames))[number] = True
+    flow = '<animate attributeName="stroke-dashoffset" from="22" to="0" dur="0.9s" repeatCount="indefinite"/>'
     out = []
-    for (what, origin, target), shown in seen.items():
+    for (what, origin, target), kept in seen.items():
         (ax, ay), (bx, by) = at[origin], at[target]
-        a, b = (ax + TILE / 2, ay + HIGH / 2), (bx + TILE / 2, by + HIGH / 2)
-        stroke = "#45c1b6" if what == "region" else "#7ab6f2"
-        line = f"M{a[0]} {a[1]} Q{(a[0] + b[0]) / 2} {min(a[1], b[1]) - 26} {b[0]} {b[1]}"
-        look = f'fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linecap="round"'
-        out.append(f'<path d="{line}" {look} opacity="{shown[0]}">{animate("opacity", shown)}</path>')
+        a, b = (ax + TILE / 2, ay + HIGH * 0.62), (bx + TILE / 2, by + HIGH * 0.62)
+        stroke = "#45c1b6" if what == "region" else "#e5b04a"
+        line = f"M{a[0]} {a[1]:g}Q{(a[0] + b[0]) / 2} {min(a[1], b[1]) - 26:g} {b[0]} {b[1]:g}"
+        look = f'fill="none" stroke="{stroke}" stroke-width="2" stroke-linecap="round" stroke-dasharray="4 7"'
+        out.append(shown_when(kept, f'<path d="{line}" {look} opacity=".8">{flow}</path>'))
     return out
 
 

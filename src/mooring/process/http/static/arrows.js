@@ -112,9 +112,25 @@ function travel(g, a, b, { fill, line: edge, alpha, many, c }, turns, small) {
   }
 }
 
-// Nobody knows yet where it goes: a short arrow out of it; a bar in its way when it is blocked.
-function stub(g, r, { line: colour, alpha, still, c }, blocked, now) {
-  const x = r.x + r.w - (r.cell ? 0 : r.w * 0.25), y = r.y + r.h / 2;
+// Nobody knows yet where it goes: its cell is ringed, with a warning sign when it is blocked; without cells a short
+// arrow out of the tile, with a bar in its way.
+function stub(g, r, look, blocked, now) {
+  const { line: colour, alpha, still, c } = look;
+  if (r.cell) {
+    ring(g, r, { ...look, still: still || blocked }, now);
+    if (!blocked) return;
+    g.fillStyle = colour;
+    g.strokeStyle = c.panel;
+    g.beginPath();
+    g.moveTo(r.x + r.w, r.y - 7);
+    g.lineTo(r.x + r.w + 8, r.y + 7);
+    g.lineTo(r.x + r.w - 8, r.y + 7);
+    g.closePath();
+    g.fill();
+    g.stroke();
+    return;
+  }
+  const x = r.x + r.w * 0.75, y = r.y + r.h / 2;
   const reach = 15 + (still || blocked ? 0 : 3 * Math.sin(now / 220));
   g.globalAlpha = alpha;
   g.lineCap = "round";

@@ -70,6 +70,7 @@ function drawAll() {
   drawHead();
   drawPulse();
   map.empty.textContent = nothing("map", page, 0);
+  document.body.classList.toggle("many", page.shown.tables.map.total > 800); // the map gets more of the screen
   map.show(page.shown, page.filter);
   text($("map-sum"), summary("map", page.shown.tables.map, page.view, page.shown.tables.nodes.sums));
   for (const name of LISTS) draw(name);

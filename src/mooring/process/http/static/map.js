@@ -288,7 +288,7 @@ export class MapView {
     g.roundRect(left, top, w, h, Math.min(8, this.layout.pad * k));
     g.fill();
     const head = this.layout.head * k;
-    const size = Math.min(28, Math.max(9.5, head * 0.56));
+    const size = Math.min(18, Math.max(9.5, head * 0.56));
     const counts = {};
     for (const id of box.ids) { const { state } = this.nodes.get(id) ?? {}; counts[state] = (counts[state] ?? 0) + 1; }
     const count = (state) => counts[state] ?? 0;
