@@ -41,7 +41,7 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
             warnings.append(f"feature {name} belongs to tidb-operator and is ignored")
         elif ours not in names():
             raise UnknownFeatureError(
-                f"unknown feature {name!r}{did_you_mean(name, (*names(), *ALIASES))}; {_allowed()}"
+                f"unknown feature {name!r}; {_allowed()}{did_you_mean(name, (*names(), *ALIASES))}"
             )
         else:
             switches[ours] = value in _TRUE

@@ -85,7 +85,7 @@ def _act(words: list[str], snapshot: Snapshot, rules: CapacityRules, options: Op
         case Name.ROLLING_UPDATE | Name.DRAIN | Name.PD_AWAY | Name.API_AWAY | Name.LEADER_LOST:
             return operation(Name(name), arguments, snapshot, options, after_s)
         case _:
-            raise BadEventError(f"no event {name!r}{did_you_mean(name, _names().split(', '))}; there are {_names()}")
+            raise BadEventError(f"no event {name!r}; there are {_names()}{did_you_mean(name, _names().split(', '))}")
 
 
 def _one(name: str, arguments: list[str], what: str) -> str:
