@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 # Test processes are told the width of the terminal that started them; commands that tests start write into pipes.
 os.environ.pop("COLUMNS", None)
 # A shell that runs us in the background ignores SIGINT for us and, by inheritance, for every process a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True, scope="session")
