@@ -18,8 +18,8 @@ from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 
 #: Seconds without any change, and in all.
-LIMIT_S: Final = 60.0
-CAP_S: Final = 400.0
+LIMIT_S: Final = 120.0
+CAP_S: Final = 600.0
 #: The lab of this test process, when it has one: there is one at a time.
 _labs: list[Lab] = []
 
@@ -30,7 +30,7 @@ def show(*labs: Lab) -> None:
 
 
 def until(holds: Callable[[], Any], what: str = "", *, every_s: float = 0.2, **how: Any) -> Any:
-    """What `holds` answers, as soon as that is true. `tell`: more of the state, in words; `limit_s`: instead of a minute."""
+    """What `holds` answers, as soon as that is true. `tell`: more of the state, in words; `limit_s`: instead of two minutes."""
     patience = Patience(what, **how)
     while not (answer := holds()):
         patience.look()

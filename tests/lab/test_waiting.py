@@ -30,7 +30,7 @@ def test_what_stands_still_is_waited_for_no_longer_than_the_limit_and_a_half():
     """And the failure says what, for how long, and the last state."""
     at, words = ends_at(lambda _: "Pending")
     assert at == LIMIT_S * 1.5
-    assert words.startswith("the pod did not come to hold in 90 s, the last 60 s without any change")
+    assert words.startswith("the pod did not come to hold in 180 s, the last 120 s without any change")
     assert "Pending" in words
 
 
