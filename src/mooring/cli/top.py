@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 app = App(name="top")
 
 CELLS: Final = 20
+#: Below this the bars have half as many cells.
+NARROW: Final = 80
 BARS: Final = "▁▂▃▄▅▆▇█"
 STALE_S: Final = 5.0
 #: Rows of a screen that is no screen.
@@ -182,7 +184,7 @@ def _sections(frame: Mapping[str, Any], words: str, size: Size, height: int) -> 
         _rows(stores, words),
         size,
         ("STORE", "NODE", "RACK", "", "USED", "LEADERS", "USED BY"),
-        _store,
+        lambda r: _store(r, CELLS if size.width >= NARROW else CELLS // 2),
         "no stores are known",
     )
     sums = tables["nodes"]["sums"]
@@ -274,7 +276,7 @@ def _cut(cell: str, width: int) -> str:
     return cell.ljust(width) if len(cell) <= width else cell[: width - 1] + "…"
 
 
-def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _store(row: Mapping[str, Any], cells: int) -> tuple[str, ...]:
     used, limit = row.get("used", 0), row.get("limit")
     users = [f"{who}: {amount}" for who, amount, _ in row.get("used_by", ())]
     users += [f"{len(row['waiting'])} waiting (op {', '.join(row['waiting'][:3])})"] if row.get("waiting") else []
@@ -285,21 +287,21 @@ def _store(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["id"],
         row.get("node") or "–",
         row.get("rack") or "–",
-        bar(row),
+        bar(row, cells),
         f"{used}{f'+{reserved}' if (reserved := row.get('reserved')) else ''}/{'∞' if limit is None else limit}",
         leaders,
         " · ".join(users) or "–",
     )
 
 
-def bar(row: Mapping[str, Any]) -> str:
-    """Twenty cells: one shade per holder, facts apart, the rest free."""
+def bar(row: Mapping[str, Any], cells: int = CELLS) -> str:
+    """One shade per holder, facts apart, the rest free."""
     scale = max(row.get("limit") or 0, row.get("used", 0), 1)
     text = ""
     for number, (_, amount, kind) in enumerate(row.get("used_by", ())):
         sign = "▒" if kind == "fact" else "█▓"[number % 2]
-        text += sign * round(CELLS * amount / scale)
-    return text[:CELLS].ljust(CELLS, "░")
+        text += sign * round(cells * amount / scale)
+    return text[:cells].ljust(cells, "░")
 
 
 def _node(row: Mapping[str, Any]) -> tuple[str, ...]:
