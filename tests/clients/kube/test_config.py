@@ -35,6 +35,7 @@ def test_the_current_context_is_taken(tmp_path):
     assert connection.namespace == "shop"
     assert connection.user.token == "t"
     assert connection.source == f"context dev of {file}"
+    assert connection.context == "dev", "what the page calls the cluster"
 
 
 def test_paths_are_relative_to_the_file_and_data_goes_before_files(tmp_path):

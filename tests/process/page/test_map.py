@@ -1,6 +1,7 @@
 """The map's rows, the moves drawn on it, and the frames that are kept."""
 
 import json
+from types import SimpleNamespace
 
 import msgspec
 from aiohttp.test_utils import TestClient, TestServer
@@ -9,17 +10,22 @@ from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.cluster import Key, Node, Pod, PodShape
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import PdOperator
 from mooring.core.world.world import World
 from mooring.demo.acts.mode_change import ModeChange
 from mooring.demo.acts.notice import Notice
 from mooring.demo.day import Day
+from mooring.process.config import Config
 from mooring.process.http.frames import Framer
 from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, READY, STARTING, MapRows
+from mooring.process.http.moves import pd_moves
 from mooring.process.http.page import PAGE
 from mooring.process.http.past import PIECE, Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub, event
 from tests.process.page.environment import on_stage
+
+WHAT_A_FRAME_READS = ("engine", "world", "identity", "shell", "elector", "informers", "not_ready")
 
 
 def node(name: str, rack: str = "1", **more) -> Node:
@@ -143,7 +149,7 @@ def test_moves_are_told_in_words_with_where_they_went():
     words = [row["words"] for row in told.values()]
     moved = [w for w in words if w.startswith("shop/web-") and "custom 3 wants 3" in w]
     assert len(moved) == 1 and " went spot s" in moved[0] and " → on-demand n" in moved[0], moved
-    assert ", away 8 s: custom 3 wants 3 of 5 on on-demand, has 2" in moved[0]
+    assert ", away 8 s: custom 3 wants 3 of 5 on on-demand, had 2" in moved[0]
     notices = [w for w in words if "vacant.io/interrupt-at" in w]
     assert len(notices) > 10 and all(" went spot s" in w and " → " in w and "away" not in w for w in notices), notices
     assert all("…" not in w for w in notices), "every one of them has a target of its own"
@@ -193,3 +199,41 @@ async def test_the_past_is_served_by_piece():
         answer = await client.get("/api/v1/past/5")
         assert await answer.read() == hub.past.piece(5)
         assert [(await client.get(f"/api/v1/past/{n}")).status for n in ("6", "x", "9" * 40)] == [404] * 3
+
+
+def test_regions_that_pd_moves_by_itself_are_drawn_too():
+    """The map does not stand still while PD repairs: its own operators are moves from node to node, marked as PD's."""
+
+    async def look(stage):
+        world = stage.rig.leader().world
+        key = next(iter(world.tidb_clusters())).key
+        view = world.pd(key)
+        one, two = (s.id for s in view.stores[:2])
+        steps = (f"add learner peer 9 on store {two}", f"remove peer on store {one}")
+        own = PdOperator(7, "fix-peer", steps=steps)
+        unknown = PdOperator(8, "split-region", steps=("split region with policy SCAN",))
+        ended = PdOperator(6, "fix-peer", status="SUCCESS", steps=steps)
+        changed = msgspec.structs.replace(view, operators=(own, unknown, ended))
+        shown = SimpleNamespace(tidb_clusters=world.tidb_clusters, pd=lambda _: changed, tidb_pods=world.tidb_pods)
+        nodes = {p.name: p.node for p in world.tidb_pods(key, "tikv")}
+        ours = {"41": ["region", f"{key}/7", "", "", "moving", "", ""]}
+        expected = [nodes[view.stores[0].pod_name], nodes[view.stores[1].pod_name]]
+        return dict(pd_moves(shown, {})), dict(pd_moves(shown, ours)), expected
+
+    found, without_ours, (origin, target) = on_stage(look)
+    assert found == {"pd tidb/demo/7": ["region", "tidb/demo/7", origin, target, "moving", "PD's own", ""]}
+    assert without_ours == {}, "what we asked for is drawn once"
+
+
+def test_the_header_names_the_cluster():
+    """`cluster-name` beats the context of the kubeconfig."""
+
+    async def look(stage):
+        leader = stage.rig.leader()
+        names = []
+        for config in (Config(cluster_name="prod-tokyo", context="dev"), Config(context="dev"), Config()):
+            shown = SimpleNamespace(**{k: getattr(leader, k) for k in WHAT_A_FRAME_READS}, config=config)
+            names.append((await Framer(lambda shown=shown: shown).build()).head["cluster"])
+        return names
+
+    assert on_stage(look) == ["prod-tokyo", "dev", ""]

@@ -265,7 +265,7 @@ def pd_moves(world: WorldRead, ours: Mapping[str, Any]) -> Iterator[tuple[str, A
         view, nodes = world.pd(tc.key), None
         for operator in view.operators if view is not None else ():
             name = f"{tc.key}/{operator.region_id}"
-            if name in drawn:
+            if name in drawn or operator.status != "RUNNING":
                 continue
             nodes = _store_nodes(tc.key, world) if nodes is None else nodes
             left, came = _ends(foreign.steps_of(operator))

@@ -41,8 +41,9 @@ class Move(msgspec.Struct, kw_only=True):
 
 
 def words(move: Move) -> str:
-    """As in: shop/pay-fdvs6 went spot s6 → on-demand n10, away 8 s: majority-in-on-demand wants 6, has 4."""
-    because = f": {move.detail}" if move.detail else ""
+    """As in: shop/pay-fdvs6 went spot s6 → on-demand n10, away 8 s: majority-in-on-demand wants 6, had 4."""
+    # What it had when it was decided; by the end that is past.
+    because = f": {move.detail if move.open else move.detail.replace(', has ', ', had ')}" if move.detail else ""
     if move.verb in {"canceled", "failed", "timeout"}:
         how = {"canceled": "was canceled", "failed": "failed", "timeout": "took too long"}[move.verb]
         return f"{_subject(move)} {how}{f', {move.text}' if move.text else because}"

@@ -255,7 +255,7 @@ function tiny(g, n, x, y, w, h, c) {
   if (n.state !== "silent") {
     const share = n.full >= 0 ? n.full / 100 : Math.min(1, n.cells.length / 30);
     g.globalAlpha = 0.5;
-    g.fillStyle = c[n.cls === "spot" ? "c-spot" : n.cls === "on-demand" ? "c-on-demand" : "c-other"];
+    g.fillStyle = c[n.cls === "spot" ? "l-spot" : n.cls === "on-demand" ? "c-on-demand" : "c-other"];
     g.fillRect(x + 1.5, y + 1.5 + (h - 3) * (1 - share), w - 3, (h - 3) * share);
     g.globalAlpha = 1;
   }
