@@ -1,6 +1,7 @@
-"""`mooring blackbox`: fetch the recording of a running Mooring."""
+"""`mooring blackbox`: fetch the recording of a running Mooring, and make it fit to hand on."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -8,9 +9,9 @@ from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
-from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.server import HERE, OWN_NAMESPACE, Reach, ask
 
-app = App(name="blackbox", help="Fetch the recording of a running Mooring.")
+app = App(name="blackbox", help="Fetch the recording of a running Mooring, and make it fit to hand on.")
 
 #: A recording may be hundreds of megabytes.
 PULL_S: Final = 120.0
@@ -20,6 +21,9 @@ PULL_S: Final = 120.0
 def pull(
     *,
     to: Annotated[str, Parameter(help="The file to write; one that is there is not replaced.")] = "mooring.blackbox",
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="Where Mooring is installed in the cluster of the kubeconfig.")
+    ] = OWN_NAMESPACE,
     reach: Reach = HERE,
 ) -> int:
     """Fetch what a running Mooring has recorded so far, for `mooring replay`.
@@ -28,6 +32,8 @@ def pull(
     wants its token (MOORING_HTTP_TOKEN). The file has names, labels and our own ConfigMaps in it, and no Secret.
 
     Example: mooring blackbox pull
+
+    Example: mooring blackbox pull -n mooring-system --kubeconfig prod.kubeconfig
 
     Example: mooring blackbox pull --to incident.blackbox --server http://127.0.0.1:8390
     """
@@ -42,7 +48,8 @@ def pull(
     try:
         with file:
             missing = "this Mooring records nothing; start it with mooring run --blackbox DIR"
-            ask(reach, "/api/v1/blackbox", missing=missing, timeout_s=PULL_S, read=lambda body: _save(body, file))
+            where = replace(reach, own=namespace)
+            ask(where, "/api/v1/blackbox", missing=missing, timeout_s=PULL_S, read=lambda body: _save(body, file))
         header = RecordingFile(target).header
         whole = True
     except BadRecordingError as error:
@@ -52,6 +59,49 @@ def pull(
             target.unlink(missing_ok=True)
     note(f"mooring: {target.stat().st_size} bytes of {header.identity}, Mooring {header.mooring}, in {to}")
     note(f"Next: mooring replay {to}")
+    return Exit.DONE
+
+
+@app.command
+def redact(
+    file: Annotated[str, Parameter(help="A recording, or a directory: then the newest in it.")],
+    /,
+    *,
+    to: Annotated[str, Parameter(help="The file to write; one that is there is not replaced.")] = "redacted.blackbox",
+    names: Annotated[bool, Parameter(negative="", help="Replace names by pseudonyms that sort alike.")] = False,
+) -> int:
+    """Take out of a recording what others need not see.
+
+    There is no Secret, environment, argument or image in one. Logins in URLs and bearer tokens are taken out of every
+    text; with --names every word that Mooring does not use itself is replaced by a pseudonym, the same everywhere. What
+    was written is replayed: exits 0 when it is still equal, 1 when it is not, and says where.
+
+    Example: mooring blackbox redact mooring.blackbox --names --to report.blackbox
+    """
+    from mooring.core.engine.recording import BadRecordError
+    from mooring.core.engine.replay import Replay
+    from mooring.process.playback import Playback
+    from mooring.process.recording_file import BadRecordingError, RecordingFile
+    from mooring.process.redact_recording import redact as write
+
+    try:
+        replaced = write(RecordingFile(Path(file)), Path(to), names=names)
+        played = Playback(RecordingFile(Path(to)))
+        played.engine.defects.listener = lambda where, error: note(f"mooring: {where}: {type(error).__name__}: {error}")
+        replay = Replay(played.engine)
+        different = next((found for one in played.records if (found := replay.put(one)) is not None), None)
+    except OSError as error:
+        raise CommandError(f"{error.filename or file}: {error.strerror or error}") from None
+    except (BadRecordError, BadRecordingError) as error:
+        raise CommandError(str(error)) from None
+    words = f", {replaced} words replaced" if names else ""
+    note(f"mooring: {Path(to).stat().st_size} bytes in {to}{words}")
+    if different is not None:
+        note(
+            f"mooring: it does not replay equal any more, from turn {different.turn} on: mooring replay {to} says where"
+        )
+        return Exit.NOT_AS_IT_SHOULD_BE
+    note(f"mooring: it replays equal: {replay.instructions} instructions in {replay.turns} turns")
     return Exit.DONE
 
 

@@ -46,6 +46,8 @@ class Reach:
     server: Server = ""
     kubeconfig: Kubeconfig = ""
     context: Context = ""
+    #: The namespace of the one in that cluster.
+    own: Annotated[str, Parameter(show=False, parse=False)] = OWN_NAMESPACE
 
 
 HERE: Final = Reach()
@@ -139,7 +141,7 @@ def _forward(where: Reach) -> str:
         raise _NobodyError("kubectl is not in PATH, which would forward a port")
     flags = [f"--kubeconfig={where.kubeconfig}"] if where.kubeconfig else []
     flags += [f"--context={where.context}"] if where.context else []
-    command = [kubectl, *flags, "-n", OWN_NAMESPACE, "port-forward", "deploy/mooring", f":{PORT}"]
+    command = [kubectl, *flags, "-n", where.own, "port-forward", "deploy/mooring", f":{PORT}"]
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

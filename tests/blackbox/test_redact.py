@@ -1,0 +1,66 @@
+"""Issue 23, hand over: a recording for a bug report, without logins and, if wanted, without names."""
+
+import re
+
+import msgspec
+import pytest
+
+from mooring.cli import app
+from mooring.cli.exits import CommandError
+from mooring.core.engine.events import Tick
+from mooring.core.model.cluster import Key
+from mooring.core.model.events import PdLost
+from mooring.process.blackbox import BlackBox, header_of
+from mooring.process.config import Config
+from mooring.process.recording_file import RecordingFile
+from tests.blackbox.environment import INCIDENTS, record, records_of, replayed
+from tests.blackbox.test_checkpoint import checkpointed
+
+
+def run(*words):
+    return app([*map(str, words)], exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def texts(path):
+    """All that a recording says, decompressed."""
+    return b"".join(record for part in RecordingFile(path).parts for record in part.records())
+
+
+@pytest.mark.parametrize("path", sorted(INCIDENTS.glob("*.blackbox")), ids=lambda path: path.stem)
+def test_a_recording_with_pseudonyms_replays_equal(path, tmp_path, capsys):
+    """Ties break by name, so pseudonyms sort as names do. A digest of a fleet's template alone is another one then."""
+    to = tmp_path / "redacted.blackbox"
+    assert run("blackbox", "redact", path, "--names", "--to", to) == (1 if path.stem == "retire" else 0)
+    assert re.search(rb"\bdemo\b", texts(to)) is None
+    if path.stem != "retire":
+        assert replayed(to)[1].instructions == replayed(path)[1].instructions
+
+
+def test_the_same_word_has_the_same_pseudonym_in_checkpoints_too(tmp_path):
+    record("restart", tmp_path / "box", checkpointed(10))
+    to = tmp_path / "redacted.blackbox"
+    assert run("blackbox", "redact", tmp_path / "box", "--names", "--to", to) == 0
+    parts = RecordingFile(to).parts
+    assert len(parts) > 2
+    assert re.search(rb"\bdemo\b", texts(to)) is None
+    difference, _ = replayed(to, at=parts[-2].header.started_at)
+    assert difference is None
+
+
+def test_logins_and_tokens_are_taken_out(tmp_path):
+    """As of a snapshot: who logs in where. And what a server may have repeated of us."""
+    box = BlackBox(tmp_path / "box", header_of(Config(), "one", 1.0), 1 << 20, lambda _: None)
+    said = "GET https://ann:pa55word@pd.example:2379 failed: Bearer abc.def.ghi123 is not valid"
+    box.turn(1.0, 1, [PdLost(Key("a", "b"), said, 1.0), Tick()], [])
+    box.close()
+    to = tmp_path / "redacted.blackbox"
+    assert run("blackbox", "redact", tmp_path / "box", "--to", to) == 0
+    (turn,) = (msgspec.msgpack.decode(one) for one in records_of(to))
+    assert turn[3][0][1]["detail"] == "GET https://pd.example:2379 failed: Bearer  is not valid"
+
+
+def test_a_file_that_is_there_is_not_replaced(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(CommandError, match="File exists"):
+        run("blackbox", "redact", INCIDENTS / "restart.blackbox", "--to", tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "mine"
