@@ -68,9 +68,9 @@ class Aftermath:
         cluster, config = rig.cluster, rig.config
         known = workloads(cluster.store)
         self._wanted = known + others(cluster.store, known)
-        # The floor is a promise against spot: a machine that dies takes its on-demand replicas along, and one that is
-        # emptied on purpose gives them away one by one, as budgets allow.
-        floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED for act in acts)
+        # A machine that dies takes its on-demand replicas along, and so does an eviction by somebody else: the floor is
+        # a promise against spot, and of what Mooring itself moves.
+        floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED - {Name.RETIRE} for act in acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
         self._timeline = PlayTimeline(lambda: self._observer.now_s)
         self._observer = Observer(
