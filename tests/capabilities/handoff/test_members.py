@@ -263,3 +263,17 @@ def test_everything_asked_at_once_while_everything_fails(seed):
     assert away == {"pd": 1, "tidb": 1}
     assert s.most_away == 1
     assert s.pd.interruptions == []
+
+
+def test_a_member_that_is_scaled_in_while_it_is_away_ends_its_restart():
+    """E9: nobody waits for a pod that nobody wants any more; its place in the queue is free again."""
+    s = stage()
+
+    async def scenario(s):
+        s.annotate("demo-tidb-1", tidb_graceful_shutdown="delete-pod")
+        await s.rig.until(lambda: bool(evictions(s)), every_s=0.01, limit_s=60)
+        s.cluster.store.patch(Kind.TIDB_CLUSTER, NS, NAME, {"spec": {"tidb": {"replicas": 1}}})
+        await s.rig.until(lambda: s.pod("demo-tidb-1") is None and not s.rig.unsettled(), limit_s=120)
+
+    s.play(scenario)
+    assert len(evictions(s)) == 1
