@@ -47,7 +47,7 @@ class Site:
             found = what()
             return await found if asyncio.iscoroutine(found) else found
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(180)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)

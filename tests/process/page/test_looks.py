@@ -83,6 +83,8 @@ async def test_a_busy_day_shows_what_the_sketch_shows(easel):
     assert await tab.ask(f"{bars}[1].querySelectorAll('.tick').length") == 1, "24 of 20: the limit is marked"
     assert await tab.ask(f"{bars}[2].querySelectorAll('.seg.reserved').length") == 1
     stores = await tab.ask("document.querySelector('#stores .body').innerText")
+    timeline = await tab.ask("document.querySelector('#timeline .body').innerText.replace(/\\s+/g, ' ')")
+    assert "▲ blocked ▸ pay/pay-0 goes on-demand n7" in timeline, "the timeline and the queue agree"
     assert "18/20" in stores and "0+10/20" in stores, "numbers beside the picture, used and reserved apart"
     await tab.press("5")
     await tab.until("document.body.dataset.view === 'racks'")

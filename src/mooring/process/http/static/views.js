@@ -144,9 +144,12 @@ export const COLUMNS = {
   ],
 };
 
-function stands(cell, row) {
-  cell.dataset.state = row.state ?? "";
-  text(cell, row.step ? "" : `${GLYPH[row.state] ?? "·"} ${WORD[row.state] ?? row.state}`);
+function stands(cell, row, s) {
+  // The queue knows more of what runs: it may be blocked.
+  const now = s?.tables.queue.rows.get(row.op)?.state;
+  const state = now === "blocked" ? now : row.state;
+  cell.dataset.state = state ?? "";
+  text(cell, row.step ? "" : `${GLYPH[state] ?? "·"} ${WORD[state] ?? state}`);
 }
 
 // One line per move, and a sign that opens its steps.
