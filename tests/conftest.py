@@ -37,7 +37,8 @@ HERE = str(Path(__file__).parent)
 @pytest.fixture(autouse=True)
 def _no_sleep_on_the_wall_clock(request, monkeypatch):
     """A test that sleeps is slow here and fails elsewhere: wait for the event, or play it in virtual time."""
-    if request.node.get_closest_marker("e2e") is not None:
+    # A browser, and the page that is served to it, live on the wall clock.
+    if request.node.get_closest_marker("e2e") is not None or {"browser", "site"} & set(request.fixturenames):
         return
 
     def guarded(sleep, awake):
