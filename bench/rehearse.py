@@ -87,7 +87,7 @@ def dask(snapshot: Snapshot) -> None:
     todo = failures(snapshot, plan.config.mix.capacity, ("rack",))[:DASK_EVENTS]
     clock, busiest = list[float](), list[float]()
     for workers in (1, 2):
-        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
             _, took_s = _timed(lambda: run_on_dask(snapshot, todo, plan, cluster.scheduler_address, _nobody))
             with Client(cluster.scheduler_address, set_as_default=False) as client:
                 cpu = client.run(_cpu_s)
