@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mooring.process.config import Config, ConfigError, host_port, resolve
+from mooring.process.config import Config, ConfigError, host_port, recorded, resolve
 from mooring.process.features import UnknownFeatureError, parse_features
 from mooring.process.settings_keys import settings
 
@@ -180,5 +180,10 @@ def test_the_former_feature_name_is_understood_with_a_warning():
 )
 def test_a_running_mooring_records_by_default(flag, environment, found):
     """Issue 23: below the state directory of the user, or where it is told; `none` switches it off."""
-    assert resolve({"blackbox": flag}, environment).config.blackbox.dir == found
-    assert resolve({"blackbox": flag}, environment).config.blackbox.size == 256
+    config = recorded(resolve({"blackbox": flag}, environment).config, environment)
+    assert (config.blackbox.dir, config.blackbox.size) == (found, 256)
+
+
+def test_only_mooring_run_records_by_default():
+    """A rehearsal or a clean-up reads the same settings, and leaves nothing in the state directory."""
+    assert resolve({}, {"HOME": "/home/ann"}).config.blackbox.dir == ""

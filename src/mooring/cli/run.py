@@ -62,7 +62,9 @@ def run(
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    from mooring.process.config import ConfigError, Resolved, resolve
+    import msgspec
+
+    from mooring.process.config import ConfigError, Resolved, recorded, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -79,7 +81,8 @@ def run(
     }
 
     def settings() -> Resolved:
-        return resolve(flags, os.environ, config, pd)
+        found = resolve(flags, os.environ, config, pd)
+        return msgspec.structs.replace(found, config=recorded(found.config, os.environ))
 
     try:
         resolved = settings()

@@ -163,10 +163,10 @@ def resolve(
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error} ({_blame(str(error), sources)})") from None
     _check(config)
-    return Resolved(_recorded(config, environment), sources, warnings)
+    return Resolved(config, sources, warnings)
 
 
-def _recorded(config: Config, environment: Mapping[str, str]) -> Config:
+def recorded(config: Config, environment: Mapping[str, str]) -> Config:
     """Where a running Mooring records unless it is told."""
     where = config.blackbox.dir
     if not where:
