@@ -40,15 +40,16 @@ def main() -> None:
             print(f"admission_restart: the real control plane cannot be started: {error}")
             return
         try:
-            created, unpatched, restarts = asyncio.run(measure(lab, ROUNDS))
+            created, unpatched, late = asyncio.run(measure(lab, ROUNDS))
         except PermissionError as error:
             print(f"admission_restart: port 443 on loopback: {error}")
             return
         finally:
             lab.down()
-    print(f"{restarts} replicas restarted one after the other, {RATE:g} pods a second")
+    print(f"{2 * ROUNDS} replicas restarted one after the other, {RATE:g} pods a second")
     print(f"  pods created   {created:>6,}")
     print(f"  without patch  {unpatched:>6,}   target 0   {'TOO MANY' if unpatched else 'ok'}")
+    print(f"  of these given up by the API server after its 2 s: {late}")
 
 
 class Replica:
@@ -118,7 +119,8 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def measure(lab, rounds: int = 1) -> tuple[int, int, int]:
-    """Pods that were created, those of them without our patch, and how many replicas were restarted."""
+    """Pods that were created, those without our patch, and calls that the API server gave up after its 2 s: on a
+    machine that is busy enough nobody answers in time."""
     service, own, namespace = Service(), lab.namespace("mooring"), lab.namespace("bench")
     replicas: list[Replica] = []
     await service.open()
@@ -142,7 +144,9 @@ async def measure(lab, rounds: int = 1) -> tuple[int, int, int]:
         assert not creating.done(), creating.exception()
         creating.cancel()
         await asyncio.wait([creating])
-        return *load.count(), 2 * rounds
+        told = (lab.dir / "logs" / "kube-apiserver.log").read_text(errors="replace").splitlines()
+        late = sum("pods.mooring.dev" in line and "deadline exceeded" in line for line in told)
+        return *load.count(), late
     finally:
         service.close()
         for one in replicas:

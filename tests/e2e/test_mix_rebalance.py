@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from mooring.capabilities.drain.detach import HASH
+from mooring.core.model.marks import LEAVING, write_mark
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import until
+from tests.security.test_marks import mark
 
 pytestmark = pytest.mark.e2e
 
@@ -98,7 +101,7 @@ class Environment:
         (self.port,) = free_ports(1)
         self.mooring = None
         self.answer = ""
-        self.seen = {}
+        self.seen, self.tenants = {}, []
 
     def start(self):
         self.mooring = Mooring(self.lab, self.own, self.config, self.port)
@@ -189,7 +192,7 @@ class Environment:
         left = [name for name, urls in hooks(self.lab).items() if any(url.startswith(ours) for url in urls)]
         if left:
             self.lab.kubectl("delete", *left, "--ignore-not-found")
-        self.lab.clear(self.namespace, self.own, nodes=f"for={self.namespace}")
+        self.lab.clear(self.namespace, self.own, *self.tenants, nodes=f"for={self.namespace}")
 
 
 def _is_ready(pod):
@@ -270,7 +273,9 @@ def _warnings(environment, name):
 
 
 def test_a_single_replica_on_an_interrupted_spot_node_is_never_without_an_endpoint(environment):
-    """M8: 120 s of notice, 20 s to become Ready; the Service always has a ready endpoint, and nothing of ours stays."""
+    """M8: 120 s of notice, 20 s to become Ready; the Service always has a ready endpoint, and nothing of ours stays. A
+    Ready pod of another namespace with a forged mark, that it replaces this one, changes nothing (issue 21.4)."""
+    decoy = _decoy(environment)
     environment.deploy("one", 1, {ENABLED: "true"}, start_s=20)
     environment.lab.kubectl("create", "service", "clusterip", "one", "--tcp=80:80", "-n", environment.namespace)
     until(lambda: environment.endpoints("one") == 1, "an endpoint")
@@ -278,6 +283,8 @@ def test_a_single_replica_on_an_interrupted_spot_node_is_never_without_an_endpoi
     node = pod["spec"]["nodeName"]
     assert node in environment.spot
     environment.notice(environment.spot, 120)
+    until(lambda: len(environment.pods("one")) == 2, "it is detached", every_s=0.1, tell=environment.scenario)
+    decoy("one")
     fewest = 1
 
     def replaced():
@@ -291,6 +298,27 @@ def test_a_single_replica_on_an_interrupted_spot_node_is_never_without_an_endpoi
     assert environment.on_demand("one") == 1
     environment.lab.kubectl("annotate", "node", *environment.spot, f"{INTERRUPT_AT}-")
     until(lambda: not _cordoned(environment), "our cordons are lifted when the notice is taken back")
+
+
+def _decoy(environment):
+    """A Ready pod in a namespace of its own; called, it says of itself that it replaces a pod of that Deployment."""
+    kubectl, tenant = environment.lab.kubectl, environment.lab.namespace("tenant")
+    environment.tenants.append(tenant)
+    meta = {"namespace": tenant, "name": "decoy", "labels": {"app": "decoy"}}
+    spec = {
+        "containers": [{"name": "c", "image": "x"}],
+        "nodeSelector": {"kubernetes.io/hostname": environment.safe[0]},
+    }
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    uid = json.loads(kubectl("create", "-f", "-", "-o", "json", input=json.dumps(made)))["metadata"]["uid"]
+
+    def forge(name):
+        victim = json.loads(kubectl("get", "deployment", name, "-n", environment.namespace, "-o", "json"))["metadata"]
+        before = {"workload": f"Deployment/{environment.namespace}/{name}", "workloadUID": victim["uid"], HASH: "x"}
+        patch = {"labels": {HASH: "x-leaving"}, "annotations": {LEAVING: write_mark(mark(uid, **before))}}
+        kubectl("patch", "pod", "decoy", "-n", tenant, "-p", json.dumps({"metadata": patch}))
+
+    return forge
 
 
 def test_release_gives_back_what_a_stopped_process_had_taken(environment):

@@ -1,0 +1,53 @@
+"""Many replicas at once on a real API server, with the real controllers and scheduler (issue 20, scene 6)."""
+
+import json
+import signal
+
+import pytest
+
+from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, Environment
+from tests.e2e.waiting import until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def environment(lab, tmp_path):
+    made = Environment(lab, tmp_path)
+    more = {"labels": {"for": made.namespace, CAPACITY: "spot"}, "cpu": "64", "memory": "256Gi"}
+    made.spot += lab.add_nodes(7, prefix=f"{made.namespace}-t", **more)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def deploy(environment, name, replicas, labels, annotations=None, start_s=0, **spec):
+    made = json.loads(environment.manifest(name, replicas, labels, start_s=start_s))
+    made["metadata"]["annotations"] = annotations or {}
+    made["spec"] |= spec
+    environment.lab.kubectl("apply", "-f", "-", input=json.dumps(made))
+
+
+def test_the_split_is_exact_soon_after_an_admission_gap(environment):
+    """M4: we are killed, 60 pods are created meanwhile without our patch, all on spot; started again, exactly the
+    difference goes, no more at once than maxUnavailable (25 %) allows, and it takes no minutes."""
+    environment.start()
+    environment.lab.kubectl("taint", "node", *environment.safe, "dear=yes:PreferNoSchedule")
+    environment.mooring.end(signal.SIGKILL)
+    deploy(environment, "web", 60, {ENABLED: "true", MODE: "majority-in-on-demand"}, start_s=2)
+    until(lambda: len(environment.ready("web")) == 60, "60 Ready", tell=environment.scenario)
+    wrong = 31 - environment.on_demand("web")
+    assert wrong > 10, "the gap let them through"
+    environment.start()
+    fewest = 60
+
+    def exact():
+        nonlocal fewest
+        ready = environment.ready("web")
+        fewest = min(fewest, len(ready))
+        return len(ready) == 60 and environment.on_demand("web") == 31
+
+    until(exact, "31 of 60 on on-demand", tell=environment.scenario)
+    assert fewest >= 45
+    assert len(environment.seen["web"]) == 60 + wrong
