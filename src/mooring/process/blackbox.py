@@ -47,6 +47,7 @@ BACKLOG_BYTES: Final = 32 << 20
 #: Events of some turns are made into records together: the same work, at half the cost. Not later than that, though.
 HELD: Final = 128
 HELD_S: Final = 0.25
+GO_ON_S: Final = 0.02
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
 MAKE_BYTES: Final = 16 << 10
 CHECKPOINT_BYTES: Final = 8 << 10
@@ -88,6 +89,7 @@ class BlackBox:
         #: Turns that are still to be made into records, and how many events they have.
         self._held: list[Iterator[bytes | Header]] = []
         self._held_events = 0
+        self._armed = False
         self._on_stop = on_stop
         self._capture = capture
         self._part_size = size // PARTS
@@ -110,8 +112,7 @@ class BlackBox:
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(self, now: float, decisions: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        if self._later is not None and not self._held:
-            self._later(HELD_S, self._make_held)
+        self._arm(HELD_S)
         self._held.append(self._records.turn(now, decisions, events, instructions))
         self._held_events += len(events)
         if self._later is not None and self._held_events < HELD and self._checkpoint is None and not self._to_make:
@@ -152,6 +153,18 @@ class BlackBox:
         self._records.begin()
         self._checkpoint = self._records.checkpoint(captured)
         yield self._header
+
+    def _arm(self, seconds: float) -> None:
+        if self._later is not None and not self._armed:
+            self._armed = True
+            self._later(seconds, self._on_time)
+
+    def _on_time(self) -> None:
+        """Also where nothing happens: what is still to be made goes on, a little at a time."""
+        self._armed = False
+        self._make_held()
+        if not self.stopped and (self._to_make or self._checkpoint is not None):
+            self._arm(GO_ON_S)
 
     def _make_held(self) -> None:
         held, self._held, self._held_events = self._held, [], 0
