@@ -322,7 +322,7 @@ class Mooring:
             "contexts": [{"name": "door", "context": {"cluster": "door", "user": "door"}}],
         }
         (self._directory / "kubeconfig").write_text(yaml.safe_dump(config))
-        (self._directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS))
+        (self._directory / "mooring.yaml").write_text(yaml.safe_dump(SETTINGS | self._environment.settings))
 
     def kill(self):
         """kill -9."""
@@ -368,6 +368,8 @@ class Environment:
         self.placement = RealPlacement(lab, self.namespace) if real_pd else SandboxPlacement(self.namespace, members)
         self.toll = Toll()
         self.processes = []
+        #: Besides those of every test.
+        self.settings = {}
         self.names = [f"demo-tikv-{i}" for i in range(tikv)]
         self.most_away = 0
 

@@ -1,5 +1,6 @@
 """Attacks of anonymous callers and tenants on a running Mooring, on the real control plane."""
 
+import asyncio
 import gzip
 import http.server
 import json
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import HANDOFF, Mark, write_marks
 from mooring.lab.cluster import Lab
 from tests.e2e.home_environment import SYSTEM, Process
+from tests.e2e.spine_environment import Environment
 from tests.e2e.test_install import crd
-from tests.e2e.waiting import until
+from tests.e2e.waiting import eventually, until
 
 pytestmark = pytest.mark.e2e
 
@@ -124,3 +128,39 @@ def test_a_namespace_user_taints_no_node(lab: Lab, running: Process):
     finally:
         lab.kubectl("delete", "namespace", tenant, "--wait=false")
         lab.kubectl("delete", "node", *nodes, "--wait=false")
+
+
+async def test_a_forged_handoff_mark_reaches_no_cluster_of_another_namespace(lab: Lab, tmp_path: Path):
+    """A tenant's TidbCluster of the victim's name, its PD's address (which pd-hosts allows), and a mark that says that
+    store 1 is being emptied: the mark is read, PD is seen to be another cluster's, and no write reaches it."""
+    tenant = lab.namespace("tenant")
+    async with Environment(lab, tmp_path) as environment:
+        environment.settings = {"pd-hosts": ["127.0.0.1:*"]}
+        ours = {"app.kubernetes.io/component": "tikv", "app.kubernetes.io/instance": "demo"}
+        asks = {"tidb.pingcap.com/evict-leader": "delete-pod"}
+        pod = _object("v1", "Pod", "demo-tikv-0", tenant, metadata={"labels": ours, "annotations": asks})
+        pod["spec"] = {"containers": [{"name": "c", "image": "x"}], "nodeSelector": {"for": environment.namespace}}
+        try:
+            uid = (await environment.api.create(Kind.POD, pod))["metadata"]["uid"]
+            mark = Mark(
+                operator="7",
+                source="handoff",
+                reason="asked",
+                step="evict",
+                since=time.time(),
+                pod_uid=uid,
+                store_id=1,
+            )
+            told = {"mooring.dev/pd-endpoints": environment.pd_url, HANDOFF: write_marks({"demo-tikv-0": mark})}
+            forged = environment._tidb_cluster()
+            forged["metadata"] |= {"namespace": tenant, "annotations": told}
+            await environment.api.create(Kind.TIDB_CLUSTER, forged)
+            victims = {name: await environment.uid(name) for name in environment.names}
+            process = await environment.start()
+            await eventually(lambda: "from its mark" in process.log.read_text(), "it is read", tell=environment.logs)
+            for _ in range(30):
+                await asyncio.sleep(0.3)
+                assert await environment.placement.evicting() == (), environment.logs()
+            assert {name: await environment.uid(name) for name in environment.names} == victims
+        finally:
+            lab.kubectl("delete", "namespace", tenant, "--wait=false")
