@@ -15,7 +15,7 @@ TARGET_S = 60.0
 
 def repair(pods: int = PODS) -> tuple[float, int, int]:
     """Seconds from the end of the gap to the exact split, the most pods away at once, and the moves."""
-    from mooring.process.config import Config
+    from mooring.process.settings.config import Config
     from mooring.sim.rig import Rig
     from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
 

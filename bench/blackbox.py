@@ -52,9 +52,9 @@ class Timed:
     """A black box whose calls are timed."""
 
     def __init__(self, directory, engine):
-        from mooring.core.engine.checkpoint import capture
-        from mooring.process.blackbox import BlackBox, header_of
-        from mooring.process.config import Config
+        from mooring.core.engine.recording.checkpoint import capture
+        from mooring.process.blackbox.writer import BlackBox, header_of
+        from mooring.process.settings.config import Config
 
         self.stopped = []
         header = header_of(Config(), "bench", time.time())

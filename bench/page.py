@@ -15,10 +15,10 @@ from mooring.core.engine.engine import Engine
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
-from mooring.process.config import Config
 from mooring.process.http.frames import Framer
 from mooring.process.http.page import Page
 from mooring.process.http.stream import difference, event, picture
+from mooring.process.settings.config import Config
 
 TICKS = 12
 VIEWERS = 8

@@ -20,17 +20,17 @@ from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
 from mooring.process import logs
-from mooring.process.config import Config
-from mooring.rehearse import schema
-from mooring.rehearse.events import Options, acts
-from mooring.rehearse.failures import Failure, failures
-from mooring.rehearse.forks import Failed, cores
-from mooring.rehearse.gather import gather
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import Options, acts
+from mooring.rehearse.events.failures import Failure, failures
 from mooring.rehearse.play import everything_on, rehearse
-from mooring.rehearse.remote import run_on_dask
-from mooring.rehearse.schema import KINDS, Snapshot
-from mooring.rehearse.sweep import Found, Plan, collect, run
-from mooring.rehearse.sweep_report import last_line
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.snapshot.gather import gather
+from mooring.rehearse.snapshot.schema import KINDS, Snapshot
+from mooring.rehearse.sweep.forks import Failed, cores
+from mooring.rehearse.sweep.remote import run_on_dask
+from mooring.rehearse.sweep.report import last_line
+from mooring.rehearse.sweep.sweep import Found, Plan, collect, run
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 

@@ -144,8 +144,8 @@ def build():
     from mooring.core.world.world import World
     from mooring.process.assemble import capabilities
     from mooring.process.clock import WallClock
-    from mooring.process.config import Config
     from mooring.process.replica import KINDS
+    from mooring.process.settings.config import Config
     from mooring.process.shell import Shell
 
     config = Config(features=dict.fromkeys(("home", "handoff", "mix", "fleet"), True))

@@ -20,8 +20,8 @@ import msgspec
 
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import DEFAULT_STEP_COST
-from mooring.process.config import SCALARS, Config
-from mooring.process.settings_keys import FOLLOWS
+from mooring.process.settings.config import SCALARS, Config
+from mooring.process.settings.keys import FOLLOWS
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

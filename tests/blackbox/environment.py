@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from mooring.core.engine.replay import Difference, Replay
-from mooring.process.config import BlackBoxSettings
-from mooring.process.playback import Playback
-from mooring.process.recording_file import FrameWriter, RecordingFile, header_line, recordings
+from mooring.core.engine.recording.replay import Difference, Replay
+from mooring.process.blackbox.file import FrameWriter, RecordingFile, header_line, recordings
+from mooring.process.blackbox.playback import Playback
+from mooring.process.settings.config import BlackBoxSettings
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.balance import ScaleOutScenario
 from mooring.sim.scenarios.fleet import RetireScenario

@@ -5,14 +5,14 @@ import os
 import msgspec
 
 from mooring.core.engine.events import Tick
-from mooring.core.engine.reading import read
+from mooring.core.engine.recording.reading import read
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
-from mooring.process import blackbox
-from mooring.process.blackbox import BlackBox, header_of
-from mooring.process.config import BlackBoxSettings, Config
-from mooring.process.recording_file import recordings
+from mooring.process.blackbox import writer as blackbox
+from mooring.process.blackbox.file import recordings
+from mooring.process.blackbox.writer import BlackBox, header_of
+from mooring.process.settings.config import BlackBoxSettings, Config
 from tests.blackbox.environment import SCENARIOS, records_of, replayed
 
 HEADER = header_of(Config(http_token="secret", extender_token="secret"), "one", 1_767_225_600.0)

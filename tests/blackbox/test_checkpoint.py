@@ -12,21 +12,21 @@ from mooring.capabilities.balance.policy import BalancePolicy
 from mooring.capabilities.balance.summary import StoreRow
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.core.engine.checkpoint import Checkpoint, capture, restore
 from mooring.core.engine.events import Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
-from mooring.core.engine.memory import BadMemoryError, NotNowError, Snapshot, read
-from mooring.core.engine.reading import read_from_checkpoint
-from mooring.core.engine.replay import Replay
+from mooring.core.engine.recording.checkpoint import Checkpoint, capture, restore
+from mooring.core.engine.recording.memory import BadMemoryError, NotNowError, Snapshot, read
+from mooring.core.engine.recording.reading import read_from_checkpoint
+from mooring.core.engine.recording.replay import Replay
 from mooring.core.model.cluster import Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Settings
 from mooring.process.assemble import capabilities
-from mooring.process.blackbox import BlackBox, header_of
-from mooring.process.config import Config
-from mooring.process.playback import Playback
-from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line, recordings
+from mooring.process.blackbox.file import BadRecordingError, RecordingFile, header_line, recordings
+from mooring.process.blackbox.playback import Playback
+from mooring.process.blackbox.writer import BlackBox, header_of
 from mooring.process.replica import KINDS, engine_of
+from mooring.process.settings.config import Config
 from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))
@@ -284,7 +284,9 @@ def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path):
         replayed(tmp_path / "other.blackbox")
 
 
-@pytest.mark.parametrize("name", ["os:system", "mooring.process.config:Config", "mooring.core.engine.memory:read"])
+@pytest.mark.parametrize(
+    "name", ["os:system", "mooring.process.settings.config:Config", "mooring.core.engine.recording.memory:read"]
+)
 def test_a_file_makes_nothing_but_our_own_values(name):
     """It may come from anybody."""
     with pytest.raises(BadMemoryError, match="there is no"):

@@ -7,8 +7,8 @@ import re
 from aiohttp.test_utils import TestClient, TestServer
 
 from mooring.cli import app
+from mooring.process.blackbox.file import RecordingFile
 from mooring.process.http.recorded import RecordedPage
-from mooring.process.recording_file import RecordingFile
 from tests.blackbox.environment import INCIDENTS
 
 RESTART = INCIDENTS / "restart.blackbox"

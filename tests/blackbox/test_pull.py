@@ -8,10 +8,10 @@ from aiohttp import web
 from mooring.cli.blackbox import pull
 from mooring.cli.exits import CommandError
 from mooring.cli.server import Reach
-from mooring.process.blackbox import BlackBox, header_of
-from mooring.process.config import Config
+from mooring.process.blackbox.file import RecordingFile
+from mooring.process.blackbox.writer import BlackBox, header_of
 from mooring.process.http.status import status_app
-from mooring.process.recording_file import RecordingFile
+from mooring.process.settings.config import Config
 
 
 class Replica:

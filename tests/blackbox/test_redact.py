@@ -10,9 +10,9 @@ from mooring.cli.exits import CommandError
 from mooring.core.engine.events import Tick
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import PdLost
-from mooring.process.blackbox import BlackBox, header_of
-from mooring.process.config import Config
-from mooring.process.recording_file import RecordingFile
+from mooring.process.blackbox.file import RecordingFile
+from mooring.process.blackbox.writer import BlackBox, header_of
+from mooring.process.settings.config import Config
 from tests.blackbox.environment import INCIDENTS, record, records_of, replayed
 from tests.blackbox.test_checkpoint import checkpointed
 

@@ -8,20 +8,20 @@ import pytest
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.cli import app
 from mooring.cli.exits import CommandError
-from mooring.core.engine import recording
 from mooring.core.engine.events import LeaseChanged
-from mooring.core.engine.reading import read
-from mooring.core.engine.recording import PART, BadRecordError, PodRow, Turn, Writer, Written
-from mooring.core.engine.replay import Replay
+from mooring.core.engine.recording import records as recording
+from mooring.core.engine.recording.reading import read
+from mooring.core.engine.recording.records import PART, BadRecordError, PodRow, Turn, Writer, Written
+from mooring.core.engine.recording.replay import Replay
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
+from mooring.process.blackbox.file import BadRecordingError, RecordingFile, header_line
+from mooring.process.blackbox.playback import Playback
 from mooring.process.http.why import answer
-from mooring.process.playback import Playback
-from mooring.process.recording_file import BadRecordingError, RecordingFile, header_line
 from tests.blackbox.environment import INCIDENTS, SCENARIOS, record, records_of, reframed, replayed
 
 COMMITTED = sorted(INCIDENTS.glob("*.blackbox"))

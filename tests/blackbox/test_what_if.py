@@ -8,9 +8,9 @@ from mooring.cli import _typed, app
 from mooring.cli.exits import CommandError
 from mooring.cli.replay import snapshot_at
 from mooring.core.model.kinds import Kind
-from mooring.process.playback import Playback
-from mooring.process.recording_file import RecordingFile
-from mooring.rehearse.schema import _check
+from mooring.process.blackbox.file import RecordingFile
+from mooring.process.blackbox.playback import Playback
+from mooring.rehearse.snapshot.schema import _check
 from tests.blackbox.environment import INCIDENTS
 
 TWO, MODE = INCIDENTS / "two-restarts.blackbox", INCIDENTS / "mode-change.blackbox"

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from mooring.process.config import Config, ConfigError, host_port, recorded, resolve
-from mooring.process.features import UnknownFeatureError, parse_features
-from mooring.process.settings_keys import settings
+from mooring.process.settings.config import Config, ConfigError, host_port, recorded, resolve
+from mooring.process.settings.features import UnknownFeatureError, parse_features
+from mooring.process.settings.keys import settings
 
 
 def test_flags_beat_environment_beat_file_beat_default(tmp_path):

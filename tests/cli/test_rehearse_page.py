@@ -7,10 +7,10 @@ import aiohttp
 import msgspec
 
 from mooring.cli.rehearse_page import RehearsalPage
-from mooring.process.config import Config
-from mooring.rehearse.demo_snapshot import demo_snapshot
-from mooring.rehearse.events import Options, acts
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.play import Play, everything_on
+from mooring.rehearse.snapshot.demo import demo_snapshot
 from mooring.sim.rig import Rig
 
 

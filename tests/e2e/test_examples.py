@@ -33,7 +33,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.demo.onlab.rig import LabRig
 from mooring.lab import loopback
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.controllers.tidb.manifests import tidb_cluster

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 CANDIDATE = """
 import asyncio, random, signal, sys, time
 from mooring.clients.kube import HttpKubeApi, load
-from mooring.process.elector import Elector
+from mooring.process.lease.elector import Elector
 
 class Clock:
     now, monotonic, sleep = staticmethod(time.time), staticmethod(time.monotonic), staticmethod(asyncio.sleep)

@@ -13,11 +13,11 @@ from mooring.clients.kube import load as load_kubeconfig
 from mooring.core.model.kinds import Kind
 from mooring.lab.cluster import Lab
 from mooring.process.clock import WallClock
-from mooring.process.config import Config
-from mooring.rehearse import schema
-from mooring.rehearse.capture import take
-from mooring.rehearse.load import load
-from mooring.rehearse.schema import Snapshot
+from mooring.process.settings.config import Config
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.snapshot.capture import take
+from mooring.rehearse.snapshot.load import load
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.controllers.podstate import node_of
 from tests.e2e.waiting import until
 

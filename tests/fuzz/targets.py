@@ -24,8 +24,8 @@ from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
 from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
-from mooring.core.engine import reading
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.recording import reading
 from mooring.core.engine.why import explain
 from mooring.core.engine.why.unknown import unknown
 from mooring.core.model.cluster import Node, Pod, PodShape
@@ -35,12 +35,12 @@ from mooring.core.model.marks import HANDOFF, HOME, LEAVING, RESERVED_TAINT, Mar
 from mooring.core.model.tidb import TidbCluster
 from mooring.core.queue import Queue, live_settings
 from mooring.core.world.world import World
+from mooring.process.blackbox.file import BadRecordingError, RecordingFile
 from mooring.process.extender import app_of
 from mooring.process.http.intake import LISTEN
 from mooring.process.http.status import status_app
-from mooring.process.recording_file import BadRecordingError, RecordingFile
-from mooring.rehearse import schema
-from mooring.rehearse.demo_snapshot import demo_snapshot
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.snapshot.demo import demo_snapshot
 
 HERE = Path(__file__).parents[1]
 NAME = "demo-tidb-0"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.process.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
+from mooring.process.lease.election import Acquire, Election, LeaseRecord, Renew, StepDown, Timing, Wait
 
 
 def held(by: str, version: str = "1", **more) -> LeaseRecord:

@@ -8,8 +8,8 @@ import structlog
 
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.core.model.kinds import Kind
-from mooring.process.config import BlackBoxSettings, Config
-from mooring.process.recording_file import recordings
+from mooring.process.blackbox.file import recordings
+from mooring.process.settings.config import BlackBoxSettings, Config
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, physical, slow_template, switched_on
 from tests.blackbox.environment import replayed

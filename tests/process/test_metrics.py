@@ -8,8 +8,8 @@ from mooring.capabilities.handoff.requests import RESTART
 from mooring.capabilities.registry import sources
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import BLOCKED_REASONS, Reason, State
-from mooring.process.config import Config
 from mooring.process.metrics import COUNTERS, HISTOGRAMS, WAITING_REASONS, Metrics, tables
+from mooring.process.settings.config import Config
 from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.process.config import Config, resolve
-from mooring.process.reload import Reloader
+from mooring.process.settings.config import Config, resolve
+from mooring.process.settings.reload import Reloader
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mooring.rehearse.demo_snapshot import demo_snapshot
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.demo import demo_snapshot
+from mooring.rehearse.snapshot.schema import Snapshot
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ import pytest
 
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.events import Act, BadEventError, Name, Options, acts, listed, span
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.events.catalog import Act, BadEventError, Name, Options, acts, listed, span
+from mooring.rehearse.snapshot.schema import Snapshot
 
 RULES = CapacityRules()
 

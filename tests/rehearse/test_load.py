@@ -8,10 +8,10 @@ import pytest
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
-from mooring.rehearse.gather import gather
-from mooring.rehearse.load import load
-from mooring.rehearse.schema import KINDS, BadSnapshotError, PdShot, Placement, Snapshot, StoreShot
-from mooring.rehearse.stores import thinned, without_leader, without_quorum
+from mooring.rehearse.snapshot.gather import gather
+from mooring.rehearse.snapshot.load import load
+from mooring.rehearse.snapshot.schema import KINDS, BadSnapshotError, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot.stores import thinned, without_leader, without_quorum
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests, podstate
 

@@ -5,12 +5,12 @@ import pytest
 from mooring.clients.ports import UnansweredError
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
-from mooring.rehearse.load import load
+from mooring.process.settings.config import Config
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.promises import promises, workloads
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.load import load
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import node_of
 

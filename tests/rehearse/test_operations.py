@@ -3,9 +3,9 @@
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
-from mooring.rehearse.events import BadEventError, Options, acts
-from mooring.rehearse.schema import Snapshot
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import BadEventError, Options, acts
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import play, taken
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.rehearse.baseline import BadBaselineError, compare, markdown, read
 from mooring.rehearse.observer import Come, Gone, StuckPod
 from mooring.rehearse.plan import last_line, moves, render
-from mooring.rehearse.schema import Snapshot
-from mooring.rehearse.sweep import Sweep, collect
+from mooring.rehearse.snapshot.schema import Snapshot
+from mooring.rehearse.sweep.baseline import BadBaselineError, compare, markdown, read
+from mooring.rehearse.sweep.sweep import Sweep, collect
 from tests.rehearse.test_outcome import CALM, WAITS, replace
 from tests.rehearse.test_play import play
 from tests.rehearse.test_sweep import LINE, _found

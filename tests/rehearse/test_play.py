@@ -11,15 +11,15 @@ import pytest
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.times import rfc3339
-from mooring.process.config import Config
-from mooring.rehearse import schema
-from mooring.rehearse.capture import shot
-from mooring.rehearse.events import Options, acts
-from mooring.rehearse.gather import gather
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.outcome import Outcome
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.rehearse.report import render
-from mooring.rehearse.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.snapshot.capture import shot
+from mooring.rehearse.snapshot.gather import gather
+from mooring.rehearse.snapshot.schema import KINDS, PdShot, Placement, Snapshot, StoreShot
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 
@@ -332,11 +332,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import msgspec
-from mooring.rehearse import schema
-from mooring.rehearse.events import Options, acts
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.play import everything_on, rehearse
 from mooring.process import logs
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 logs.configure("critical", "auto")
 snapshot = schema.read(Path(sys.argv[1]))
 config = everything_on(Config())

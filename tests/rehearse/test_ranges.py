@@ -1,11 +1,11 @@
 """One event with many seeds: a range per workload."""
 
-from mooring.process.config import Config
-from mooring.rehearse.events import Options, acts
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.outcome import Interrupted
 from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.ranges import Run, over, ranges, render
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.schema import Snapshot
+from mooring.rehearse.sweep.ranges import Run, over, ranges, render
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.cluster import Cluster
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.gather import gather, start_time
-from mooring.rehearse.redact import slim
-from mooring.rehearse.schema import KINDS
+from mooring.rehearse.snapshot.gather import gather, start_time
+from mooring.rehearse.snapshot.redact import slim
+from mooring.rehearse.snapshot.schema import KINDS
 from mooring.sandbox.kubelet import START
 
 SECRET = "s3cr3t"

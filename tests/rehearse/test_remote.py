@@ -8,10 +8,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 import mooring
-from mooring.rehearse.failures import Failure, failures
-from mooring.rehearse.forks import Failed
-from mooring.rehearse.remote import run_on_dask
-from mooring.rehearse.sweep import Found, collect, run
+from mooring.rehearse.events.failures import Failure, failures
+from mooring.rehearse.sweep.forks import Failed
+from mooring.rehearse.sweep.remote import run_on_dask
+from mooring.rehearse.sweep.sweep import Found, collect, run
 from mooring.sim.dask import DaskMismatchError, DaskUnreachableError, check
 from mooring.sim.whole import remote
 from mooring.sim.whole.seeds import Options, run_many

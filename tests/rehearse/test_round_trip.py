@@ -16,14 +16,14 @@ from mooring.core.model.cluster import Key
 from mooring.demo.sandbox_stage import SandboxStage
 from mooring.process.assemble import make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
-from mooring.process.config import Config
-from mooring.rehearse import schema
-from mooring.rehearse.capture import take
-from mooring.rehearse.events import Options, acts
-from mooring.rehearse.load import Loaded
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import Options, acts
 from mooring.rehearse.outcome import Outcome
 from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot import schema
+from mooring.rehearse.snapshot.capture import take
+from mooring.rehearse.snapshot.load import Loaded
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.http.facade import Facade
 from mooring.sandbox.pd.http import pd_app

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
-from mooring.rehearse.broken import Broken
-from mooring.rehearse.events import BadEventError, acts
-from mooring.rehearse.failures import Failure, failures, scopes
-from mooring.rehearse.forks import Failed, Task, play_each
+from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import BadEventError, acts
+from mooring.rehearse.events.failures import Failure, failures, scopes
 from mooring.rehearse.outcome import Outcome
 from mooring.rehearse.play import Play, everything_on, rehearse
-from mooring.rehearse.schema import Snapshot
-from mooring.rehearse.sweep import Found, Plan, collect, run, summary
-from mooring.rehearse.sweep_report import first_line, render
+from mooring.rehearse.snapshot.schema import Snapshot
+from mooring.rehearse.sweep.broken import Broken
+from mooring.rehearse.sweep.forks import Failed, Task, play_each
+from mooring.rehearse.sweep.report import first_line, render
+from mooring.rehearse.sweep.sweep import Found, Plan, collect, run, summary
 from mooring.sandbox.cluster import Cluster
 from tests.rehearse.test_play import taken
 

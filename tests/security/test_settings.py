@@ -5,7 +5,7 @@ import pytest
 from mooring.cli.output import note, print_table
 from mooring.cli.run import run
 from mooring.install.doctor.safety import unsafe
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def pull(
 
     Example: mooring blackbox pull --to incident.blackbox --server http://127.0.0.1:8390
     """
-    from mooring.process.recording_file import BadRecordingError, RecordingFile
+    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
 
     target = Path(to)
     try:
@@ -78,11 +78,11 @@ def redact(
 
     Example: mooring blackbox redact mooring.blackbox --names --to report.blackbox
     """
-    from mooring.core.engine.recording import BadRecordError
-    from mooring.core.engine.replay import Replay
-    from mooring.process.playback import Playback
-    from mooring.process.recording_file import BadRecordingError, RecordingFile
-    from mooring.process.redact_recording import redact as write
+    from mooring.core.engine.recording.records import BadRecordError
+    from mooring.core.engine.recording.replay import Replay
+    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
+    from mooring.process.blackbox.playback import Playback
+    from mooring.process.blackbox.redact import redact as write
 
     try:
         replaced = write(RecordingFile(Path(file)), Path(to), names=names)

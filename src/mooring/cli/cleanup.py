@@ -14,7 +14,7 @@ from mooring.cli.server import Server, ask
 if TYPE_CHECKING:
     from mooring.clients.kube import HttpKubeApi
     from mooring.core.world.world import World
-    from mooring.process.config import Config
+    from mooring.process.settings.config import Config
 
 app = App(name="cleanup")
 
@@ -50,7 +50,7 @@ def cleanup(
     Example: mooring cleanup --feature home --yes
     """
     from mooring.capabilities.registry import names
-    from mooring.process.config import ConfigError, resolve
+    from mooring.process.settings.config import ConfigError, resolve
 
     if dry_run == yes:
         raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")

@@ -39,8 +39,8 @@ def config(
     Example: mooring config -o json
     """
     from mooring.core.model.spelling import did_you_mean
-    from mooring.process.config import ConfigError, resolve
-    from mooring.process.settings_keys import settings
+    from mooring.process.settings.config import ConfigError, resolve
+    from mooring.process.settings.keys import settings
 
     try:
         resolved = resolve({"features": features, "namespace": namespace}, os.environ, file, pd)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mooring.install.doctor import Finding
-    from mooring.process.config import Resolved
+    from mooring.process.settings.config import Resolved
 
 app = App(name="doctor")
 
@@ -53,7 +53,7 @@ def doctor(
     """
     if code:
         return _meaning(code)
-    from mooring.process.config import ConfigError, resolve
+    from mooring.process.settings.config import ConfigError, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
     try:

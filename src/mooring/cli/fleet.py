@@ -11,15 +11,15 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.planner.constraints import Constraints, parse_constraints
 from mooring.capabilities.fleet.planner.current import Current, parse_cluster, parse_node_taints
 from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, write_cluster
 from mooring.capabilities.fleet.planner.diff import Difference, differences
-from mooring.capabilities.fleet.planner.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.files.constraints import Constraints, parse_constraints
+from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.files.plan_text import COLUMNS, change_rows, plan_lines
+from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
-from mooring.capabilities.fleet.planner.plan_text import COLUMNS, change_rows, plan_lines
 from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
-from mooring.capabilities.fleet.planner.template import Template, parse_template
 from mooring.cli import fleet_settings, fleet_show
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note, print_json, print_table

@@ -12,9 +12,9 @@ from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
 from mooring.capabilities.fleet.live.settings import cke_finding, parse_settings, read_constraints
 from mooring.capabilities.fleet.planner.current import parse_cluster
-from mooring.capabilities.fleet.planner.document import decode_document
+from mooring.capabilities.fleet.planner.files.document import decode_document
+from mooring.capabilities.fleet.planner.files.template import parse_template
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
-from mooring.capabilities.fleet.planner.template import parse_template
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, good, read_text, talk
 from mooring.cli.output import note

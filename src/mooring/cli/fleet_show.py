@@ -11,7 +11,7 @@ from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.release import write_released
 from mooring.capabilities.fleet.live.settings import cke_finding
 from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, fleet_status, history_row, status_lines
-from mooring.capabilities.fleet.planner.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
 from mooring.capabilities.fleet.planner.problem import ErrorCode
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, good, talk

@@ -46,8 +46,8 @@ def manifests(
 
     from mooring.install.manifests import RIGHTS, Install
     from mooring.install.manifests import manifests as objects
-    from mooring.process.config import is_namespace
-    from mooring.process.features import UnknownFeatureError, parse_features
+    from mooring.process.settings.config import is_namespace
+    from mooring.process.settings.features import UnknownFeatureError, parse_features
 
     try:
         switches, _ = parse_features(features)

@@ -16,10 +16,10 @@ from mooring.cli.rehearse_sweep import sweep
 
 if TYPE_CHECKING:
     from mooring.cli.rehearse_page import RehearsalPage
-    from mooring.process.config import Resolved
+    from mooring.process.settings.config import Resolved
     from mooring.rehearse.outcome import Outcome
     from mooring.rehearse.play import Play
-    from mooring.rehearse.schema import Snapshot
+    from mooring.rehearse.snapshot.schema import Snapshot
 
 app = App(
     name="rehearse",
@@ -54,7 +54,7 @@ def snapshot(
 
     Example: mooring rehearse snapshot -f demo.json --demo
     """
-    from mooring.rehearse import schema
+    from mooring.rehearse.snapshot import schema
 
     if not file.parent.is_dir() or file.is_dir():
         raise CommandError(f"--file {file}: a file in a directory that exists is wanted")
@@ -133,7 +133,7 @@ def play(
 
 def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "Outcome":
     """`port` None: without a page."""
-    from mooring.rehearse.events import acts
+    from mooring.rehearse.events.catalog import acts
     from mooring.rehearse.play import Play
 
     progress = Progress()
@@ -157,10 +157,10 @@ def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float
 
 
 def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output: Format) -> int:
-    from mooring.rehearse.events import acts
-    from mooring.rehearse.forks import cores
+    from mooring.rehearse.events.catalog import acts
     from mooring.rehearse.play import Play
-    from mooring.rehearse.ranges import ranges, render
+    from mooring.rehearse.sweep.forks import cores
+    from mooring.rehearse.sweep.ranges import ranges, render
 
     progress = Progress()
     with explained(setup.from_):
@@ -190,7 +190,7 @@ def _page(whole: "Play", port: int) -> "RehearsalPage":
 async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
     from mooring.process.assemble import make_pd, make_registry
     from mooring.process.clock import SystemChance, WallClock
-    from mooring.rehearse.capture import take
+    from mooring.rehearse.snapshot.capture import take
 
     settings, clock = resolved.config, WallClock()
     connection = connection_of(settings.kubeconfig, settings.context)

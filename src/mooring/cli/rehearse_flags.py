@@ -15,9 +15,9 @@ from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
 
 if TYPE_CHECKING:
-    from mooring.process.config import Config, Resolved
-    from mooring.rehearse.schema import Snapshot
-    from mooring.rehearse.sweep import Plan
+    from mooring.process.settings.config import Config, Resolved
+    from mooring.rehearse.snapshot.schema import Snapshot
+    from mooring.rehearse.sweep.sweep import Plan
 
 
 @Parameter(name="*")
@@ -45,7 +45,7 @@ class Setup:
     def snapshot(self) -> "Snapshot":
         from mooring.cli import replay
         from mooring.process import logs
-        from mooring.rehearse import schema
+        from mooring.rehearse.snapshot import schema
 
         if (self.from_ is None) != self.demo:
             raise CommandError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
@@ -60,8 +60,8 @@ class Setup:
 
     def plan(self) -> "Plan":
         """Raises BadEventError."""
-        from mooring.rehearse.events import Options, span
-        from mooring.rehearse.sweep import Plan
+        from mooring.rehearse.events.catalog import Options, span
+        from mooring.rehearse.sweep.sweep import Plan
         from mooring.sandbox.kubelet import Pace
 
         options = Options(
@@ -93,8 +93,8 @@ def _is_recording(path: Path) -> bool:
 @contextmanager
 def explained(file: Path | None) -> Iterator[None]:
     """Bad input is 2 and a Mooring that does not come up is 4, each in a sentence."""
-    from mooring.rehearse.events import BadEventError
-    from mooring.rehearse.schema import BadSnapshotError
+    from mooring.rehearse.events.catalog import BadEventError
+    from mooring.rehearse.snapshot.schema import BadSnapshotError
 
     try:
         yield
@@ -109,7 +109,7 @@ def explained(file: Path | None) -> Iterator[None]:
 
 
 def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
-    from mooring.process.config import ConfigError, resolve
+    from mooring.process.settings.config import ConfigError, resolve
 
     try:
         resolved = resolve(flags, os.environ, config, pd)
@@ -122,7 +122,7 @@ def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) 
 
 def demo(seed: int) -> "Snapshot":
     from mooring.process import logs
-    from mooring.rehearse.demo_snapshot import demo_snapshot
+    from mooring.rehearse.snapshot.demo import demo_snapshot
 
     logs.configure("critical", "auto")
     return demo_snapshot(seed)

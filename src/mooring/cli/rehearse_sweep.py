@@ -15,11 +15,11 @@ from mooring.cli.rehearse_flags import Progress, Setup, explained
 
 if TYPE_CHECKING:
     from mooring.cli.rehearse_sweep_page import SweepPage
-    from mooring.rehearse.baseline import News
-    from mooring.rehearse.failures import Failure
-    from mooring.rehearse.forks import Failed
-    from mooring.rehearse.schema import Snapshot
-    from mooring.rehearse.sweep import Found, Plan, Sweep
+    from mooring.rehearse.events.failures import Failure
+    from mooring.rehearse.snapshot.schema import Snapshot
+    from mooring.rehearse.sweep.baseline import News
+    from mooring.rehearse.sweep.forks import Failed
+    from mooring.rehearse.sweep.sweep import Found, Plan, Sweep
 
 _BAR = 24
 _PAGE_EVERY_S = 1.0
@@ -70,7 +70,7 @@ def sweep(
 
     Example: mooring rehearse sweep --from prod.json --fail-on new --baseline before.json -o markdown
     """
-    from mooring.rehearse.baseline import compare
+    from mooring.rehearse.sweep.baseline import compare
 
     before = _baseline(fail_on, baseline)
     if dask and jobs:
@@ -94,7 +94,7 @@ def sweep(
 
 def _prepared(setup: Setup, events: str, port: int | None) -> "_Bar":
     """`port` None: without a page."""
-    from mooring.rehearse.failures import failures, scopes
+    from mooring.rehearse.events.failures import failures, scopes
 
     plan, wanted = setup.plan(), scopes(events)
     taken = setup.snapshot()
@@ -105,8 +105,8 @@ def _prepared(setup: Setup, events: str, port: int | None) -> "_Bar":
 def _print(
     found: "Sweep", todo: "list[Failure]", news: "News | None", output: SweepFormat, *, everything: bool
 ) -> None:
-    from mooring.rehearse import sweep_report
-    from mooring.rehearse.baseline import compare, markdown
+    from mooring.rehearse.sweep import report as sweep_report
+    from mooring.rehearse.sweep.baseline import compare, markdown
 
     match output:
         case SweepFormat.JSON:
@@ -137,7 +137,7 @@ def _news_words(news: "News") -> list[str]:
 
 
 def _baseline(fail_on: FailOn, file: Path | None) -> "Sweep | None":
-    from mooring.rehearse.baseline import BadBaselineError, read
+    from mooring.rehearse.sweep.baseline import BadBaselineError, read
 
     if (fail_on is FailOn.NEW) != (file is not None):
         raise CommandError("--fail-on new and --baseline FILE go together")
@@ -167,9 +167,9 @@ class _Bar(Progress):
 
     def run(self, jobs: int, dask: str) -> bool:
         """False: stopped by Ctrl-C."""
-        from mooring.rehearse.forks import cores
-        from mooring.rehearse.remote import run_on_dask
-        from mooring.rehearse.sweep import run
+        from mooring.rehearse.sweep.forks import cores
+        from mooring.rehearse.sweep.remote import run_on_dask
+        from mooring.rehearse.sweep.sweep import run
 
         if dask:
             return run_on_dask(self._taken, self.todo, self._plan, dask, self.told)
@@ -202,7 +202,7 @@ class _Bar(Progress):
             self._page.close()
 
     def _show(self, words: str) -> "Sweep":
-        from mooring.rehearse.sweep import collect
+        from mooring.rehearse.sweep.sweep import collect
 
         found = collect(self._taken, self.todo, self._results)
         if self._page is not None:

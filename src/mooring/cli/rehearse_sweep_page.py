@@ -17,8 +17,8 @@ import msgspec
 from aiohttp import web
 
 from mooring.process.http.status import LOCAL_NAMES
-from mooring.rehearse.sweep import Sweep
-from mooring.rehearse.sweep_report import first_line, how_long, last_line
+from mooring.rehearse.sweep.report import first_line, how_long, last_line
+from mooring.rehearse.sweep.sweep import Sweep
 from mooring.sim.dask import receive, send
 
 _STYLE: Final = (

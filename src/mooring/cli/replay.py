@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mooring.core.engine.history import HistoryEntry
-    from mooring.core.engine.recording import Record
-    from mooring.core.engine.replay import Difference
-    from mooring.process.recording_file import RecordingFile
-    from mooring.rehearse.schema import Snapshot
+    from mooring.core.engine.recording.records import Record
+    from mooring.core.engine.recording.replay import Difference
+    from mooring.process.blackbox.file import RecordingFile
+    from mooring.rehearse.snapshot.schema import Snapshot
 
 app = App(name="replay")
 
@@ -64,8 +64,8 @@ def replay(
 
     Example: mooring replay box --until 09:28:00 --set mix.rebalance.return-every-s=60 --for 10m
     """
-    from mooring.core.engine.recording import BadRecordError
-    from mooring.process.recording_file import BadRecordingError, RecordingFile
+    from mooring.core.engine.recording.records import BadRecordError
+    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
 
     _check(question)
     try:
@@ -106,8 +106,8 @@ def replay(
 
 def snapshot_at(text: str) -> "Snapshot":
     """FILE, or FILE@WHEN as --until takes it: what Mooring knew then, for a rehearsal."""
-    from mooring.core.engine.recording import BadRecordError
-    from mooring.process.recording_file import BadRecordingError, RecordingFile
+    from mooring.core.engine.recording.records import BadRecordError
+    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
     from mooring.rehearse.from_world import snapshot_of
 
     file, at, until = text.rpartition("@")
@@ -141,8 +141,8 @@ class _Played:
     """A recording, as far as it was asked for."""
 
     def __init__(self, recording: "RecordingFile", until: str) -> None:
-        from mooring.core.engine.replay import Replay
-        from mooring.process.playback import Playback
+        from mooring.core.engine.recording.replay import Replay
+        from mooring.process.blackbox.playback import Playback
 
         self.recording = recording
         self._operator, self._verb, self._until = _moment(until, recording.header.started_at)
@@ -160,7 +160,7 @@ class _Played:
             self._reached = True
 
     def run(self) -> "Difference | None":
-        from mooring.core.engine.recording import Turn
+        from mooring.core.engine.recording.records import Turn
 
         for record in self._records:
             if self._until is not None and isinstance(record, Turn) and record.now > self._until:

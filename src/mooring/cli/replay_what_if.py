@@ -7,10 +7,10 @@ from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from mooring.core.engine.recording import Record
-    from mooring.core.engine.replay import Replay
-    from mooring.process.config import Config
-    from mooring.process.recording_file import RecordingFile
+    from mooring.core.engine.recording.records import Record
+    from mooring.core.engine.recording.replay import Replay
+    from mooring.process.blackbox.file import RecordingFile
+    from mooring.process.settings.config import Config
     from mooring.rehearse.what_if import Story
 
 
@@ -19,7 +19,7 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> "Config":
     import msgspec
     import yaml
 
-    from mooring.process.config import Config
+    from mooring.process.settings.config import Config
 
     whole = msgspec.to_builtins(settings)
     for change in changes:
@@ -46,10 +46,10 @@ def what_if(
     span: str,
 ) -> "tuple[Story, Story, float]":
     """What was recorded from `at` on, what happens with other settings, and for how long both."""
-    from mooring.core.engine.recording import Turn
+    from mooring.core.engine.recording.records import Turn
     from mooring.process import logs
-    from mooring.rehearse.events import BadEventError
-    from mooring.rehearse.events import span as seconds
+    from mooring.rehearse.events.catalog import BadEventError
+    from mooring.rehearse.events.catalog import span as seconds
     from mooring.rehearse.from_world import snapshot_of
     from mooring.rehearse.what_if import Story, go_on
 

@@ -16,7 +16,7 @@ from mooring.cli.output import note, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mooring.process.config import Config, Resolved
+    from mooring.process.settings.config import Config, Resolved
 
 app = App(name="run")
 
@@ -64,7 +64,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
     import msgspec
 
-    from mooring.process.config import ConfigError, Resolved, recorded, resolve
+    from mooring.process.settings.config import ConfigError, Resolved, recorded, resolve
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -100,7 +100,7 @@ def run(
 def _print_config(resolved: "Resolved") -> None:
     import msgspec
 
-    from mooring.process.settings_keys import shown
+    from mooring.process.settings.keys import shown
 
     values = msgspec.to_builtins(resolved.config)
     print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})

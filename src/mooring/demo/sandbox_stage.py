@@ -12,7 +12,7 @@ import msgspec
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.demo.commands import type_in
 from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
-from mooring.process.config import BlackBoxSettings, Config
+from mooring.process.settings.config import BlackBoxSettings, Config
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.paced import PacedLoop, run_paced

@@ -10,8 +10,8 @@ from mooring.core.engine.capability import Capability
 from mooring.core.model.cluster import Key
 from mooring.core.queue import Settings, live_settings
 from mooring.core.queue.config import parse, with_targets
-from mooring.process.config import Config
 from mooring.process.pd_directory import Make, may_ask
+from mooring.process.settings.config import Config
 
 
 def capabilities(config: Config) -> Sequence[Capability]:

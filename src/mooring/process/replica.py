@@ -19,26 +19,26 @@ from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
 from mooring.core.engine.capability import Capability
-from mooring.core.engine.checkpoint import capture
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.events import PolicyChanged, QueueSettingsChanged
+from mooring.core.engine.recording.checkpoint import capture
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import Queue
 from mooring.core.world.world import World
 from mooring.process.act import Act
 from mooring.process.admission.parts import webhook_parts
 from mooring.process.assemble import queue_settings
-from mooring.process.blackbox import STOPPED, BlackBox, header_of
-from mooring.process.config import Config
-from mooring.process.election import Timing
-from mooring.process.elector import Elector
+from mooring.process.blackbox.writer import STOPPED, BlackBox, header_of
 from mooring.process.history_log import HistoryLog
+from mooring.process.lease.election import Timing
+from mooring.process.lease.elector import Elector
 from mooring.process.machine_registry import Make as MakeRegistry
 from mooring.process.machine_registry import SettingsRegistry
 from mooring.process.metrics import Metrics
 from mooring.process.pd_directory import Make, PdDirectory
 from mooring.process.recorder import KubeRecorder
-from mooring.process.settings_keys import FOLLOWS
+from mooring.process.settings.config import Config
+from mooring.process.settings.keys import FOLLOWS
 from mooring.process.shell import Shell
 
 log = structlog.get_logger()

@@ -20,14 +20,14 @@ from mooring.clients.ports import KubeApi
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
-from mooring.process.config import Config, Resolved, host_port
 from mooring.process.extender import extender_app
 from mooring.process.http.intake import LISTEN, Intake
 from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
-from mooring.process.peers import address_of, advertised, identity_with
-from mooring.process.reload import Reloader
+from mooring.process.lease.peers import address_of, advertised, identity_with
 from mooring.process.replica import Replica
+from mooring.process.settings.config import Config, Resolved, host_port
+from mooring.process.settings.reload import Reloader
 
 log = structlog.get_logger()
 

@@ -9,17 +9,17 @@ from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
-from mooring.rehearse.events import LOSSES, PLANNED, Act, Name
+from mooring.rehearse.events.catalog import LOSSES, PLANNED, Act, Name
+from mooring.rehearse.events.inject import strike
 from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
-from mooring.rehearse.inject import strike
-from mooring.rehearse.load import Loaded
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import EndedByUs, Observer
 from mooring.rehearse.outcome import Played
 from mooring.rehearse.promises import others, promises, workloads
 from mooring.rehearse.regions import Regions
 from mooring.rehearse.room import more_nodes, unplaced
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.load import Loaded
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.timeline import PlayTimeline
 from mooring.sim.rig import Rig
 

@@ -21,8 +21,8 @@ from mooring.core.model.tidb import EvictLeaderEntry, PdView, TidbCluster
 from mooring.core.model.times import rfc3339
 from mooring.core.world.kept import rows_of
 from mooring.core.world.world import World
-from mooring.process.config import Config
-from mooring.rehearse.schema import PdShot, Placement, Snapshot, StoreShot
+from mooring.process.settings.config import Config
+from mooring.rehearse.snapshot.schema import PdShot, Placement, Snapshot, StoreShot
 
 _HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from mooring.rehearse.broken import Broken, all_broken
 from mooring.rehearse.losses import Breach, clock, some
 from mooring.rehearse.observer import Come, Gone, StuckPod
 from mooring.rehearse.plan import Move, moves
 from mooring.rehearse.room import More, Unplaced
+from mooring.rehearse.sweep.broken import Broken, all_broken
 
 KEPT: Final = "kept"
 BROKEN: Final = "broken"

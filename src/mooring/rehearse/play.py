@@ -15,13 +15,13 @@ import msgspec
 from mooring.capabilities.registry import names
 from mooring.core.model.kinds import Kind
 from mooring.demo.sandbox_stage import HURRY
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.rehearse.aftermath import LOOK_S, Aftermath, Progress
-from mooring.rehearse.events import Act
-from mooring.rehearse.load import Loaded, load, schedulers_of_members
+from mooring.rehearse.events.catalog import Act
 from mooring.rehearse.losses import some
 from mooring.rehearse.outcome import Outcome, judge
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.load import Loaded, load, schedulers_of_members
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.rehearse.timeline import PlayTimeline
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import run_virtual

@@ -7,7 +7,7 @@ from mooring.core.model.kinds import Kind
 from mooring.rehearse.losses import Meter
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import RegionLosses
-from mooring.rehearse.stores import without_leader, without_quorum
+from mooring.rehearse.snapshot.stores import without_leader, without_quorum
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.pd import Interruption, SandboxPd
 

@@ -12,10 +12,10 @@ import msgspec
 
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
-from mooring.process.config import Config
-from mooring.rehearse.load import load, schedulers_of_members
+from mooring.process.settings.config import Config
 from mooring.rehearse.play import LOAD_SEED
-from mooring.rehearse.schema import Snapshot
+from mooring.rehearse.snapshot.load import load, schedulers_of_members
+from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.clock import run_virtual
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.home import ask_mooring

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from mooring.clients.ports import Clock, Json, KubeApi
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
 from mooring.process.replica import Replica
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cloud import Cloud
 from mooring.sandbox.pd import SandboxPd

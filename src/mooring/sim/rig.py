@@ -23,8 +23,8 @@ from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import Address
 from mooring.process.assemble import capabilities
-from mooring.process.config import Config
 from mooring.process.replica import Replica
+from mooring.process.settings.config import Config
 from mooring.sandbox.apiserver.api import SandboxKubeApi
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock, run_virtual

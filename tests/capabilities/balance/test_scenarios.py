@@ -322,7 +322,7 @@ def test_a_hand_over_beside_balancing():
     """T12, E6: a pod is handed over and restarted while our schedulers balance: no leader is interrupted, none comes
     back before its store is, and everything is even in the end."""
     from mooring.capabilities.handoff.policy import HandoffPolicy
-    from mooring.process.config import Config
+    from mooring.process.settings.config import Config
     from mooring.sim.rig import Rig
     from mooring.sim.scenarios.restart import RestartScenario
 

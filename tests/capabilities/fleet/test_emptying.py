@@ -1,8 +1,8 @@
 """What a workload lacks is charged once, whoever took it away."""
 
-from mooring.capabilities.fleet.live.emptying import workload_facts
-from mooring.capabilities.fleet.live.evict_pod import evict_operator
 from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.live.retirement.emptying import workload_facts
+from mooring.capabilities.fleet.live.retirement.evict_pod import evict_operator
 from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Gone, Seen
 from mooring.core.model.kinds import Kind

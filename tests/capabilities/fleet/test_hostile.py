@@ -7,7 +7,7 @@ import pytest
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.policy import FleetPolicy
-from mooring.capabilities.fleet.live.retire import may_try
+from mooring.capabilities.fleet.live.retirement.retire import may_try
 from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind

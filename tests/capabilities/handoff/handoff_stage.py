@@ -8,7 +8,7 @@ from mooring.core.engine.invariants import broken
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF, Mark, read_marks
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.controllers.podstate import with_spec
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings

@@ -7,7 +7,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.pd.settings import PdSettings
 from tests.capabilities.handoff.handoff_stage import NAME, NS, Stage
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.proof import doubt
+from mooring.capabilities.handoff.tikv.proof import doubt
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
 

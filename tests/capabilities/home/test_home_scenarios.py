@@ -4,7 +4,7 @@ import pytest
 
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, Mark, write_mark
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sim.kill import kill_everywhere, undisturbed
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.home import NAME, NAMESPACE, HomeScenario

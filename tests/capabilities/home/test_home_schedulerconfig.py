@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mooring.capabilities.home.schedulerconfig import TooOldError, config_api, scheduler_config
-from mooring.process.config import ConfigError, resolve
+from mooring.process.settings.config import ConfigError, resolve
 
 MOORING = [sys.executable, "-c", "from mooring.cli import main; main()", "home"]
 

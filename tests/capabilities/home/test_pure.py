@@ -4,7 +4,7 @@ import pytest
 
 from mooring.capabilities.home import Home, HomePolicy
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 from tests.capabilities.handoff.asking import Asker
 

@@ -13,9 +13,9 @@ from mooring.core.model.reasons import State
 from mooring.install.cleanup.begun import begun
 from mooring.install.rights import rights_of, rules
 from mooring.process.assemble import capabilities, queue_settings
-from mooring.process.config import Config
-from mooring.process.features import UnknownFeatureError, parse_features
 from mooring.process.metrics import Metrics
+from mooring.process.settings.config import Config
+from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.sim.rig import Rig
 
 

@@ -135,8 +135,8 @@ async def test_a_write_ends_in_time_whatever_the_server_does(script, words):
 def test_a_write_takes_less_than_lease_minus_renew_deadline():
     """One-queue's fencing rule, as numbers."""
     from mooring.clients.kube.api import WRITE_TIMEOUT_S
-    from mooring.process.config import WRITE_S
-    from mooring.process.election import Timing
+    from mooring.process.lease.election import Timing
+    from mooring.process.settings.config import WRITE_S
 
     assert Timing().lease_s - Timing().renew_deadline_s > WRITE_TIMEOUT_S
     assert WRITE_S == WRITE_TIMEOUT_S, "what settings are checked against"

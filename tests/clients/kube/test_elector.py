@@ -8,7 +8,7 @@ import pytest
 from mooring.clients.kube.fence import Fenced, NotLeaderError
 from mooring.clients.ports import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.core.model.kinds import Kind
-from mooring.process.elector import Elector
+from mooring.process.lease.elector import Elector
 
 
 class Server:

@@ -10,7 +10,7 @@ from mooring.clients.kube import Informer
 from mooring.clients.ports import PortError
 from mooring.core.model.events import Gone, Listed, Seen
 from mooring.core.model.kinds import Kind
-from mooring.process.elector import Elector
+from mooring.process.lease.elector import Elector
 from mooring.sandbox.apiserver.api import SandboxKubeApi
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.chance import SeededChance

@@ -11,7 +11,7 @@ import msgspec
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.core.engine.why import explain, render, unknown
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import with_spec

@@ -4,7 +4,7 @@ from typing import Any
 
 from mooring.capabilities.mix.labels import AFFINITY, CUSTOM
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import podstate

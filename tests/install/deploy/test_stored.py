@@ -25,7 +25,7 @@ from mooring.process.admission.certificates import SETTLED_S
 from mooring.process.admission.configurations import Address
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 
 GOLDEN = json.loads((Path(__file__).parent / "stored/0.1.0.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig
 

@@ -13,7 +13,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 from mooring.install.doctor import CODES, DoctorTarget, Level, cluster, examine
 from mooring.process.clock import SystemChance, WallClock
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 
 NOBODY = "http://127.0.0.1:9"
 

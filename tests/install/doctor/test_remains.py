@@ -12,7 +12,7 @@ from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark,
 from mooring.install.cleanup.begun import begun
 from mooring.install.cleanup.remove import traces
 from mooring.install.doctor import running
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 
 
 class WithoutRights:

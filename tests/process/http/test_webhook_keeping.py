@@ -12,9 +12,9 @@ from mooring.process.admission.certificates import AUTHORITY_DAYS, LEAF_DAYS, SE
 from mooring.process.admission.configurations import NAME, Address, configurations, install, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.webhook_reconciler import SECRET, WebhookReconciler
-from mooring.process.config import Config
-from mooring.process.peers import address_of, advertised, identity_with
+from mooring.process.lease.peers import address_of, advertised, identity_with
 from mooring.process.serve import identity_of
+from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 
 KINDS = (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.process.config import BlackBoxSettings, Config
+from mooring.process.settings.config import BlackBoxSettings, Config
 from mooring.sandbox.clock import Timeline, run_virtual
 from mooring.sandbox.cluster import Cluster
 from mooring.sim.rig import Rig

@@ -10,10 +10,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.engine.why import explain, render
 from mooring.core.model.kinds import Kind
-from mooring.process.config import BlackBoxSettings, Config
 from mooring.process.http import as_of
 from mooring.process.http.as_of import AsOf
 from mooring.process.http.status import status_app
+from mooring.process.settings.config import BlackBoxSettings, Config
 from tests.process.page.environment import on_stage
 
 

@@ -18,12 +18,12 @@ from mooring.core.engine.history import HistoryEntry
 from mooring.core.model.cluster import Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine, MachineState
-from mooring.process.config import Config
 from mooring.process.http import pagerows
 from mooring.process.http.frames import Begun, Frame, Framer, Table, silent_s, whole
 from mooring.process.http.page import POLICY
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.http.stream import Hub, difference, picture
+from mooring.process.settings.config import Config
 from tests.process.page.environment import on_stage
 
 STATIC = Path(pagerows.__file__).parent / "static"

@@ -15,7 +15,6 @@ from mooring.core.world.world import World
 from mooring.demo.acts.mode_change import ModeChange
 from mooring.demo.acts.notice import Notice
 from mooring.demo.day import Day
-from mooring.process.config import Config
 from mooring.process.http.frames import Framer
 from mooring.process.http.mapview import CLASSES, ENDING, FIRST, MOVING, NAMED, READY, STARTING, MapRows
 from mooring.process.http.moves import pd_moves
@@ -23,6 +22,7 @@ from mooring.process.http.page import PAGE
 from mooring.process.http.past import PIECE, Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub, event
+from mooring.process.settings.config import Config
 from tests.process.page.environment import on_stage
 
 WHAT_A_FRAME_READS = ("engine", "world", "identity", "shell", "elector", "informers", "not_ready")

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mooring.capabilities.drain.component import component_of
-from mooring.capabilities.handoff import members
-from mooring.capabilities.handoff.eviction import next_eviction_step
 from mooring.capabilities.handoff.explain import explain
 from mooring.capabilities.handoff.mark import marks_of
-from mooring.capabilities.handoff.member_evaluation import MemberEvaluation
-from mooring.capabilities.handoff.member_steps import next_member_step
+from mooring.capabilities.handoff.members import operators as members
+from mooring.capabilities.handoff.members.evaluation import MemberEvaluation
+from mooring.capabilities.handoff.members.steps import next_member_step
 from mooring.capabilities.handoff.operators import RESTART_TIKV, read_back
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.restart import next_restart_step
-from mooring.capabilities.handoff.tikv_evaluation import TikvEvaluation
+from mooring.capabilities.handoff.tikv.evaluation import TikvEvaluation
+from mooring.capabilities.handoff.tikv.eviction import next_eviction_step
+from mooring.capabilities.handoff.tikv.restart import next_restart_step
 from mooring.capabilities.handoff.yielding import Yielding
 from mooring.core.model.cluster import Key, Pod, Workload
 from mooring.core.model.decision import Evaluation, Line, NextStep, OperatorRecord, PdRefresh, Recovered

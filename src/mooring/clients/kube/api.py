@@ -5,7 +5,7 @@ Promises
   speak plain JSON.
 - An answer is a value or one leaf of `PortError` (`clients.kube.status`). Connection lost, time-out, 5xx: `Unanswered`.
 - A write takes at most `WRITE_TIMEOUT_S`, and the server is told so too (`?timeout=`): shorter than lease − renew
-  deadline, so that a write begun by a leader has ended before anyone else may lead (`mooring.process.election`).
+  deadline, so that a write begun by a leader has ended before anyone else may lead (`mooring.process.lease.election`).
 """
 
 import asyncio

@@ -26,7 +26,7 @@ from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChan
 from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake
 from mooring.core.engine.lifecycle import Signal, Stage, after
-from mooring.core.engine.memory import NotNowError
+from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.events import (

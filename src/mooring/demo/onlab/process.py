@@ -8,10 +8,10 @@ import msgspec
 from mooring.clients.kube import HttpKubeApi, Scope
 from mooring.clients.kube.config import Connection
 from mooring.core.model.kinds import Kind
-from mooring.process.config import Config, Resolved
 from mooring.process.http.page import Page
 from mooring.process.replica import Replica
 from mooring.process.serve import live
+from mooring.process.settings.config import Config, Resolved
 from mooring.sim.gate import Gate, GatedApi
 
 

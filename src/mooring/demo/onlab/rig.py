@@ -9,8 +9,8 @@ from mooring.core.model.kinds import Kind
 from mooring.demo.onlab.fixtures import LabFixtures
 from mooring.demo.onlab.mirror import Mirror
 from mooring.demo.onlab.process import RunningProcess
-from mooring.process.config import Config
 from mooring.process.replica import Replica
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline, TimelineClock
 
 

@@ -32,8 +32,8 @@ from mooring.demo.stage import DEMO, TIDB, Figures, Stage, rack_of
 from mooring.lab import loopback
 from mooring.lab.binaries import Binaries
 from mooring.lab.cluster import Lab
-from mooring.process.config import Config
 from mooring.process.http.page import Page
+from mooring.process.settings.config import Config
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.kubelet import GRACE, READY, START

@@ -20,8 +20,8 @@ from mooring.install.doctor import cluster, fleet, running
 from mooring.install.doctor.finding import Finding, Level, ill, skipped, well
 from mooring.install.doctor.safety import masked, unsafe
 from mooring.process.assemble import make_pd
-from mooring.process.config import Config, host_port
 from mooring.process.pd_directory import endpoints
+from mooring.process.settings.config import Config, host_port
 
 TIMEOUT_S: Final = 5.0
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from mooring.install.doctor.finding import Finding, ill
-from mooring.process.config import Config, host_port
 from mooring.process.http.status import is_loopback
+from mooring.process.settings.config import Config, host_port
 
 _CREDENTIALS: Final = re.compile(r"//[^/@\s\"]+@")
 

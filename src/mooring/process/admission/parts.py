@@ -13,9 +13,9 @@ from mooring.process.admission.configurations import Address
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import Reviewer
 from mooring.process.admission.webhook_reconciler import WebhookReconciler
-from mooring.process.config import Config
-from mooring.process.elector import Elector
+from mooring.process.lease.elector import Elector
 from mooring.process.recorder import KubeRecorder
+from mooring.process.settings.config import Config
 from mooring.process.shell import Shell
 
 

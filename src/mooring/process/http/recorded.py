@@ -12,15 +12,15 @@ from aiohttp import web
 
 from mooring.clients.ports import PortError
 from mooring.core.engine.engine import Engine
-from mooring.core.engine.recording import Turn
-from mooring.core.engine.replay import Replay
+from mooring.core.engine.recording.records import Turn
+from mooring.core.engine.recording.replay import Replay
+from mooring.process.blackbox.file import RecordingFile
+from mooring.process.blackbox.playback import Playback
 from mooring.process.http.page import Page
 from mooring.process.http.past import Past
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub
 from mooring.process.metrics import Metrics
-from mooring.process.playback import Playback
-from mooring.process.recording_file import RecordingFile
 
 #: Frames of a recording, at most about so many, and not more often than that.
 FRAMES: Final = 1500

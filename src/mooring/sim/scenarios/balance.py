@@ -6,7 +6,7 @@ from mooring.capabilities.balance import BalancePolicy, foreign
 from mooring.capabilities.balance.summary import Summary
 from mooring.core.model.kinds import Kind
 from mooring.core.queue import live_settings
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.pd import SandboxPd
 from mooring.sim.rig import Rig
 

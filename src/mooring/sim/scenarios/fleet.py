@@ -18,7 +18,7 @@ from mooring.clients.wire.kube import project
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.podstate import active, node_of
 from mooring.sandbox.sabakan import SandboxSabakan

@@ -14,8 +14,8 @@ from mooring.clients.wire.kube import project
 from mooring.core.model.cluster import Node
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import RESERVED_TAINT
-from mooring.process.config import Config
 from mooring.process.replica import Replica
+from mooring.process.settings.config import Config
 from mooring.sandbox.controllers.manifests import pod_template
 from mooring.sandbox.controllers.tidb.manifests import tidb_cluster
 from mooring.sandbox.scheduler.extenders import Extender

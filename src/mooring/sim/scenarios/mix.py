@@ -10,7 +10,7 @@ from mooring.capabilities.mix.labels import AFFINITY, CUSTOM, ENABLED, MODE, REB
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.controllers import manifests, podstate
 from mooring.sandbox.kubelet import READY, START
 from mooring.sim.environment import Environment

@@ -7,7 +7,7 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import RESTART
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HANDOFF
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.pd import SandboxPd
 from mooring.sim.rig import Rig
 

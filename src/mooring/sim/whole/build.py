@@ -11,7 +11,7 @@ from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers import manifests
 from mooring.sandbox.controllers.tidb.manifests import tidb_cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mooring.capabilities.handoff.members import PD_TRANSFER_LEADER
+from mooring.capabilities.handoff.members.operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json

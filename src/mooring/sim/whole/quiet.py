@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mooring.capabilities.fleet.planner import keys
-from mooring.capabilities.handoff.members import PD_TRANSFER_LEADER
+from mooring.capabilities.handoff.members.operators import PD_TRANSFER_LEADER
 from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
 from mooring.clients.ports import Json

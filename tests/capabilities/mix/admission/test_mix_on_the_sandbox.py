@@ -7,7 +7,7 @@ import pytest
 from mooring.capabilities.mix.labels import RESERVATION
 from mooring.core.model.kinds import Kind
 from mooring.process.admission.configurations import NAME
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, switched_on
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mooring.capabilities.mix.policy import MixPolicy
-from mooring.process.config import Config
+from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
 from mooring.sim.scenarios.mix import NAMESPACE, admitting, switched_on
 

@@ -9,8 +9,8 @@ from mooring.capabilities.fleet.live import ledger
 from mooring.capabilities.fleet.live.ledger import StoredCluster, next_data
 from mooring.capabilities.fleet.live.settings import Settings
 from mooring.capabilities.fleet.live.store import Decisions
-from mooring.capabilities.fleet.planner.constraints import Constraints
 from mooring.capabilities.fleet.planner.current import Current
+from mooring.capabilities.fleet.planner.files.constraints import Constraints
 
 #: Revisions that the history keeps.
 KEEP: Final = 50

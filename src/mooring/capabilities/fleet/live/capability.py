@@ -11,19 +11,9 @@ from dataclasses import dataclass, field
 
 from mooring.capabilities.drain.cordon import cordon_mark, lift_cordon
 from mooring.capabilities.fleet.live import ledger as ledgers
-from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live import settings as settings_of
 from mooring.capabilities.fleet.live.affected import changed_members, is_control_plane, node_news
 from mooring.capabilities.fleet.live.control_plane import next_change_step
-from mooring.capabilities.fleet.live.emptying import (
-    Way,
-    retiring_mark,
-    taken_back,
-    to_leave,
-    way_of,
-    workload_facts,
-)
-from mooring.capabilities.fleet.live.evict_pod import EVICT_POD, evict_operator, next_evict_step, resumed_eviction
 from mooring.capabilities.fleet.live.explain import machine_words, retirement
 from mooring.capabilities.fleet.live.fleet_pass import Survey, as_stored, store
 from mooring.capabilities.fleet.live.index import FleetIndex
@@ -31,6 +21,21 @@ from mooring.capabilities.fleet.live.node_metadata import bring_up_to_date
 from mooring.capabilities.fleet.live.planning import evaluate_plan
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released
+from mooring.capabilities.fleet.live.retirement import retire
+from mooring.capabilities.fleet.live.retirement.emptying import (
+    Way,
+    retiring_mark,
+    taken_back,
+    to_leave,
+    way_of,
+    workload_facts,
+)
+from mooring.capabilities.fleet.live.retirement.evict_pod import (
+    EVICT_POD,
+    evict_operator,
+    next_evict_step,
+    resumed_eviction,
+)
 from mooring.capabilities.fleet.live.settings import Settings
 from mooring.capabilities.fleet.live.settling import live_nodes
 from mooring.capabilities.fleet.planner import keys

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from mooring.capabilities.fleet.live import emptying, retire
-from mooring.capabilities.fleet.live.emptying import retiring_mark, taken_back
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.fleet.live.retirement import emptying, retire
+from mooring.capabilities.fleet.live.retirement.emptying import retiring_mark, taken_back
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.core.model.cluster import Node
 from mooring.core.model.decision import Line, Verdict

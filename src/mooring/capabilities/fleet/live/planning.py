@@ -12,9 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.fleet.live import report as reports
-from mooring.capabilities.fleet.live import retire
 from mooring.capabilities.fleet.live.control_plane import is_asked_for
-from mooring.capabilities.fleet.live.emptying import taken_back
 from mooring.capabilities.fleet.live.explain import retirement
 from mooring.capabilities.fleet.live.fleet_pass import Pass, Survey, make_pass, store
 from mooring.capabilities.fleet.live.index import FleetIndex
@@ -22,6 +20,8 @@ from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.release import CHANGE_CONTROL_PLANE, RETIRE_MACHINE, SOURCE, Released, proposals
 from mooring.capabilities.fleet.live.report import Report
+from mooring.capabilities.fleet.live.retirement import retire
+from mooring.capabilities.fleet.live.retirement.emptying import taken_back
 from mooring.capabilities.fleet.live.settling import control_plane_facts, settles_at
 from mooring.capabilities.fleet.planner.explain import listed
 from mooring.capabilities.fleet.planner.plan import Action

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from mooring.capabilities.fleet.planner import keys
+from mooring.capabilities.fleet.planner.files.syntax import is_ip, kind_of
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError, invalid
-from mooring.capabilities.fleet.planner.syntax import is_ip, kind_of
 
 #: value and effect of `cke.cybozu.com/state`; None: not tainted.
 StateTaint = tuple[str, str] | None

@@ -6,11 +6,11 @@ from typing import Any
 from mooring.capabilities.fleet.planner import generate
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.draft import Draft, verb_of
+from mooring.capabilities.fleet.planner.files.nodetext import NodeText
+from mooring.capabilities.fleet.planner.files.template import Template
 from mooring.capabilities.fleet.planner.labels import Renderer, with_nodes
-from mooring.capabilities.fleet.planner.nodetext import NodeText
 from mooring.capabilities.fleet.planner.plan import Action, Assignment, Change, ClusterPlan, FleetView, Verb
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
-from mooring.capabilities.fleet.planner.template import Template
 from mooring.capabilities.fleet.planner.update import update
 
 

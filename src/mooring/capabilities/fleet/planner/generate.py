@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from mooring.capabilities.fleet.planner.constraints import CONTROL_PLANE_COUNT, MAXIMUM_WORKERS, MINIMUM_WORKERS
 from mooring.capabilities.fleet.planner.draft import Draft
 from mooring.capabilities.fleet.planner.explain import listed
+from mooring.capabilities.fleet.planner.files.constraints import CONTROL_PLANE_COUNT, MAXIMUM_WORKERS, MINIMUM_WORKERS
 from mooring.capabilities.fleet.planner.plan import Unmet, WhenShort
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from mooring.capabilities.fleet.planner.constraints import Constraints
 from mooring.capabilities.fleet.planner.current import Current
+from mooring.capabilities.fleet.planner.files.constraints import Constraints
+from mooring.capabilities.fleet.planner.files.template import Template
 from mooring.capabilities.fleet.planner.problem import PlanError
-from mooring.capabilities.fleet.planner.template import Template
 from mooring.core.model.machine import Machine
 
 

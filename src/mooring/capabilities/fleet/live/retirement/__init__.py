@@ -1,0 +1,1 @@
+"""Retiring a machine: its node is emptied pod by pod before NoExecute."""

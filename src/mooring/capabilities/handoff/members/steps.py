@@ -1,0 +1,148 @@
+"""What is next for the `restart-member` and `transfer-pd-leader` operators: the diagram is in `members`."""
+
+from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.volumes import stuck_volume
+from mooring.capabilities.handoff.members.operators import (
+    LOOK_S,
+    SOURCE,
+    TRANSFER,
+    is_available,
+    leads,
+    member_request,
+    missing_members,
+    own_mark,
+    successor,
+)
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD, NONE
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import DeletePod, Patch, TransferPdLeader
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, Mark, write_mark
+from mooring.core.model.operator import StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.read import WorldRead
+
+
+def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
+    args = running.operator.args
+    namespace, _, name = args["pod"].partition("/")
+    cluster = Key(namespace, args["cluster"].partition("/")[2])
+    tc, pod = world.tidb_cluster(cluster), world.pod(Key(namespace, name))
+    delete = len(running.operator.steps) - 2
+    if tc is None:
+        return NextStep(step=running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {cluster} is gone"))
+    if pod is None or pod.uid != args["uid"] or pod.terminating:
+        return _await(running, tc, pod, world, now)
+    request = member_request(pod, args["component"], policy)
+    if running.off or request is None or request.expired(now) or request.value != args["value"]:
+        return _give_up(running, pod)
+    unsettled = _unsettled(tc)
+    if unsettled:
+        return _wait(running.step, Reason.SETTLING, unsettled, now)
+    if args["component"] == "pd":
+        before = _hand_on(running, world, cluster, pod, now)
+        if before is not None:
+            return before
+        if request.value == NONE:
+            return NextStep(step=0, end=End(Reason.DONE, f"{name} does not lead PD"))
+    stuck = stuck_volume(pod, world)
+    if stuck is not None:
+        # Ended, not held: what waits for a person here would keep every other member waiting, too.
+        return _give_up(running, pod, End(Reason.LOCAL_VOLUME, f"not deleted: {stuck.detail}"))
+    kept = blocked_by_budget(pod, world)
+    if kept is not None:
+        return NextStep(step=delete, waiting_on=kept, again_at=now + LOOK_S)
+    # Room was given when this was released; who is away since then is asked again.
+    pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
+    view = None if world.pd_lost(cluster) else world.pd(cluster)
+    away = missing_members(tc, args["component"], pods, view, world, now)
+    missing = next((fact for fact in away if fact.subject != running.operator.subject), None)
+    if missing is not None:
+        return _wait(delete, Reason.FACT, missing.detail, now)
+    if LEAVING not in pod.annotations:
+        return NextStep(step=delete, instructions=(_mark(running, pod, now),))
+    evict = DeletePod(key=pod.key, uid=pod.uid, why=f"{name} was asked to leave, and leads nothing")
+    return NextStep(step=delete, instructions=(evict,))
+
+
+def _hand_on(running: OperatorRecord, world: WorldRead, cluster: Key, pod: Pod, now: float) -> NextStep | None:
+    """Leadership of PD first, seen to have moved on a look that began after the last write; None: it leads nothing."""
+    view, lost = world.pd(cluster), world.pd_lost(cluster)
+    if lost or view is None:
+        refreshes = (PdRefresh(cluster, now + LOOK_S),)
+        return _wait(0, Reason.PD_UNREACHABLE, lost or "PD has not been looked at yet", now, refreshes=refreshes)
+    if (world.pd_observed_at(cluster) or 0.0) <= max(running.promoted_at, running.acted_at):
+        return NextStep(step=running.step, refreshes=(PdRefresh(cluster, now),))
+    if not leads(view, pod.name):
+        return None
+    unready = {p.name for p in world.tidb_pods(cluster, "pd") if p.terminating or not p.ready}
+    heir = successor(view, pod.name, unready)
+    if heir is None:
+        return _wait(0, Reason.QUORUM, f"no other PD member can lead instead of {pod.name}", now, state=State.BLOCKED)
+    transfer = TransferPdLeader(cluster=cluster, to=heir.name, why=f"hands PD's leadership from {pod.name} on")
+    return NextStep(step=0, instructions=(transfer,), refreshes=(PdRefresh(cluster, now + 1.0),))
+
+
+def _await(running: OperatorRecord, tc: TidbCluster, pod: Pod | None, world: WorldRead, now: float) -> NextStep:
+    name, component = running.operator.args["pod"].partition("/")[2], running.operator.args["component"]
+    last = len(running.operator.steps) - 1
+    new = pod is not None and pod.uid != running.operator.args["uid"] and not pod.terminating
+    if pod is not None and new and is_available(pod, world, now):
+        return NextStep(step=last, end=End(Reason.DONE, f"{name} is Ready on {pod.node}"))
+    wanted = tc.ordinals(component)
+    if pod is None and wanted is not None and name not in {f"{tc.name}-{component}-{i}" for i in wanted}:
+        return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"{name} was scaled in"))
+    if running.operator.kind == TRANSFER:
+        return NextStep(step=last, end=End(Reason.SUBJECT_GONE, f"the {name} that was asked about is gone"))
+    return _wait(last, Reason.POD_NOT_READY, f"{name} is not back yet", now)
+
+
+def _give_up(running: OperatorRecord, pod: Pod, why: End | None = None) -> NextStep:
+    if own_mark(pod) is not None:
+        patch = {"metadata": {"annotations": {LEAVING: None}}}
+        clear = Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"{pod.name} may stay")
+        return NextStep(step=running.step, instructions=(clear,))
+    if why is not None:
+        return NextStep(step=running.step, end=why)
+    if running.off:
+        return NextStep(step=running.step, end=End(Reason.FEATURE_OFF, "handoff was switched off"))
+    return NextStep(step=running.step, end=End(Reason.WITHDRAWN, "the request was withdrawn or has expired"))
+
+
+def _mark(running: OperatorRecord, pod: Pod, now: float) -> Patch:
+    operator = running.operator
+    mark = Mark(
+        operator=operator.id,
+        source=SOURCE,
+        reason=operator.reason,
+        detail=operator.detail,
+        step=StepKind.DELETE_POD,
+        since=now,
+        pod_uid=pod.uid,
+        node=pod.node,
+        value=DELETE_POD,
+        deadline=operator.deadline,
+    )
+    patch = {"metadata": {"annotations": {LEAVING: write_mark(mark)}}}
+    return Patch(kind=Kind.POD, key=pod.key, uid=pod.uid, patch=patch, why=f"marks {pod.name} as leaving")
+
+
+def _wait(
+    step: int,
+    reason: Reason,
+    detail: str,
+    now: float,
+    *,
+    state: State = State.WAITING,
+    refreshes: tuple[PdRefresh, ...] = (),
+) -> NextStep:
+    return NextStep(step=step, waiting_on=Verdict(state, reason, detail), refreshes=refreshes, again_at=now + LOOK_S)
+
+
+def _unsettled(tc: TidbCluster) -> str:
+    phases = {"PD": tc.pd_phase, "TiKV": tc.tikv_phase, "TiDB": tc.tidb_phase}
+    busy = [f"{name} is in phase {phase}" for name, phase in phases.items() if phase in {"Upgrade", "Scale"}]
+    return "; ".join(busy)

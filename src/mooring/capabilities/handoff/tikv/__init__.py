@@ -1,0 +1,1 @@
+"""TiKV pods: leaders evicted, the store proven empty, the pod restarted."""

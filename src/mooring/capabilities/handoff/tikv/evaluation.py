@@ -1,0 +1,248 @@
+"""What an evaluation of one TidbCluster finds about its TiKV pods: operators to propose, reasons not to."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
+from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
+from mooring.capabilities.handoff.mark import clear_mark, marks_of, strangers
+from mooring.capabilities.handoff.members import operators as members
+from mooring.capabilities.handoff.operators import EVICT_LEADERS, eviction_for, eviction_operator, restart_for
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import (
+    ALLOWED,
+    DELETE_POD,
+    EVICT_LEADER,
+    EVICT_LEADER_FOR_RESIZE,
+    Request,
+    request_of,
+)
+from mooring.capabilities.handoff.situation import other_evictions, others_take_leaders, others_up
+from mooring.capabilities.handoff.tikv.eviction_exits import TOLD, drop_requests
+from mooring.capabilities.handoff.tikv.proof import doubt
+from mooring.capabilities.handoff.tikv.restart import rolling
+from mooring.capabilities.handoff.yielding import Yielding
+from mooring.core.model.cluster import Key, Pod
+from mooring.core.model.decision import Fact, Verdict, Withdrawal
+from mooring.core.model.instructions import EmitEvent, Instruction
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import GAVE_UP, Mark
+from mooring.core.model.operator import Operator
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import PdView, Store, TidbCluster
+from mooring.core.queue import Queue
+from mooring.core.world.read import WorldRead
+
+SOURCE = "handoff"
+
+
+class TikvEvaluation:
+    """What an evaluation of one TidbCluster finds about its TiKV pods."""
+
+    def __init__(
+        self, tc: TidbCluster, world: WorldRead, policy: HandoffPolicy, queue: Queue, now: float, yielding: Yielding
+    ) -> None:
+        self._yielding = yielding
+        self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
+        self._lost, self._seen = world.pd_lost(tc.key), world.pd(tc.key)
+        self._view = None if self._lost else self._seen
+        self._pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
+        self._marks = marks_of(tc) or {}
+        self.proposals: list[Operator] = []
+        self.instructions: list[Instruction] = []
+        self.verdicts: list[Verdict] = []
+        ours = {m.store_id for m in self._marks.values() if _evicts(m)}
+        self.facts: list[Fact] = [
+            *members_away(tc, self._pods, self._view, now, policy.heartbeat_s),
+            *foreign_evictions(tc.key, self._view, ours, now, policy.young_pd_s),
+        ]
+        self.withdrawals: list[Withdrawal] = list(self._withdrawn())
+        requests = self._requests()
+        self.instructions.extend(self._expired())
+        for pod, request in requests:
+            self._consider(pod, request, stuck_volume(pod, world) if request.value == DELETE_POD else None)
+        self.proposals.extend(self._orphans(requests))
+        self.instructions.extend(self._forgotten(requests))
+        self.busy = bool(requests) or bool(self._marks)
+
+    def _request_of(self, pod: Pod) -> Request | None:
+        return request_of(pod, leave_to_tidb_operator=self._policy.leaves_all)
+
+    def _requests(self) -> list[tuple[Pod, Request]]:
+        found = []
+        for name in sorted(self._pods):
+            pod = self._pods[name]
+            request = None if pod.terminating else self._request_of(pod)
+            if request is not None and not request.expired(self._now):
+                found.append((pod, request))
+        return found
+
+    def _expired(self) -> Iterator[Instruction]:
+        """Requests whose time passed before anything began; what runs takes its own annotations off when it ends."""
+        cluster = self._tc.key
+        for name in sorted(self._pods):
+            pod = self._pods[name]
+            request = self._request_of(pod)
+            if request is None or not request.expired(self._now) or pod.terminating:
+                continue
+            store = self._seen.store_of(name, cluster.namespace) if self._seen is not None else None
+            claims = [pod_subject(pod.key), *([store_target(cluster, store.id)] if store is not None else [])]
+            if not any(self._queue.holder(claim) is not None for claim in claims):
+                yield drop_requests(pod, self._policy)
+
+    def _consider(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> None:
+        if request.unknown:
+            text = f"{request.key}={request.unknown!r} acts as none; allowed: {', '.join(ALLOWED)}"
+            self.instructions.append(
+                EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.INVALID, message=text, warning=True)
+            )
+        answer = self._not_yet(pod, request, stuck) or self._next(pod, request, stuck)
+        if isinstance(answer, Verdict):
+            self.verdicts.append(msgspec.structs.replace(answer, subject=pod_subject(pod.key)))
+            if answer.reason in TOLD:
+                self.instructions.append(_tell(pod, answer))
+        elif answer is not None:
+            self.proposals.append(answer)
+
+    def _not_yet(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Verdict | None:
+        """Why nothing can be done about this request, whatever PD says."""
+        mark = self._marks.get(pod.name)
+        if _theirs(self._tc, pod, self._view, self._marks):
+            return Verdict(State.WAITING, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
+        if mark is not None and _remembers(mark, pod, request):
+            reason = Reason.MISCONFIGURED if mark.reason == Reason.MISCONFIGURED else Reason.TIMEOUT
+            detail = f"{pod.name} was given up: {mark.detail}"
+            return Verdict(State.BLOCKED, reason, detail, "remove the annotation to ask again")
+        if stuck is not None and request.may_wait:
+            return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+        if mark is None or mark.step == GAVE_UP:
+            yields = self._yielding.verdict(pod, request)
+            if yields is not None:
+                return yields
+        if self._view is None:
+            return Verdict(State.WAITING, Reason.PD_UNREACHABLE, self._lost or "PD has not been looked at yet")
+        return None
+
+    def _next(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Operator | Verdict | None:
+        """The operator this request needs next, or the sentence that says why not yet."""
+        view, cluster = self._view, self._tc.key
+        assert view is not None
+        store = view.store_of(pod.name, pod.namespace)
+        if store is None:
+            known = ", ".join(s.address for s in view.stores[:3]) or "none"
+            detail = f"PD knows no store of {pod.name} (a store's address begins with its pod's name; it has {known})"
+            return Verdict(State.WAITING, Reason.STORE_UNKNOWN, detail)
+        live = self._queue.holder(store_target(cluster, store.id))
+        if live is not None:
+            return self._after_eviction(live, pod, request, stuck, store)
+        if not others_up(view, store.id):
+            detail = f"{pod.name} has the only store that is Up: its leaders have nowhere to go"
+            return Verdict(State.BLOCKED, Reason.ONE_STORE, detail)
+        if not others_take_leaders(view, store.id):
+            others = other_evictions(self._tc, view, store.id)
+            off = ", ".join(one.words for one in others)
+            detail = f"the leaders of {pod.name} have nowhere to go: leaders are being taken off {off}"
+            return Verdict(State.BLOCKED, Reason.ONE_STORE, detail, others[0].remedy)
+        if rolling(self._tc) and request.value == DELETE_POD and request.may_wait:
+            return Verdict(State.WAITING, Reason.SETTLING, rolling(self._tc))
+        if store.state != "Up":
+            return Verdict(State.WAITING, Reason.STORE_NOT_UP, f"store {store.id} of {pod.name} is {store.state}")
+        return eviction_for(cluster, pod, request, store.id)
+
+    def _after_eviction(
+        self, live: Operator, pod: Pod, request: Request, stuck: StuckVolume | None, store: Store
+    ) -> Operator | Verdict | None:
+        """The restart, once the store is proven empty, as PD shows it now; else it would only be turned back."""
+        view = self._view
+        assert view is not None
+        if request.value != DELETE_POD or not _proven(self._queue, live):
+            return None
+        if doubt(view, store.id, self._now, self._policy) is not None:
+            return None
+        if rolling(self._tc):
+            return Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} is empty; {rolling(self._tc)}")
+        if stuck is not None:
+            detail = f"{pod.name} is empty, and {stuck.detail}"
+            return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, detail, stuck.remedy)
+        return restart_for(self._tc.key, pod, request, store)
+
+    def _withdrawn(self) -> Iterator[Withdrawal]:
+        """Operators that still wait although nobody wants them any more."""
+        cluster, stores = self._tc.key, self._seen.stores if self._seen is not None else ()
+        claims = [store_target(cluster, s.id) for s in stores]
+        claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in stores]
+        for operator in filter(None, map(self._queue.holder, claims)):
+            if operator.source != SOURCE or self._queue.is_running(operator.id) or operator.kind in members.KINDS:
+                continue
+            if operator.reason == Reason.SWEPT:
+                continue
+            pod = self._pods.get(operator.args["pod"].partition("/")[2])
+            if pod is None or pod.uid != operator.args["uid"]:
+                yield Withdrawal(operator.id, Reason.SUBJECT_GONE, "the pod that was asked about is gone")
+                continue
+            request = self._request_of(pod)
+            if request is None or request.expired(self._now):
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, "the annotation was removed or has expired")
+            elif request.value != operator.args["value"]:
+                yield Withdrawal(operator.id, Reason.WITHDRAWN, f"the request changed to {request.value}")
+            elif request.is_sooner_than(operator.deadline):
+                yield Withdrawal(
+                    operator.id, Reason.REPLACED, "its node is interrupted: asked again, with that deadline"
+                )
+
+    def _orphans(self, requests: list[tuple[Pod, Request]]) -> Iterator[Operator]:
+        """Marks that nothing runs for, on pods nobody asks anything of (a restored manifest): swept by ending them."""
+        asked, cluster = {pod.name for pod, _ in requests}, self._tc.key
+        for name, mark in sorted(self._marks.items()):
+            if mark.step == GAVE_UP or name in asked or self._queue.holder(store_target(cluster, mark.store_id)):
+                continue
+            detail = f"the mark of {name} belongs to no running operator"
+            yield eviction_operator(
+                cluster, name, mark.pod_uid, mark.store_id, mark.value, "mark", detail, reason=Reason.SWEPT
+            )
+
+    def _forgotten(self, requests: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
+        """A memory of something given up is dropped once its pod or its request is another; what is about no member of
+        this cluster is dropped at once."""
+        marks = self._marks
+        for name in strangers(self._tc, marks)[:1]:
+            yield clear_mark(self._tc, marks, name, "it is about no member of this cluster")
+            return
+        kept = {pod.name for pod, asked in requests if pod.name in marks and _remembers(marks[pod.name], pod, asked)}
+        for name in sorted(marks):
+            if marks[name].step == GAVE_UP and name not in kept:
+                yield clear_mark(self._tc, marks, name, "the request that was given up is gone")
+                return
+
+
+def _evicts(mark: Mark) -> bool:
+    """The scheduler is ours by this mark."""
+    return mark.step != GAVE_UP and mark.before.get("evicting") != "true"
+
+
+def _theirs(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
+    """tidb-operator evicts it. An entry of it that nobody asks for, and that PD knows nothing of, was left behind."""
+    if pod.name not in tc.operator_evict_leader:
+        return False
+    if view is None or EVICT_LEADER in pod.annotations or EVICT_LEADER_FOR_RESIZE in pod.annotations:
+        return True
+    store, mark = view.store_of(pod.name, pod.namespace), marks.get(pod.name)
+    ours = mark is not None and _evicts(mark)
+    return store is None or view.evicting is None or (store.id in view.evicting and not ours)
+
+
+def _proven(queue: Queue, live: Operator) -> bool:
+    """Held empty: its phase has fallen to what it keeps until the end."""
+    return live.kind == EVICT_LEADERS and queue.is_running(live.id) and (queue.phase(live.id) or 0) >= 1
+
+
+def _remembers(mark: Mark, pod: Pod, request: Request) -> bool:
+    """This very request was given up. A node that is to be emptied asks for more than a person did."""
+    return mark.step == GAVE_UP and mark.pod_uid == pod.uid and mark.value == request.value and request.may_wait
+
+
+def _tell(pod: Pod, verdict: Verdict) -> Instruction:
+    """What a person must do is told where a person looks: as an Event on the pod."""
+    text = f"{verdict.detail}; {verdict.remedy}" if verdict.remedy else verdict.detail
+    return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)

@@ -1,0 +1,267 @@
+"""Taking leaders off a store and keeping them off: the state machine of the `evict-leaders` operator.
+
+    recorded ──► evicting ──► proven empty ──► (restart deletes the pod) ──► new pod Ready, store Up ──► ended
+       │            │              │                                                                      ▲
+       │            ▼              ▼                                                                      │
+       └── annotation removed · expired · timeout · store id changed · scaled in · one store · stuck ─────┘
+                            each way out: scheduler removed from PD, then mark and status entry cleared
+
+`next_eviction_step` is a pure function of what is observed. Each call finds its place in the diagram, so a crash at
+any point resumes: the mark says what was begun, PD says what is on, the pod says whether it is back.
+
+    mark absent ............................ write it (compare-and-swap), with what PD evicted before us
+    mark there, scheduler absent ........... add it
+    scheduler there, leaders left .......... look again
+    proven empty ........................... hold; `restart` follows when the request is to delete the pod
+    pod is another one, Ready, store Up .... end
+"""
+
+import msgspec
+
+from mooring.capabilities.handoff.mark import put_mark
+from mooring.capabilities.handoff.operators import EVICT, HOLD
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD
+from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
+from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
+from mooring.capabilities.handoff.tikv.progress import note_leaders, pace_of
+from mooring.capabilities.handoff.tikv.proof import doubt, prove
+from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import AddEvictLeader, EmitEvent
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import GAVE_UP, Mark
+from mooring.core.model.operator import StepKind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import PdView
+from mooring.core.model.times import rfc3339
+from mooring.core.world.read import WorldRead
+
+#: What to look at when leaders do not move.
+STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
+#: A look this old still says what was there before us; looks come a minute apart while nothing is asked.
+FRESH_S = 2.0
+
+
+def next_eviction_step(
+    running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float, *, restarting: bool = False
+) -> NextStep:
+    here = observe(running, world, policy, now, restarting=restarting)
+    return msgspec.structs.replace(_next(here, world), notes=here.notes)
+
+
+def _next(here: Situation, world: WorldRead) -> NextStep:
+    if here.marks is None:
+        return _unreadable(here)
+    if here.mark is not None:
+        here.notes["not_ours" if here.not_ours else "ours"] = 1.0
+    end = reason_to_end(here)
+    if end is not None:
+        return leave(here, end)
+    if _expects_pod(here):
+        return _await_pod(here, world)
+    if here.lost or here.view is None:
+        return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD has not been looked at yet")
+    if here.view.evicting is None:
+        return pd_wait(here, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
+    if here.mark is None:
+        if here.seen_at < here.running.promoted_at - FRESH_S:
+            # What is there before us is asked now: the last look may be older than a person's pd-ctl.
+            return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
+        return _record(here, here.view.evicting)
+    sooner = _sooner(here)
+    if sooner is not None:
+        return sooner
+    if here.store_id not in here.view.evicting:
+        if here.seen_at <= here.running.acted_at:
+            return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
+        return _add(here, EVICT, f"takes the leaders off store {here.store_id}")
+    return _watch_leaders(here, here.view)
+
+
+# ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
+    """Write down what is about to begin, and what PD evicted before us."""
+    assert here.tc is not None
+    operator = here.running.operator
+    if here.pod is None or here.request is None:
+        # Its restart has been released, and the mark was taken away together with the request: that one ends first.
+        return pd_wait(here, Reason.WITHDRAWN, "the mark and the request are gone")
+    others = [name for name, m in (here.marks or {}).items() if name != here.name and _holds_eviction(m)]
+    if others and operator.phases[0].get(f"evicting/{here.cluster}"):
+        # Another leader's doing, in a moment of overlap: its mark is on the object both must swap.
+        return pd_wait(here, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
+    mark = Mark(
+        operator=operator.id,
+        source=operator.source,
+        reason=operator.reason,
+        detail=operator.detail,
+        step=StepKind.EVICT_LEADERS,
+        since=here.now,
+        pod_uid=here.pod.uid,
+        pod_create_time=rfc3339(here.pod.created_at),
+        store_id=here.store_id,
+        node=here.pod.node,
+        value=here.request.value,
+        deadline=operator.deadline,
+        before={"evicting": "true"} if here.store_id in evicting and "added" not in here.notes else {},
+    )
+    then = (
+        "then the pod is deleted" if here.request.value == DELETE_POD else "and stay off while the annotation is there"
+    )
+    begins = EmitEvent(
+        kind=Kind.POD,
+        key=here.pod.key,
+        uid=here.pod.uid,
+        reason=operator.reason,
+        message=f"leaders leave store {here.store_id} ({operator.detail}), {then}",
+    )
+    return NextStep(
+        step=EVICT,
+        instructions=(
+            put_mark(here.tc, here.marks or {}, here.name, mark, "marks the hand-over"),
+            begins,
+        ),
+    )
+
+
+def _sooner(here: Situation) -> NextStep | None:
+    """A notice has reached a pod that was asked away already: the earlier deadline counts, and the mark says so."""
+    assert here.tc is not None
+    assert here.mark is not None
+    if here.request is None or not here.request.is_sooner_than(here.mark.deadline):
+        return None
+    mark = msgspec.structs.replace(here.mark, deadline=here.request.deadline, reason=Reason.DEADLINE)
+    write = put_mark(
+        here.tc, here.marks or {}, here.name, mark, "its node is interrupted: the mark takes that deadline"
+    )
+    return NextStep(step=here.running.step, instructions=(write,))
+
+
+def _add(here: Situation, step: int, why: str) -> NextStep:
+    """PD does not evict that store (any more). Where somebody's own scheduler is gone, what we add now is ours to end,
+    and the mark says so first."""
+    assert here.tc is not None
+    assert here.mark is not None
+    phase = 1 if step == HOLD else None
+    if here.not_ours:
+        ours = msgspec.structs.replace(here.mark, before={})
+        swap = put_mark(here.tc, here.marks or {}, here.name, ours, "the scheduler that was there before is gone")
+        return NextStep(step=step, phase=phase, instructions=(swap,))
+    here.notes["added"] = 1.0
+    add = AddEvictLeader(cluster=here.cluster, store_id=here.store_id, why=why)
+    return NextStep(step=step, phase=phase, instructions=(add,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
+
+
+def _watch_leaders(here: Situation, view: PdView) -> NextStep:
+    doubted = doubt(view, here.store_id, here.now, here.policy)
+    notes = here.notes
+    if doubted is not None:
+        notes.pop("zero_at", None)
+        if doubted.leaders is None:
+            return pd_wait(here, doubted.reason, doubted.detail)
+        note_leaders(notes, doubted.leaders, here.seen_at)
+        pace = pace_of(notes)
+        return NextStep(
+            step=EVICT,
+            progress=pace.words if pace is not None else "",
+            figure=float(doubted.leaders),
+            waiting_on=_stuck(here, view, pace.stuck) if pace and pace.stuck else None,
+            refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+        )
+    if here.running.step == HOLD:
+        return _hold(here)
+    proven_at = prove(here.notes, view, here.seen_at, here.now, here.policy.prove_s)
+    if proven_at is not None:
+        return NextStep(
+            step=EVICT,
+            progress="0 leaders left, looking once more",
+            refreshes=(PdRefresh(here.cluster, proven_at),),
+        )
+    return _hold(here)
+
+
+def _stuck(here: Situation, view: PdView, detail: str) -> Verdict:
+    """Leaders do not move. Where leaders are taken off other stores, too, their regions may have nowhere to go."""
+    assert here.tc is not None
+    others = other_evictions(here.tc, view, here.store_id)
+    if not others:
+        return Verdict(State.WAITING, Reason.LEADERS_LEFT, detail, STUCK)
+    also = ", ".join(one.words for one in others)
+    return Verdict(State.WAITING, Reason.LEADERS_LEFT, f"{detail}; leaders are taken off {also}, too", STUCK)
+
+
+def _hold(here: Situation) -> NextStep:
+    waits_for_restart = here.request is not None and here.request.value == DELETE_POD
+    if here.stuck is not None and waits_for_restart and not here.restarting:
+        return _hold_for_volume(here)
+    every = here.policy.recheck_s if waits_for_restart else here.policy.idle_s
+    return NextStep(
+        step=HOLD,
+        phase=1,
+        progress="empty, leaders kept off",
+        refreshes=(PdRefresh(here.cluster, here.now + every),),
+    )
+
+
+def _hold_for_volume(here: Situation) -> NextStep:
+    """Empty, and its pod could come back nowhere, which may last for days: `evicting` is given back, marked first."""
+    assert here.tc is not None
+    assert here.mark is not None
+    given_back = here.mark.step == StepKind.HOLD_EMPTY
+    mark = msgspec.structs.replace(here.mark, step=StepKind.HOLD_EMPTY)
+    write = put_mark(here.tc, here.marks or {}, here.name, mark, "empty, waits for its volume")
+    return NextStep(
+        step=HOLD,
+        phase=len(here.running.operator.phases) - 1 if given_back else 1,
+        instructions=() if given_back else (write,),
+        progress="empty, leaders kept off; waits for its volume",
+        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+    )
+
+
+def _await_pod(here: Situation, world: WorldRead) -> NextStep:
+    """Leaders stay away until the new pod is Ready and its store is Up."""
+    pod = here.pod
+    if _ended_by_others(here):
+        return _add(here, HOLD, f"keeps the leaders off store {here.store_id}")
+    if pod is not None and not pod.node and pod.uid != here.asked_uid and asks_again(here):
+        here.notes["born_asking"] = 1.0  # nobody annotates a pod before it has a node
+    waiting_on = None if is_back(here) else awaited(here, world)
+    return NextStep(
+        step=HOLD,
+        phase=1,
+        progress=waiting_on.detail if waiting_on is not None else "back",
+        refreshes=(PdRefresh(here.cluster, here.now + min(5.0, here.policy.recheck_s)),),
+        waiting_on=waiting_on,
+    )
+
+
+# ── Small questions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _expects_pod(here: Situation) -> bool:
+    """The pod that was asked about is gone, by us or by others: its successor decides."""
+    return here.begun or here.pod is None or here.pod.uid != here.asked_uid
+
+
+def _ended_by_others(here: Situation) -> bool:
+    """Somebody ended our eviction while the pod is away (tidb-operator does, after an upgrade)."""
+    view, mark = here.view, here.mark
+    if view is None or here.lost or view.evicting is None or mark is None or not here.begun:
+        return False
+    if here.store_id in view.evicting:
+        return False
+    return here.seen_at > here.running.acted_at and any(s.id == here.store_id for s in view.stores)
+
+
+def _holds_eviction(mark: Mark) -> bool:
+    return mark.step not in {GAVE_UP, StepKind.HOLD_EMPTY} and mark.value == DELETE_POD
+
+
+def _unreadable(here: Situation) -> NextStep:
+    detail = "annotation mooring.dev/handoff cannot be read; left alone"
+    remedy = f"kubectl -n {here.cluster.namespace} annotate tc {here.cluster.name} mooring.dev/handoff-"
+    waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, detail, remedy)
+    return NextStep(step=here.running.step, waiting_on=waiting_on, again_at=here.now + here.policy.recheck_s)

@@ -1,0 +1,114 @@
+"""Deleting a TiKV pod whose store is proven empty, and waiting for its successor: the `restart-tikv` operator.
+
+    released ──► proven once more ──► marked ──► deleted ──► new pod Ready, store Up ──► ended
+                      │
+                      └── leaders came back · annotation removed · nowhere to come back to · another member away:
+                          ended, nothing deleted, and proposed again when that is over
+
+The proof is made again, on looks at PD that began after the release: PD may have restarted or failed over since the
+eviction was proven, and a PD that has just begun may give leaders to a store before it evicts them again.
+"""
+
+import msgspec
+
+from mooring.capabilities.handoff.facts import members_away
+from mooring.capabilities.handoff.mark import put_mark
+from mooring.capabilities.handoff.operators import AWAIT, DELETE
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.handoff.requests import DELETE_POD
+from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
+from mooring.capabilities.handoff.tikv.proof import doubt, prove
+from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
+from mooring.core.model.instructions import DeletePod, EmitEvent
+from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
+from mooring.core.model.tidb import TidbCluster
+from mooring.core.world.read import WorldRead
+
+
+def next_restart_step(running: OperatorRecord, world: WorldRead, policy: HandoffPolicy, now: float) -> NextStep:
+    here = observe(running, world, policy, now)
+    return msgspec.structs.replace(_next(here, world), notes=here.notes)
+
+
+def _next(here: Situation, world: WorldRead) -> NextStep:
+    if here.tc is None:
+        return NextStep(step=here.running.step, end=End(Reason.CLUSTER_GONE, f"TidbCluster {here.cluster} is gone"))
+    pod = here.pod
+    if pod is None or pod.uid != here.asked_uid or pod.terminating:
+        return _await(here, world)
+    if here.running.off:
+        return NextStep(step=DELETE, end=End(Reason.FEATURE_OFF, "handoff was switched off before the pod was deleted"))
+    if here.request is None or here.request.value != DELETE_POD:
+        return NextStep(
+            step=DELETE, end=End(Reason.WITHDRAWN, "the request to restart was withdrawn before the pod was deleted")
+        )
+    if here.stuck is not None:
+        # Ended, not held: a restart that waits for a person would keep every other member's waiting, too.
+        return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {here.stuck.detail}"))
+    if here.lost or here.view is None:
+        return _wait(here, here.lost or "PD has not been looked at yet")
+    if here.seen_at <= max(here.running.promoted_at, here.running.acted_at):
+        return NextStep(step=DELETE, refreshes=(PdRefresh(here.cluster, here.now),))
+    doubted = doubt(here.view, here.store_id, here.now, here.policy)
+    if doubted is not None:
+        return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
+    proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy.prove_s)
+    if proven_at is not None:
+        return NextStep(
+            step=DELETE, progress="empty, looking once more", refreshes=(PdRefresh(here.cluster, proven_at),)
+        )
+    mark = here.mark
+    if mark is None:
+        return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
+    if rolling(here.tc):
+        return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
+    # Room was given when this was released, and that was some looks ago.
+    pods = {p.name: p for p in world.tidb_pods(here.cluster, "tikv")}
+    away = members_away(here.tc, pods, here.view, here.now, here.policy.heartbeat_s)
+    missing = next((fact for fact in away if fact.subject != here.running.operator.subject), None)
+    if missing is not None:
+        return NextStep(step=DELETE, end=End(Reason.FACT, f"not deleted: {missing.detail}"))
+    if mark.step != DELETING or mark.restart != here.running.operator.id:
+        begun = msgspec.structs.replace(mark, step=DELETING, restart=here.running.operator.id)
+        return NextStep(
+            step=DELETE,
+            instructions=(put_mark(here.tc, here.marks or {}, here.name, begun, "marks the deletion"),),
+            refreshes=(PdRefresh(here.cluster, here.now),),
+        )
+    # `evict=False`: a PodDisruptionBudget knows nothing of leaders; the rules above are stricter.
+    delete = DeletePod(key=pod.key, uid=pod.uid, evict=False, why="its store is proven empty")
+    text = f"deleted by Mooring ({here.running.operator.detail}): its store {here.store_id} is proven empty"
+    told = EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=here.running.operator.reason, message=text)
+    return NextStep(step=DELETE, instructions=(delete, told))
+
+
+def rolling(tc: TidbCluster) -> str:
+    """tidb-operator's rolling update takes members away without asking who else is; "" when none is under way."""
+    return (
+        "TiKV is in phase Upgrade, and tidb-operator restarts its members itself" if tc.tikv_phase == "Upgrade" else ""
+    )
+
+
+def _await(here: Situation, world: WorldRead) -> NextStep:
+    if is_back(here):
+        node = here.pod.node if here.pod is not None else ""
+        return NextStep(step=AWAIT, end=End(Reason.DONE, f"{here.name} is Ready on {node}, its store is Up"))
+    if here.pod is None and not here.wanted:
+        return NextStep(step=AWAIT, end=End(Reason.SUBJECT_GONE, f"{here.name} was scaled in"))
+    waiting_on = awaited(here, world)
+    return NextStep(
+        step=AWAIT,
+        progress=waiting_on.detail,
+        waiting_on=waiting_on,
+        refreshes=(PdRefresh(here.cluster, here.now + min(5.0, here.policy.recheck_s)),),
+    )
+
+
+def _wait(here: Situation, detail: str) -> NextStep:
+    return NextStep(
+        step=DELETE,
+        waiting_on=Verdict(State.WAITING, Reason.PD_UNREACHABLE, detail),
+        refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
+        again_at=here.now + here.policy.recheck_s,
+    )

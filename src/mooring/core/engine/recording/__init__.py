@@ -1,0 +1,1 @@
+"""What enters the engine and comes out of it, as bytes: recorded, checkpointed, replayed."""

@@ -1,0 +1,47 @@
+"""All that an engine knows and remembers at the end of a turn: with it and what comes after, the same is decided.
+
+`capture` is quick: frozen rows and values are shared, not copied. It becomes bytes part by part, later
+(`core.engine.recording`). `restore` puts it into an engine that has seen nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.recording.memory import Snapshot, read
+from mooring.core.model.events import Object
+from mooring.core.model.kinds import Kind
+from mooring.core.world import kept as world_kept
+
+
+class Captured(msgspec.Struct, frozen=True):
+    now: float
+    rows: Mapping[Kind, Collection[Object]]
+    memory: Snapshot
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The same, read from a recording."""
+
+    now: float
+    rows: Mapping[Kind, Collection[Object]]
+    memory: Sequence[bytes]
+
+
+def capture(engine: Engine) -> Captured:
+    """As of now. `NotNow`: after the next turn, perhaps."""
+    return Captured(engine.now, world_kept.rows_of(engine.world), _snapshot(engine))
+
+
+def restore(engine: Engine, checkpoint: Checkpoint) -> None:
+    """`BadMemory`: it is of another version."""
+    roots = read(checkpoint.memory, engine.anchors(), _snapshot(engine).shapes())
+    engine.restore_policies(roots["engine"])
+    world_kept.restore(engine.world, checkpoint.rows, roots["world"])
+    engine.restore(roots["engine"])
+
+
+def _snapshot(engine: Engine) -> Snapshot:
+    # A change of the world's own state while nothing is taken in: none. So both are of one moment.
+    return Snapshot({"engine": engine.kept(), "world": world_kept.kept_of(engine.world)}, engine.anchors())

@@ -1,0 +1,63 @@
+"""A recording, and an engine that is as the recorded one was: at its start, or at a checkpoint in it."""
+
+from collections.abc import Iterator
+from itertools import chain
+from math import inf
+
+import msgspec
+
+from mooring.core.engine.engine import Engine
+from mooring.core.engine.recording.checkpoint import restore
+from mooring.core.engine.recording.memory import BadMemoryError
+from mooring.core.engine.recording.reading import read, read_from_checkpoint
+from mooring.core.engine.recording.records import Record
+from mooring.process.assemble import capabilities
+from mooring.process.blackbox.file import BadRecordingError, Part, RecordingFile
+from mooring.process.replica import engine_of
+from mooring.process.settings.config import Config
+
+
+class Playback:
+    def __init__(self, recording: RecordingFile, at: float = inf, *, first: bool = True) -> None:
+        """From the first part that can be read alone; not `first`: from the last one that begins at `at` or before."""
+        self.recording = recording
+        self.config = config_of(recording)
+        self.engine: Engine = engine_of(self.config, capabilities(self.config))
+        parts = recording.parts
+        places = [place for place, part in enumerate(parts) if not place or part.header.started_at <= at]
+        for place in places if first else reversed(places):
+            after = self._begin(parts[place])
+            if after is not None:
+                #: When what is played begins.
+                self.started_at = parts[place].header.started_at
+                rest = (read(part.records()) for part in parts[place + 1 :])
+                self.records: Iterator[Record] = chain(after, chain.from_iterable(rest))
+                return
+        raise BadRecordingError(f"{recording.path}: no part of it begins with a whole checkpoint")
+
+    def _begin(self, part: Part) -> Iterator[Record] | None:
+        if not part.header.number:
+            return read(part.records())
+        found = read_from_checkpoint(part.records())
+        if found is None:
+            return None
+        checkpoint, after = found
+        try:
+            restore(self.engine, checkpoint)
+        except (BadMemoryError, msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+            made_by = f"Mooring {part.header.mooring}"
+            raise BadRecordingError(
+                f"{part.path}: its checkpoint, of {made_by}, is none of this version: {error}"
+            ) from None
+        return after
+
+
+def config_of(recording: RecordingFile) -> Config:
+    header = recording.header
+    try:
+        return msgspec.convert(header.settings, Config)
+    except msgspec.ValidationError as error:
+        made_by = f"Mooring {header.mooring}"
+        raise BadRecordingError(
+            f"{recording.path}: its settings, of {made_by}, are none of this version: {error}"
+        ) from None

@@ -1,0 +1,118 @@
+"""A recording that can be handed on: without what logs in anywhere, and with pseudonyms instead of names.
+
+A recording has no Secret, environment, argument or image to begin with. What is taken out of every text is what is
+taken out of a snapshot, too: who logs in where in a URL, and bearer tokens. With `names` every word that Mooring does
+not use itself is replaced, everywhere alike: `acme-tikv-0` becomes `able00004-tikv-0` in names, labels, addresses and
+reasons. The pseudonyms sort as the words did, since ties break by name, so that the recording still replays equal.
+"""
+
+import ast
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+import mooring
+from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, header_line
+
+_LOGIN: Final = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=[Bb]earer )[\w.~+/-]{8,}=*")
+_WORD: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9]+")
+#: Numbers, quantities, times, and what instructions are called.
+_NUMBER: Final = re.compile(r"i\d+|\d+(?:m|k|Ki|Mi|Gi|Ti|s|h|d|n|u|pct|Z|T\d+Z?)?")
+#: In our texts as examples only.
+_EXAMPLES: Final = frozenset({"demo", "web", "shop", "prod"})
+#: Where the words are that decisions and records are made of.
+_OURS: Final = ("core", "capabilities", "clients/wire", "process/settings", "process/blackbox")
+Rewrite = Callable[[str], str]
+
+
+def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
+    """Write it; answers with how many words were replaced."""
+    rewrite: Rewrite = _without_logins
+    replaced = 0
+    if names:
+        found: set[str] = set()
+        for part in recording.parts:
+            for record in (msgspec.to_builtins(part.header), *map(msgspec.msgpack.decode, part.records())):
+                _walk(record, lambda text: _collect(text, found))
+        pseudonyms = _pseudonyms(found)
+        replaced = len(pseudonyms)
+
+        @cache
+        def rewrite(text: str) -> str:
+            return _WORD.sub(lambda word: pseudonyms.get(word[0], word[0]), _without_logins(text))
+
+    with to.open("xb") as file:
+        for part in recording.parts:
+            header = msgspec.convert(_walk(msgspec.to_builtins(part.header), rewrite), Header)
+            file.write(header_line(header))
+            frames = FrameWriter()
+            for record in part.records():
+                file.write(frames.frame([msgspec.msgpack.encode(_walk(msgspec.msgpack.decode(record), rewrite))]))
+    return replaced
+
+
+def _walk(value: Any, rewrite: Rewrite) -> Any:
+    """The same value with every text rewritten; bytes are records inside of records."""
+    match value:
+        case str():
+            return rewrite(value)
+        case bytes():
+            return msgspec.msgpack.encode(_walk(msgspec.msgpack.decode(value), rewrite))
+        case list():
+            return [_walk(one, rewrite) for one in value]
+        case dict():
+            return {_walk(key, rewrite): _walk(one, rewrite) for key, one in value.items()}
+        case _:
+            return value
+
+
+def _without_logins(text: str) -> str:
+    return _LOGIN.sub("", text)
+
+
+def _collect(text: str, found: set[str]) -> str:
+    found.update(_WORD.findall(text))
+    return text
+
+
+def _pseudonyms(found: set[str]) -> dict[str, str]:
+    """For each word that is not ours: the word of ours before it in the alphabet, and a number."""
+    found = {word for word in found if "-" not in word}  # a uid says nothing
+    kept = sorted(word for word in found if _NUMBER.fullmatch(word) or word in _vocabulary())
+    made: dict[str, str] = {}
+    for number, word in enumerate(sorted(found.difference(kept))):
+        before = bisect_right(kept, word)
+        made[word] = f"{kept[before - 1] if before else ''}0{number:05}"
+    return made
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    root = Path(mooring.__file__).parent
+    places = [root / place for place in _OURS]
+    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*.py"))]
+    texts = (text for file in files for text in _texts(ast.parse(file.read_text())))
+    return frozenset(word for text in texts for word in _WORD.findall(text)) - _EXAMPLES
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """What code says: its texts, without those that only explain it, and the names of classes and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first, *rest = node.target.id.split("_")
+            yield f"{node.target.id} {first}{''.join(word.title() for word in rest)}"  # as some are spelled outside

@@ -1,0 +1,1 @@
+"""Who leads, and where the leader can be reached."""

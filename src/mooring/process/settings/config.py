@@ -1,0 +1,304 @@
+"""Configuration: flags beat the environment beats the file beats the default; strict; each value knows its source.
+
+The file is YAML (or JSON) with the keys below. The environment spells them `MOORING_<KEY>`, upper case. An unknown key
+or a value of the wrong shape is an error that names the key, where it came from and what would be right.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from mooring.capabilities.balance.policy import BalancePolicy
+from mooring.capabilities.fleet.live.policy import FleetPolicy
+from mooring.capabilities.handoff.policy import HandoffPolicy
+from mooring.capabilities.home.policy import HomePolicy
+from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.queue import live_settings
+from mooring.core.queue.config import QueueConfigError, parse
+from mooring.process.settings.features import UnknownFeatureError, parse_features
+from mooring.process.settings.keys import unknown_key
+
+
+class ConfigError(ValueError):
+    """What is wrong, where it came from, and what would be right."""
+
+
+class BlackBoxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """Where what enters and leaves the engine is recorded."""
+
+    #: "": `mooring run` records below the user's state directory, as installed in its own volume; none: nothing is
+    #: recorded.
+    dir: str = ""
+    #: MB, of all recordings in the directory.
+    size: int = 256
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    #: The kubeconfig file; not given: KUBECONFIG, ~/.kube/config, or the pod's service account.
+    kubeconfig: str = ""
+    #: The context of the kubeconfig; not given: its current one.
+    context: str = ""
+    #: What the page calls this cluster; not given: the name of the kubeconfig's context.
+    cluster_name: str = ""
+    #: Our own namespace: lease, memory, settings.
+    namespace: str = "mooring-system"
+    #: Which features are on, by name: `handoff: true`. All are off unless named.
+    features: dict[str, bool] = {}
+    #: "NS/CLUSTER" → endpoints, where PD is not found by its service name.
+    pd: dict[str, tuple[str, ...]] = {}
+    #: "HOST:PORT" patterns that the annotation mooring.dev/pd-endpoints may name besides a cluster's own Service.
+    pd_hosts: tuple[str, ...] = ()
+    #: Where sabakan, the machine registry, answers. For fleet.
+    sabakan_url: str = ""
+    #: Only while home is on. On other interfaces than loopback callers need one of the next two.
+    listen_extender: str = "127.0.0.1:10262"
+    #: What schedulers show: http://mooring:TOKEN@HOST:10262/scheduler.
+    extender_token: str = ""
+    #: A directory with tls.crt, tls.key and ca.crt: HTTPS, only for schedulers with a certificate of ca.crt.
+    extender_certificates: str = ""
+    #: Where the admission webhooks listen. Only while mix is on.
+    listen_webhook: str = ":9443"
+    #: Outside a cluster: the URL by which the API server reaches the webhooks.
+    webhook_url: str = ""
+    #: Inside a cluster: the Service by which the API server finds us.
+    webhook_service: str = "mooring-webhook"
+    #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: we make and rotate them ourselves.
+    webhook_certificates: str = ""
+    #: A file with the authorities of API servers' client certificates: nobody else may ask for an admission.
+    webhook_client_ca: str = ""
+    #: Where the other replicas reach us; not given: the address by which we reach the API server.
+    advertise_address: str = ""
+    #: Where the page, the API and the metrics listen.
+    listen_http: str = "127.0.0.1:8390"
+    #: The token that every reader must send when the page is not on loopback.
+    http_token: str = ""
+    #: A directory with tls.crt and tls.key: the page over HTTPS.
+    http_certificates: str = ""
+    #: debug, info, warning or error.
+    log_level: str = "info"
+    #: console, json, or auto: console on a terminal, else json.
+    log_format: str = "auto"
+    #: The name of the Lease that the leader holds.
+    lease_name: str = "mooring"
+    #: A follower takes over when the lease was not renewed for this long.
+    lease_s: int = 10
+    #: A leader that could not renew for this long stops writing.
+    renew_s: float = 7.0
+    #: How often the lease is renewed, and how often a follower reads it.
+    retry_s: float = 2.0
+    fleet: FleetPolicy = FleetPolicy()
+    handoff: HandoffPolicy = HandoffPolicy()
+    home: HomePolicy = HomePolicy()
+    mix: MixPolicy = MixPolicy()
+    balance: BalancePolicy = BalancePolicy()
+    blackbox: BlackBoxSettings = BlackBoxSettings()
+    #: The queue's five settings, as in `mooring queue replay --config`.
+    queue: dict[str, Any] = {}
+
+    def on(self) -> frozenset[str]:
+        return frozenset(name for name, on in self.features.items() if on)
+
+
+#: Keys that may be given as plain text (flags, environment); the nested ones only in the file.
+SCALARS: Final = tuple(
+    f.encode_name
+    for f in msgspec.structs.fields(Config)
+    if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "blackbox", "queue"}
+)
+ENVIRONMENT: Final = "MOORING_"
+#: As the directory: nothing is recorded.
+NO_BLACKBOX: Final = "none"
+#: What a write to the API server takes at most (`kube.api`, which is too heavy to be read for this).
+WRITE_S: Final = 2.5
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    config: Config
+    #: key → "flag --x", "environment MOORING_X", "file P" or "default".
+    sources: dict[str, str]
+    warnings: list[str]
+
+
+def resolve(
+    flags: Mapping[str, str | None],
+    environment: Mapping[str, str],
+    file: str = "",
+    pd: tuple[str, ...] = (),
+) -> Resolved:
+    """One configuration out of all places. `flags` has the kebab-case keys; None and "" mean: not given."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {f.encode_name: "default" for f in msgspec.structs.fields(Config)}
+    warnings: list[str] = []
+    if file:
+        _merge(values, _read(file), sources, f"file {file}")
+    _merge(values, _of_environment(environment), sources, "environment")
+    kept = values.get("blackbox", {})
+    _merge(values, {k: v for k, v in flags.items() if v}, sources, "flag")
+    if isinstance(where := values.get("blackbox"), str):  # the flag names the directory alone
+        values["blackbox"] = {**kept, "dir": where} if isinstance(kept, dict) else kept
+    if isinstance(values.get("features"), str):
+        try:
+            values["features"], warnings = parse_features(values["features"])
+        except UnknownFeatureError as error:
+            raise ConfigError(f"{sources['features']}: {error}") from None
+    elif isinstance(values.get("features"), dict):
+        values["features"], warnings = _features_of_file(values["features"], sources["features"])
+    if pd:
+        named = _endpoints(pd)
+        # A file's `pd` of another shape stays as it is, for the conversion below to name.
+        if isinstance(values.setdefault("pd", {}), dict):
+            values["pd"] = {**values["pd"], **named}
+            sources["pd"] = "flag --pd"
+    for key in ("lease-s", "renew-s", "retry-s"):
+        if isinstance(values.get(key), str):
+            number = _number(values[key], key, sources[key])
+            values[key] = int(number) if number.is_integer() else number
+    try:
+        config = msgspec.convert(values, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{error} ({_blame(str(error), sources)})") from None
+    _check(config)
+    return Resolved(config, sources, warnings)
+
+
+def recorded(config: Config, environment: Mapping[str, str]) -> Config:
+    """Where a running Mooring records unless it is told."""
+    where = config.blackbox.dir
+    if not where:
+        home = environment.get("HOME", "")
+        state = environment.get("XDG_STATE_HOME", "") or (f"{home}/.local/state" if home else "")
+        where = f"{state}/mooring/blackbox" if state else NO_BLACKBOX
+    named = msgspec.structs.replace(config.blackbox, dir="" if where == NO_BLACKBOX else where)
+    return msgspec.structs.replace(config, blackbox=named)
+
+
+def _merge(values: dict[str, Any], new: Mapping[str, Any], sources: dict[str, str], where: str) -> None:
+    for key, value in new.items():
+        values[key] = value
+        match where:
+            case "environment":
+                sources[key] = f"environment {ENVIRONMENT}{key.upper().replace('-', '_')}"
+            case "flag":
+                sources[key] = f"flag --{key}"
+            case _:
+                sources[key] = where
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        raw = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror or error}; give a readable YAML or JSON file") from None
+    try:
+        # The loader in C is quicker, but ends the process where brackets nest without end.
+        value = yaml.safe_load(raw)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())}") from None
+    if value is None:
+        return {}
+    if isinstance(value, dict) and (wrong := unknown_key(raw.decode(errors="replace"), Config, file)):
+        raise ConfigError(wrong)
+    if not isinstance(value, dict):
+        raise ConfigError(f"--config {file}: a mapping of settings is wanted, this is a {type(value).__name__}")
+    return value
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    names = {f"{ENVIRONMENT}{key.upper().replace('-', '_')}": key for key in SCALARS}
+    return {names[name]: value for name, value in environment.items() if name in names and value}
+
+
+def _features_of_file(features: Mapping[str, Any], source: str) -> tuple[dict[str, bool], list[str]]:
+    text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in features.items())
+    try:
+        return parse_features(text)
+    except UnknownFeatureError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _endpoints(given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for item in given:
+        cluster, equals, urls = item.partition("=")
+        if not equals or "/" not in cluster or not urls:
+            raise ConfigError(f"--pd {item}: write NAMESPACE/CLUSTER=URL[,URL…], e.g. tidb/demo=http://127.0.0.1:2379")
+        found[cluster] = tuple(filter(None, (u.strip() for u in urls.split(","))))
+    return found
+
+
+def _number(text: str, key: str, source: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{source}: {key} is {text!r}; a number of seconds is wanted") from None
+
+
+def _check(config: Config) -> None:
+    if not 0 < config.retry_s < config.renew_s < config.lease_s:
+        raise ConfigError(
+            f"0 < retry-s {config.retry_s:g} < renew-s {config.renew_s:g} < lease-s {config.lease_s:g} must hold, "
+            "or two replicas could lead at once"
+        )
+    if not config.lease_s - config.renew_s > WRITE_S:
+        raise ConfigError(
+            f"lease-s {config.lease_s:g} − renew-s {config.renew_s:g} must be more than {WRITE_S:g} s: "
+            "a write may take as long, and must have ended before another replica leads"
+        )
+    try:
+        parse(config.queue, live_settings())
+    except QueueConfigError as error:
+        raise ConfigError(f"queue: {error}") from None
+    if config.blackbox.size < 1:
+        raise ConfigError(f"blackbox.size is {config.blackbox.size}; a number of MB is wanted, e.g. 256")
+    if config.log_level not in {"debug", "info", "warning", "error"}:
+        raise ConfigError(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
+    for key in ("listen-extender", "listen-webhook", "listen-http"):
+        host_port(getattr(config, key.replace("-", "_")), key)
+    if not is_namespace(config.namespace):
+        raise ConfigError(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
+    if config.webhook_client_ca and not Path(config.webhook_client_ca).is_file():
+        raise ConfigError(
+            f"webhook-client-ca is {config.webhook_client_ca!r}; a readable file with certificates is wanted"
+        )
+    if config.sabakan_url:
+        _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")
+    if config.webhook_url:
+        _url(config.webhook_url, "webhook-url", ("https",), "https://127.0.0.1:9443")
+    for cluster, urls in config.pd.items():
+        for url in urls:
+            _url(url, f"pd of {cluster}", ("http", "https"), "http://127.0.0.1:2379")
+
+
+def is_namespace(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", name) is not None
+
+
+def _url(url: str, key: str, schemes: tuple[str, ...], example: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good:
+        wanted = "an https://" if schemes == ("https",) else "an http:// or https://"
+        raise ConfigError(f"{key} is {url!r}; write {wanted} address, e.g. {example}")
+
+
+def host_port(address: str, key: str) -> tuple[str, int]:
+    """`127.0.0.1:10262`, `:9443` (all interfaces), `[::1]:80`."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or len(port) > 5 or not 0 <= int(port) < 65536:
+        raise ConfigError(f"{key} is {address!r}; write HOST:PORT, e.g. 127.0.0.1:8390")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _blame(message: str, sources: Mapping[str, str]) -> str:
+    for key, source in sources.items():
+        if f"$.{key}" in message or f"`{key}`" in message:
+            return f"from {source}"
+    return "an unknown key comes from the file: the known ones are " + ", ".join(sorted(sources))

@@ -1,0 +1,1 @@
+"""A cluster in one file: taken from an API server, redacted, and loaded into the sandbox."""

@@ -1,0 +1,1 @@
+"""Every single failure on one snapshot, ranked."""
