@@ -90,18 +90,22 @@ def replay(
         other.show(was, then, played.now, for_s, output)
     elif not question:
         _equal(played, output)
-    elif question[0] == "queue":
-        from mooring.process.http.queuerows import queue_answer
-
-        queue_command.show(_plain(queue_answer(played.engine, played.now)), output)
-    elif question[0] == "top":
-        top_command.show(_plain(asyncio.run(_frame(played))), output)
     elif question[0] == "page":
         return _page(played, demo_command.listen(port))
+    elif question[0] == "why":
+        why_command.show(_why(played, "/".join(question[1:]), namespace), output, everything=all_)
     else:
-        answer = _why(played, "/".join(question[1:]), namespace)
-        why_command.show(answer, output, everything=all_)
+        _list(played, question[0], output)
     return Exit.DONE
+
+
+def _list(played: "_Played", what: str, output: Format) -> None:
+    from mooring.process.http.queuerows import queue_answer
+
+    if what == "queue":
+        queue_command.show(_plain(queue_answer(played.engine, played.now)), output)
+    else:
+        top_command.show(_plain(asyncio.run(_frame(played))), output)
 
 
 def snapshot_at(text: str) -> "Snapshot":

@@ -88,13 +88,17 @@ def run(
         resolved = settings()
     except ConfigError as error:
         raise CommandError(str(error)) from None
-    for warning in resolved.warnings:
-        note(f"mooring: warning: {warning}")
+    _warn(resolved)
     if print_config:
         _print_config(resolved)
     else:
-        _run(resolved.config, settings)
+        _run(resolved, settings)
     return Exit.DONE
+
+
+def _warn(resolved: "Resolved") -> None:
+    for warning in resolved.warnings:
+        note(f"mooring: warning: {warning}")
 
 
 def _print_config(resolved: "Resolved") -> None:
@@ -106,9 +110,10 @@ def _print_config(resolved: "Resolved") -> None:
     print_json({key: {"value": shown(key, values[key]), "source": resolved.sources[key]} for key in values})
 
 
-def _run(config: "Config", settings: "Callable[[], Resolved]") -> None:
+def _run(resolved: "Resolved", settings: "Callable[[], Resolved]") -> None:
     from mooring.process import logs
 
+    config = resolved.config
     logs.configure(config.log_level, config.log_format)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_main(config, settings))

@@ -84,9 +84,7 @@ async def live(
             await extender.start()
         if "mix" in config.on():
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")
-        scheme = "http" if page_tls is None else "https"
-        features = ", ".join(sorted(config.on())) or "none"
-        say(f"mooring: {identity} at {scheme}://{config.listen_http} · features: {features}")
+        say(_greeting(identity, config, "http" if page_tls is None else "https"))
 
         async def take_over(new: Config) -> list[str]:
             if "home" in new.on() and not extender.listens:
@@ -98,6 +96,11 @@ async def live(
         async with asyncio.TaskGroup() as group:
             group.create_task(Reloader(config, settings, take_over).run(clock), name="settings")
             group.create_task(replica.run(), name="replica")
+
+
+def _greeting(identity: str, config: Config, scheme: str) -> str:
+    features = ", ".join(sorted(config.on())) or "none"
+    return f"mooring: {identity} at {scheme}://{config.listen_http} · features: {features}"
 
 
 class Extender:

@@ -49,8 +49,7 @@ class Book:
         self.whole_at: float | None = None
         self._life = 0
         #: The present rotation: when it began, in which life, where it goes on, and when a range was last read.
-        self._rotation_at: float | None = None
-        self._rotation_life = 0
+        self._rotation: tuple[float, int] | None = None
         self.cursor = ""
         self._read_at = 0.0
         #: Regions that were looked at alone since the last rotation began.
@@ -129,20 +128,20 @@ class Book:
     def _turn_page(self, event: RegionsSeen) -> None:
         if event.start_key == "":
             known = self._view is not None and event.at >= self._life_since
-            self._rotation_at, self.cursor = event.at, ""
-            self._rotation_life = self._view.start_timestamp if self._view is not None and known else 0
-        if event.start_key != self.cursor or self._rotation_at is None:
+            life = self._view.start_timestamp if self._view is not None and known else 0
+            self._rotation, self.cursor = (event.at, life), ""
+        if event.start_key != self.cursor or self._rotation is None:
             return
         self.cursor, self._read_at = event.end_key, event.at
         if not event.end_key:
-            self.whole_at, self._life = self._rotation_at, self._rotation_life
+            self.whole_at, self._life = self._rotation
             self._seen = {region: when for region, when in self._seen.items() if when > self.whole_at}
 
     # ── What to read ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def read_at(self, view: PdView, since: float) -> float:
         """When the next range is due. `since`: an older rotation does not count."""
-        if self._rotation_at is None:
+        if self._rotation is None:
             return 0.0
         behind = self._is_behind(view, since)
         if self.cursor and behind:
@@ -150,7 +149,7 @@ class Book:
         policy, count = self._policy, max(1, len(self.summary.regions))
         every = policy.regions_at_most_every_s if behind or self._drifted(view) else policy.regions_every_s
         next_range = self._read_at + RANGE * max(PACE_S, every / count)
-        return next_range if self.cursor else max(self._rotation_at + every, self._read_at + count * PACE_S / 10)
+        return next_range if self.cursor else max(self._rotation[0] + every, self._read_at + count * PACE_S / 10)
 
     def leaderless(self, now: float) -> tuple[int, ...]:
         """Some regions without a leader that have not been looked at for a while."""

@@ -55,7 +55,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False):
     owners: tuple[_OwnerRef, ...] | None = msgspec.field(default=None, name="ownerReferences")
 
 
-class _Pod(msgspec.Struct, frozen=True, gc=False):
+class _Object(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta | None = None
 
 
@@ -92,10 +92,6 @@ class _RawArgs(msgspec.Struct, frozen=True, gc=False):
     names_camel: msgspec.Raw = msgspec.field(default=_NULL, name="nodeNames")
 
 
-class _Named(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta | None = None
-
-
 class _Identity(msgspec.Struct, frozen=True, gc=False):
     uid: str | None = None
 
@@ -127,8 +123,8 @@ class _PreemptArgs(msgspec.Struct, frozen=True, gc=False):
 _args = msgspec.json.Decoder(_Args)
 _raw_args = msgspec.json.Decoder(_RawArgs)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
-_named = msgspec.json.Decoder(_Named)
-_pod = msgspec.json.Decoder(_Pod | None)
+_named = msgspec.json.Decoder(_Object)
+_pod = msgspec.json.Decoder(_Object | None)
 _nodes = msgspec.json.Decoder(NodeList | None)
 _names = msgspec.json.Decoder(list[str] | None)
 _encode = msgspec.json.Encoder().encode
@@ -317,7 +313,7 @@ def _decode(decoder: Any, data: Any, wanted: str, field: str = "") -> Any:
 def _asked(raw: msgspec.Raw, wanted: str) -> AskedPod | None:
     if len(memoryview(raw)) > _LARGEST_POD:
         raise BadRequestError(f"Pod is larger than {_LARGEST_POD >> 20} MiB; the API server stores none of that size")
-    pod: _Pod | None = _decode(_pod, raw, wanted, "Pod")
+    pod: _Object | None = _decode(_pod, raw, wanted, "Pod")
     meta = pod.metadata if pod is not None else None
     if meta is None or not meta.name:
         return None

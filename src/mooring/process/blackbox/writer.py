@@ -44,19 +44,15 @@ FLUSH_S: Final = 0.5
 FLUSH_BYTES: Final = 1 << 18
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
-#: Events of some turns are made into records together: the same work, at half the cost. Not later than that, though.
-HELD: Final = 128
-HELD_S: Final = 0.25
+#: So many events, or seconds, of turns are made into records together: the same work, at half the cost.
+HELD, HELD_S = 128, 0.25
 GO_ON_S: Final = 0.02
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
-MAKE_BYTES: Final = 16 << 10
-CHECKPOINT_BYTES: Final = 8 << 10
+MAKE_BYTES, CHECKPOINT_BYTES = 16 << 10, 8 << 10
 #: What another process wrote less than that ago may still be written: it is not removed.
 LIVE_S: Final = 5.0
-#: Room is made in such steps.
-STEPS: Final = 128
-#: A part grows to this share of the bound before the next one begins.
-PARTS: Final = 8
+#: Room is made in steps of this share of the bound; a part grows to that one before the next one begins.
+STEPS, PARTS = 128, 8
 CLOSE_S: Final = 5.0
 
 Capture = Callable[[], Captured]
