@@ -82,12 +82,9 @@ def replay(
         _show(different, output)
         return Exit.NOT_AS_IT_SHOULD_BE
     if set_:
-        from mooring.cli import replay_what_if as other
-
         if question:
             raise CommandError("--set goes on from there: leave the question out, or --set")
-        was, then, for_s = other.what_if(recording, played.replay, played.rest(), played.now, set_, for_)
-        other.show(was, then, played.now, for_s, output)
+        _go_on(recording, played, set_, for_, output)
     elif not question:
         _equal(played, output)
     elif question[0] == "page":
@@ -97,6 +94,13 @@ def replay(
     else:
         _list(played, question[0], output)
     return Exit.DONE
+
+
+def _go_on(recording: "RecordingFile", played: "_Played", settings: tuple[str, ...], for_: str, output: Format) -> None:
+    from mooring.cli import replay_what_if as other
+
+    was, then, for_s = other.what_if(recording, played.replay, played.rest(), played.now, settings, for_)
+    other.show(was, then, played.now, for_s, output)
 
 
 def _list(played: "_Played", what: str, output: Format) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -62,9 +63,7 @@ def run(
     """
     # Until the loop has its own: as the first process of a container we would not hear it at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
-    import msgspec
-
-    from mooring.process.settings.config import ConfigError, Resolved, recorded, resolve
+    from mooring.process.settings.config import ConfigError
 
     flags = {
         "kubeconfig": kubeconfig,
@@ -80,10 +79,7 @@ def run(
         "log-level": log_level,
     }
 
-    def settings() -> Resolved:
-        found = resolve(flags, os.environ, config, pd)
-        return msgspec.structs.replace(found, config=recorded(found.config, os.environ))
-
+    settings = partial(_resolve, flags, config, pd)
     try:
         resolved = settings()
     except ConfigError as error:
@@ -94,6 +90,16 @@ def run(
     else:
         _run(resolved, settings)
     return Exit.DONE
+
+
+def _resolve(flags: dict[str, str], config: str, pd: tuple[str, ...]) -> "Resolved":
+    """The settings of this replica: `mooring run` records unless told otherwise."""
+    import msgspec
+
+    from mooring.process.settings.config import recorded, resolve
+
+    found = resolve(flags, os.environ, config, pd)
+    return msgspec.structs.replace(found, config=recorded(found.config, os.environ))
 
 
 def _warn(resolved: "Resolved") -> None:
