@@ -190,7 +190,7 @@ def test_the_container_is_small_and_harmless():
     assert set(bases) == {"${BASE}"}
     bases = [w[1].removeprefix("BASE=") for w in words if w[0] == "ARG"]
     assert "--require-hashes -r /tmp/uv.txt" in "\n".join(lines), "pinned, like everything that it installs"
-    assert bases and all(re.search(r":\d+\.\d+(\.\d+)?-\w+$", base) for base in bases), bases
+    assert bases and all(re.search(r":\d+\.\d+(\.\d+)?-\w+@sha256:[0-9a-f]{64}$", base) for base in bases), bases
     last = max(n for n, w in enumerate(words) if w[0] == "FROM")
     final = words[last:]
     assert [w[1] for w in final if w[0] == "USER"] == [f"{USER}:{USER}"]
