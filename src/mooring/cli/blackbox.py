@@ -76,6 +76,8 @@ def redact(
     text; with --names every word that Mooring does not use itself is replaced by a pseudonym, the same everywhere. What
     was written is replayed: exits 0 when it is still equal, 1 when it is not, and says where.
 
+    Example: mooring blackbox redact mooring.blackbox --to report.blackbox
+
     Example: mooring blackbox redact mooring.blackbox --names --to report.blackbox
     """
     from mooring.core.engine.recording.records import BadRecordError

@@ -113,8 +113,6 @@ def play(
 
     Example: mooring rehearse play rack-lost 2 then spot-gone@90s --from prod.json --notice 30s
 
-    Example: mooring rehearse play retire --count 3 --from prod.json -o json
-
     Example: mooring rehearse play spot-gone --from blackbox incident.blackbox@03:00
     """
     from mooring.rehearse.report import render

@@ -1,5 +1,6 @@
 """`mooring rehearse sweep`: every single failure on one snapshot, and where this cluster is weakest."""
 
+import contextlib
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -194,8 +195,9 @@ class _Bar(Progress):
 
     def stay(self) -> None:
         if self._page is not None:
-            note(f"page {self._page.url} stays until Ctrl-C")
-            self._page.wait()
+            with contextlib.suppress(KeyboardInterrupt):  # it may come before we wait for it
+                note(f"page {self._page.url} stays until Ctrl-C")
+                self._page.wait()
 
     def close(self) -> None:
         if self._page is not None:

@@ -59,11 +59,8 @@ class SweepPage:
             return  # the page is gone; the sweep is what was asked for
 
     def wait(self) -> None:
-        """For as long as somebody may look at it: until Ctrl-C."""
-        try:
-            self._process.wait()
-        except KeyboardInterrupt:
-            return
+        """For as long as somebody may look at it: until Ctrl-C, which is the caller's."""
+        self._process.wait()
 
     def close(self) -> None:
         self._process.kill()

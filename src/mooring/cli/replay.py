@@ -54,11 +54,7 @@ def replay(
     Exits 0 when all are equal, 1 at the first that differs, with both sides. `mooring run --blackbox DIR` and
     `mooring demo --blackbox DIR` record.
 
-    Example: mooring replay box
-
     Example: mooring replay box --until 09:02:05 why pod/demo-tikv-1 -n tidb
-
-    Example: mooring replay box --until "op 1 promoted" queue
 
     Example: mooring replay box page
 

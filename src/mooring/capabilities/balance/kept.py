@@ -17,7 +17,7 @@ STORE: Final = (
 STORE_IDS: Final = ("held", "led", "hot")
 SUMMARY_IDS: Final = ("small", "large", "broken", "leaderless")
 BOOK: Final = (
-    "_view", "aside_since", "aside_until", "_life_since", "whole_at", "_life", "_rotation_at", "_rotation_life",
+    "_view", "aside_since", "aside_until", "_life_since", "whole_at", "_life", "_rotation",
     "cursor", "_read_at",
 )  # fmt: skip
 _store, _store_ids, _book = attrgetter(*STORE), attrgetter(*STORE_IDS), attrgetter(*BOOK)
