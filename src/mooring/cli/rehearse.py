@@ -113,7 +113,7 @@ def play(
 
     Example: mooring rehearse play rack-lost 2 then spot-gone@90s --from prod.json --notice 30s
 
-    Example: mooring rehearse play spot-gone --from blackbox incident.blackbox@03:00
+    Example: mooring rehearse play spot-gone --from incident.blackbox@03:00
     """
     from mooring.rehearse.report import render
 
