@@ -1,16 +1,19 @@
-"""Many replicas at once on a real API server, with the real controllers and scheduler (issue 20, scenes 6 and 7)."""
+"""Many replicas at once on a real API server, with the real controllers and scheduler (issue 20, scenes 4 to 7)."""
 
 import asyncio
 import json
 import signal
+from pathlib import Path
 
 import pytest
 from bench.admission_restart import Service, measure
 
-from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, Environment
+from tests.e2e.observer import Observer
+from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, SETTINGS, Environment
 from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e
+FAST = {"vacant.io/rebalance": "fast"}
 
 
 @pytest.fixture
@@ -29,6 +32,59 @@ def deploy(environment, name, replicas, labels, annotations=None, start_s=0, **s
     made["metadata"]["annotations"] = annotations or {}
     made["spec"] |= spec
     environment.lab.kubectl("apply", "-f", "-", input=json.dumps(made))
+
+
+def test_the_quicker_way_and_everybody(environment):
+    """M6: 50 replicas with maxSurge 100 % move as their own surge allows, not ten at a time, and 50 serve throughout.
+    Then `interruption.everybody: evict` is written into the settings file while we run: pods of a workload that is not
+    switched on leave an interrupted node."""
+    environment.start()
+    with Observer(environment.lab):
+        _quicker(environment)
+    _everybody(environment)
+
+
+def _quicker(environment):
+    strategy = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+    deploy(environment, "web", 50, {ENABLED: "true", MODE: "all-in-spot"}, FAST, start_s=12, strategy=strategy)
+    until(lambda: len(environment.ready("web")) == 50, "50 Ready", tell=environment.scenario)
+    assert environment.on_demand("web") == 0
+    environment.label("web", **{MODE: "all-in-on-demand"})
+    most, fewest = 0, 50
+
+    def moved():
+        nonlocal most, fewest
+        alive = environment.pods("web")
+        ready = environment.ready("web")
+        most = max(most, sum("ownerReferences" not in p["metadata"] for p in alive))
+        fewest = min(fewest, len(ready))
+        return len(alive) == 50 and {p["spec"].get("nodeName") for p in ready} <= set(environment.safe)
+
+    until(moved, "all on on-demand", tell=environment.scenario)
+    assert most > 10 and fewest >= 50
+
+
+def _everybody(environment):
+    deploy(environment, "plain", 2, {})
+    until(lambda: len(environment.ready("plain")) == 2, "two that are not switched on", tell=environment.scenario)
+    settings = {**SETTINGS, "mix": {**SETTINGS["mix"], "interruption": {"everybody": "evict"}}}
+    environment.config.write_text(json.dumps(settings))
+    nodes = {p["spec"]["nodeName"] for p in environment.ready("plain")} & set(environment.spot)
+    if not nodes:  # the scheduler has put both on on-demand: an interruption is one there, too
+        nodes = {p["spec"]["nodeName"] for p in environment.ready("plain")}
+    until(
+        lambda: "config.reloaded" in Path(environment.mooring.log.name).read_text(),
+        "the settings are taken over",
+        tell=environment.scenario,
+    )
+    environment.notice(nodes, 300)
+
+    def elsewhere():
+        ready = environment.ready("plain")
+        return len(ready) == 2 and not nodes & {p["spec"]["nodeName"] for p in ready}
+
+    until(elsewhere, f"nobody is left on {nodes}", tell=environment.scenario)
+    environment.lab.kubectl("annotate", "node", *nodes, "vacant.io/interrupt-at-")
 
 
 def test_the_split_is_exact_soon_after_an_admission_gap(environment):
