@@ -151,9 +151,8 @@ def test_pod_fails_as_asked(lab: Lab, nodes: list[str], how: str, phase: str, st
     lab.kubectl("apply", "-n", namespace, "-f", "-", input=pod("bad", {"lab.mooring.dev/fail": how}))
     (kind, reason), *_ = state.items()
     waits_for = f"jsonpath={{.status.containerStatuses[0].state.{kind}{'.reason' if reason else ''}}}"
-    lab.kubectl(
-        "wait", "pod/bad", "-n", namespace, f"--for={waits_for}" + (f"={reason}" if reason else ""), "--timeout=120s"
-    )
+    said = lambda: lab.kubectl("get", "pod/bad", "-n", namespace, "-o", waits_for)
+    until(lambda: (found := said()) and (not reason or found == reason), f"{kind} {reason or ''}", limit_s=60.0)
     seen = get(lab, namespace, "pod/bad")
     assert seen["status"]["phase"] == phase
     assert condition(seen, "Ready")["status"] == "False"

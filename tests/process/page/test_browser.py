@@ -81,7 +81,7 @@ async def test_every_key_does_what_the_help_says(site, browser, tab):
     await tab.picture(OUTPUT / "page-keys.png")
     named = await tab.ask("[...document.querySelectorAll('#keys dt')].flatMap((dt) => dt.innerText.split(/\\s+/))")
     await tab.press("Escape")
-    await tab.until("!document.getElementById('keys').open")
+    await tab.until("!document.getElementById('keys').open && !document.activeElement.closest('dialog')")
     await tab.press(" ")
     await tab.until("document.getElementById('pulse').innerText.startsWith('PAUSED')")
     stood = await tab.ask("mooring.page.shown.seq")

@@ -182,7 +182,7 @@ async def test_why_as_of_then(browser, tmp_path):
         await tab.ask(f"mooring.scrubber.seek({seq})")
         await tab.until(f"mooring.page.shown.seq === {seq}")
         pulse = "document.getElementById('pulse').innerText"
-        assert (await tab.ask(pulse)).startswith("AS OF ")
+        await tab.until(f"{pulse}.startsWith('AS OF ')")
         await tab.ask("mooring.map.onOpen('pod/tidb/demo-tikv-1', mooring.map), 0")
         await tab.until("document.getElementById('why-text').innerText.includes('waiting for op 1')", 120)
         words = await tab.ask("document.getElementById('why-text').innerText")
