@@ -17,9 +17,9 @@ from mooring.lab import kwok
 from mooring.lab.loopback import free_ports
 from mooring.sandbox.clock import Timeline, WallDriver
 from mooring.sandbox.sabakan import SandboxSabakan
-from mooring.sandbox.sabakan.http import sabakan_app
 from tests.e2e.observer import Observer
 from tests.e2e.waiting import eventually
+from tests.sandbox.sabakan.rest import rest_app
 
 pytestmark = pytest.mark.e2e
 
@@ -82,7 +82,7 @@ class Environment:
         timeline = Timeline(epoch=time.time())
         driving = asyncio.ensure_future(WallDriver(timeline).run())
         self._stack.callback(driving.cancel)
-        runner = web.AppRunner(sabakan_app(SandboxSabakan(timeline)), access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(rest_app(SandboxSabakan(timeline)), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -17,7 +17,7 @@ from mooring.lab.processes import Processes, Server
 from mooring.lab.sabakan import sabakan, sabakan_url
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.sabakan import SandboxSabakan
-from mooring.sandbox.sabakan.http import sabakan_app
+from tests.sandbox.sabakan.rest import rest_app
 
 RECORDING = Path(__file__).parent / "recordings" / "sabakan-3.1.9.txt"
 REQUEST = re.compile(r"^--- (?:-X(\w+) )?(?:-H Content-Type: application/json )?(?:-d (.*) )?\$U(/\S*)$")
@@ -63,7 +63,7 @@ def strip(value):
 async def serve_sandbox():
     timeline = Timeline()
     registry = SandboxSabakan(timeline)
-    runner = web.AppRunner(sabakan_app(registry))
+    runner = web.AppRunner(rest_app(registry))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

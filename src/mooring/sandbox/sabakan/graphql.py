@@ -5,6 +5,7 @@ literals (`machine`, `setMachineState`). Whatever is not understood is refused a
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from mooring.clients.ports import Json
@@ -12,7 +13,6 @@ from mooring.core.model.machine import MachineState
 from mooring.sandbox.sabakan.literals import with_defaults
 from mooring.sandbox.sabakan.registry import ForbiddenError, RegisteredMachine, SandboxSabakan
 from mooring.sandbox.sabakan.search import BadVariablesError
-from mooring.sandbox.sabakan.stamps import stamp
 
 _ROOT: Final = re.compile(
     r"\{\s*(searchMachines|machine|setMachineState)\s*(\([^)]*\))?\s*(\{.*\})\s*\}\s*\Z", re.DOTALL
@@ -143,3 +143,9 @@ def machine_json(entry: RegisteredMachine, registry: SandboxSabakan) -> Json:
             "duration": registry.timeline.now() - entry.state_since,
         },
     }
+
+
+def stamp(at: float) -> str:
+    """As sabakan writes times: RFC 3339 in UTC, fractions without trailing zeros."""
+    text = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return text.rstrip("0").rstrip(".") + "Z"

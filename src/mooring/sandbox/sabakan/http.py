@@ -1,7 +1,6 @@
-"""The sandbox's sabakan over HTTP on loopback: REST for machines, states and addresses, GraphQL for the search.
+"""The sandbox's sabakan over HTTP on loopback: the search, which is all that Mooring asks it.
 
-In the words and with the habits of the real one: 500 for a forbidden transition, 404 for an empty REST list, `[]` for
-an empty search, 422 for a bad enum.
+In the words and with the habits of the real one: `[]` for an empty search, 422 for a bad enum.
 """
 
 import asyncio
@@ -11,40 +10,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from mooring.clients.ports import Json
-from mooring.core.model.machine import MachineState
-from mooring.sandbox.sabakan import graphql, stamps
-from mooring.sandbox.sabakan.ipam import Ipam
-from mooring.sandbox.sabakan.registry import ForbiddenError, RegisteredMachine, SandboxSabakan
+from mooring.sandbox.sabakan import graphql
+from mooring.sandbox.sabakan.registry import SandboxSabakan
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_STATUS = {"not-found": 404, "conflict": 409, "invalid": 400}
-_MISSING = "requested resource is not found"
 
 
 def sabakan_app(registry: SandboxSabakan) -> web.Application:
-    serve = _Sabakan(registry)
-    app = web.Application(middlewares=[_gate(registry)])
-    app.add_routes(
-        [
-            web.get("/health", serve.health),
-            web.get("/version", serve.version),
-            web.post("/graphql", serve.graphql),
-            web.get("/api/v1/config/ipam", serve.ipam),
-            web.put("/api/v1/config/ipam", serve.set_ipam),
-            web.get("/api/v1/machines", serve.machines),
-            web.post("/api/v1/machines", serve.register),
-            web.delete("/api/v1/machines/{serial}", serve.remove),
-            web.get("/api/v1/state/{serial}", serve.state),
-            web.put("/api/v1/state/{serial}", serve.set_state),
-            web.put("/api/v1/labels/{serial}", serve.set_labels),
-            web.put("/api/v1/retire-date/{serial}", serve.set_retire_date),
-        ]
-    )
-    return app
-
-
-def _gate(registry: SandboxSabakan) -> Any:
     @web.middleware
     async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
         if registry.latency_s:
@@ -52,141 +24,22 @@ def _gate(registry: SandboxSabakan) -> Any:
         if registry.away and request.transport is not None:
             request.transport.close()
             return web.Response()
-        try:
-            return await handler(request)
-        except ForbiddenError as e:
-            status = _STATUS.get(e.kind, 500)
-            words = _MISSING if status == 404 else str(e)
-            return _error(status, words + (": Internal Server Error" if status == 500 else ""))
-        except (msgspec.MsgspecError, ValueError):
-            return _error(400, "invalid request")
+        return await handler(request)
 
-    return gate
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
-
-
-def _error(status: int, words: str) -> web.Response:
-    return _json({"error": words, "status": status}, status)
-
-
-class _Sabakan:
-    def __init__(self, registry: SandboxSabakan) -> None:
-        self._registry = registry
-
-    async def health(self, _: web.Request) -> web.Response:
-        return _json({"health": "healthy"})
-
-    async def version(self, _: web.Request) -> web.Response:
-        return _json({"version": "3.1.9"})
-
-    async def graphql(self, request: web.Request) -> web.Response:
+    async def search(request: web.Request) -> web.Response:
         body = await request.read()
         try:
             asked = msgspec.json.decode(body, type=dict[str, Any])
         except msgspec.MsgspecError as e:
             words = f"json request body could not be decoded: {e} body:{body.decode(errors='replace')}"
             return _json({"errors": [{"message": words}], "data": None}, 400)
-        status, answer = graphql.execute(self._registry, str(asked.get("query", "")), asked.get("variables") or {})
+        status, answer = graphql.execute(registry, str(asked.get("query", "")), asked.get("variables") or {})
         return _json(answer, status)
 
-    async def ipam(self, _: web.Request) -> web.Response:
-        if self._registry.ipam is None:
-            return _error(404, _MISSING)
-        found = msgspec.to_builtins(self._registry.ipam)
-        return _json({k: v for k, v in found.items() if v != ""})
+    app = web.Application(middlewares=[gate])
+    app.add_routes([web.post("/graphql", search)])
+    return app
 
-    async def set_ipam(self, request: web.Request) -> web.Response:
-        ipam = msgspec.json.decode(await request.read(), type=Ipam)
-        ipam.node_addresses(0, 0)  # pools that are none raise ValueError
-        if self._registry.entries:
-            return _error(500, "machines already exist: Internal Server Error")
-        self._registry.ipam = ipam
-        return _json(None)
 
-    async def machines(self, request: web.Request) -> web.Response:
-        wanted = request.query
-        found = [
-            e
-            for _, e in sorted(self._registry.entries.items())
-            if wanted.get("serial", e.serial) == e.serial
-            and wanted.get("rack", str(e.rack)) == str(e.rack)
-            and wanted.get("role", e.role) == e.role
-            and wanted.get("state", e.state.lower()) == e.state.lower()
-            and ("ipv4" not in wanted or wanted["ipv4"] in e.ipv4)
-        ]
-        return _json([self._machine(e) for e in found]) if found else _error(404, _MISSING)
-
-    def _machine(self, entry: RegisteredMachine) -> Json:
-        ipam = self._registry.ipam or Ipam()
-        return {
-            "spec": {
-                "serial": entry.serial,
-                "labels": dict(entry.labels),
-                "rack": entry.rack,
-                "index-in-rack": entry.index_in_rack,
-                "role": entry.role,
-                "ipv4": list(entry.ipv4),
-                "ipv6": None,
-                "register-date": stamps.stamp(entry.registered_at),
-                "retire-date": stamps.stamp(entry.retire_at),
-                "bmc": {"ipv4": entry.bmc_ipv4, "ipv6": "", "type": entry.bmc_type},
-            },
-            "status": {
-                "timestamp": stamps.stamp(entry.state_since),
-                "duration": self._registry.timeline.now() - entry.state_since,
-                "state": entry.state.lower(),
-            },
-            "info": {
-                "network": {"ipv4": [ipam.nic(a) for a in entry.ipv4]},
-                "bmc": {"ipv4": ipam.bmc_nic(entry.bmc_ipv4)},
-            },
-        }
-
-    async def register(self, request: web.Request) -> web.Response:
-        """All or none, as one transaction."""
-        wanted = msgspec.json.decode(await request.read(), type=list[dict[str, Any]])
-        if self._registry.ipam is None:
-            raise ForbiddenError("no-ipam", "IPAMConfig is not set")
-        before = dict(self._registry.entries)
-        try:
-            for spec in wanted:
-                retire = spec.get("retire-date")
-                self._registry.register(
-                    str(spec.get("serial", "")),
-                    rack=int(spec.get("rack", 0)),
-                    role=str(spec.get("role", "")),
-                    labels=spec.get("labels") or {},
-                    retire_at=None if retire is None else stamps.parse(retire),
-                    bmc_type=(spec.get("bmc") or {}).get("type", ""),
-                )
-        except Exception:
-            self._registry.entries = before
-            raise
-        return web.Response(status=201, content_type="application/json")
-
-    async def remove(self, request: web.Request) -> web.Response:
-        self._registry.remove(request.match_info["serial"])
-        return web.Response()
-
-    async def state(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._registry.entry(request.match_info["serial"]).state.lower())
-
-    async def set_state(self, request: web.Request) -> web.Response:
-        text = (await request.text()).strip()
-        if text.upper() not in MachineState.__members__ or text != text.lower():
-            raise ForbiddenError("invalid", f"invalid request: invalid state: {text}")
-        self._registry.set_state(request.match_info["serial"], MachineState(text.upper()))
-        return web.Response()
-
-    async def set_labels(self, request: web.Request) -> web.Response:
-        labels = msgspec.json.decode(await request.read(), type=dict[str, str])
-        self._registry.set_labels(request.match_info["serial"], labels)
-        return web.Response()
-
-    async def set_retire_date(self, request: web.Request) -> web.Response:
-        at = stamps.parse((await request.text()).strip())
-        self._registry.set_retire_date(request.match_info["serial"], at)
-        return web.Response()
+def _json(value: Any, status: int) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")

@@ -1,7 +1,6 @@
 """Which addresses a machine gets: by rack and place in it, from pools, as sabakan computes them."""
 
 import ipaddress
-from typing import Any
 
 import msgspec
 
@@ -34,18 +33,6 @@ class Ipam(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         """The boot server has a place of its own; all others share the rest of the rack."""
         first = self.node_index_offset
         return range(first, first + 1) if role == "boot" else range(first + 1, first + 1 + self.max_nodes_in_rack)
-
-    def nic(self, address: str) -> dict[str, Any]:
-        return _nic(address, self.node_ipv4_range_mask, self.node_gateway_offset)
-
-    def bmc_nic(self, address: str) -> dict[str, Any]:
-        return _nic(address, self.bmc_ipv4_range_mask, self.bmc_ipv4_gateway_offset)
-
-
-def _nic(address: str, bits: int, gateway_offset: int) -> dict[str, Any]:
-    net = ipaddress.IPv4Network(f"{address}/{bits}", strict=False)
-    gateway = str(net.network_address + gateway_offset)
-    return {"address": address, "netmask": str(net.netmask), "maskbits": bits, "gateway": gateway}
 
 
 def _base(pool: str, offset: str) -> int:

@@ -35,7 +35,7 @@ DEFAULTS: Final[Json] = {"having": None, "notHaving": {"roles": ["boot"], "state
 
 
 class ForbiddenError(Exception):
-    """The registry's rules say no. `kind` is one of not-found, conflict, invalid, transition, not-retired, no-ipam."""
+    """The registry's rules say no. `kind` is one of not-found, conflict, invalid, transition, no-ipam."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -130,19 +130,6 @@ class SandboxSabakan:
             raise ForbiddenError("transition", words)
         now = self.timeline.now()
         self.entries[serial] = msgspec.structs.replace(entry, state=state, state_since=now)
-
-    def set_retire_date(self, serial: str, retire_at: float) -> None:
-        self.entries[serial] = msgspec.structs.replace(self.entry(serial), retire_at=retire_at)
-
-    def set_labels(self, serial: str, labels: Mapping[str, str]) -> None:
-        entry = self.entry(serial)
-        merged = dict(sorted({**entry.labels, **labels}.items()))
-        self.entries[serial] = msgspec.structs.replace(entry, labels=merged)
-
-    def remove(self, serial: str) -> None:
-        if self.entry(serial).state != MachineState.RETIRED:
-            raise ForbiddenError("not-retired", "non-retired machine cannot be deleted")
-        del self.entries[serial]
 
     def find(self, variables: Json) -> list[RegisteredMachine]:
         """By serial number, as sabakan's store orders them. Raises BadVariablesError."""
