@@ -15,8 +15,8 @@ import msgspec
 
 from mooring.capabilities.fleet.live import ledger, settings
 from mooring.capabilities.fleet.live.capability import Fleet
-from mooring.capabilities.fleet.live.store import decode_decisions, encode_decisions
-from mooring.capabilities.fleet.planner.current import Current, parse_cluster
+from mooring.capabilities.fleet.live.store import Decisions, decode_decisions, encode_decisions
+from mooring.capabilities.fleet.planner.current import Current, Member, parse_cluster
 from mooring.capabilities.fleet.planner.decide import decide, encode_cluster
 from mooring.capabilities.fleet.planner.files.constraints import Constraints
 from mooring.capabilities.fleet.planner.files.template import Template, parse_template
@@ -88,6 +88,11 @@ def show(count: int, what: str, stages: dict[str, float]) -> None:
     print(f"{count:>7}  {what:<17} {total:8.1f} ms{target:<13} {parts}{beside}")
 
 
+def stored_form(plan: ClusterPlan, revision: str) -> Decisions:
+    members = (Member(one.address, one.control_plane, None, one.machine.serial) for one in plan.assignments)
+    return Decisions(revision, tuple(members))
+
+
 def size(count: int, repeat: int) -> None:
     made, limits, raw = template(), Constraints(3, count * 9 // 10), registry(count)
 
@@ -113,7 +118,7 @@ def size(count: int, repeat: int) -> None:
     encode, whole = timed(lambda: out(first, plan), repeat)
     show(count, "first generation", {"decode": decode, "plan": planning, "encode": encode})
 
-    stored = encode_decisions(plan, "r1")
+    stored = encode_decisions(stored_form(plan, "r1"))
     reading, current = timed(lambda: decode_decisions(stored).current(), repeat)
     idle, nothing = timed(lambda: decide(view(machines, current)), repeat)
     assert nothing.action == "none", nothing.action
@@ -123,7 +128,7 @@ def size(count: int, repeat: int) -> None:
     decode2, changed = timed(lambda: parse_machines(changed_raw, NOW), repeat)
     one, busy = timed(lambda: decide(view(changed, current)), repeat)
     assert busy.action == "increase-workers", busy.action
-    writing, _ = timed(lambda: encode_decisions(busy, "r2"), repeat)
+    writing, _ = timed(lambda: encode_decisions(stored_form(busy, "r2")), repeat)
     show(count, "one change", {"decode": decode2, "read decisions": reading, "plan": one, "store decisions": writing})
 
     document = msgspec.json.encode(msgspec.json.decode(whole)["cluster"])

@@ -92,8 +92,5 @@ class KubeRecorder:
     def count(self, name: str, labels: Mapping[str, str], by: int = 1) -> None:
         self.metrics.count(name, labels, by)
 
-    def gauge(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        self.metrics.gauge(name, labels, value)
-
     def observe(self, name: str, labels: Mapping[str, str], value: float) -> None:
         self.metrics.observe(name, labels, value)

@@ -145,7 +145,7 @@ def test_strings_are_kept_once(world, rows):
     for n in range(3):
         # Made anew each time: equal, but not the same strings.
         world.apply(Seen(Kind.POD, rows.pod(f"p-{n // 9}", f"u-{n // 9}", node="n1")))
-    pod = world.pod_by_uid("u-0")
+    (pod,) = world.pods()
     (uid,) = world._pod_indexes.by_node["n1"]
     assert pod.uid is uid
     assert pod.name is next(iter(world._rows.pods._names["a"]))

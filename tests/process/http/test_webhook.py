@@ -42,8 +42,6 @@ class Notes:
     def count(self, name, labels, by=1) -> None:
         self.outcomes.append(labels["outcome"])
 
-    def gauge(self, *_) -> None: ...
-
     def observe(self, *_) -> None: ...
 
 

@@ -388,6 +388,7 @@ def test_one_seed_one_story():
 
 
 SCRIPT = """
+import hashlib
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.cluster import Cluster
 c = Cluster(seed=4)
@@ -398,7 +399,7 @@ c.run_for(20)
 c.set_image(Kind.DEPLOYMENT, "shop", "web", "app:2")
 c.cloud.take("node-1")
 c.run_for(500)
-print(len(c.log), c.log.digest())
+print(len(c.log), hashlib.sha256(c.log.text().encode()).hexdigest())
 """
 
 

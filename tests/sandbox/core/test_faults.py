@@ -193,7 +193,7 @@ def test_hooks_stand_right_before_and_right_after_a_write(api, play):
             await api.create(Kind.CONFIG_MAP, MAP)
         assert api.store.find(Kind.CONFIG_MAP, "default", "x") is None
         api.server._before.clear()
-        api.after_write(kill)
+        api.server.after_write(kill)
         with pytest.raises(Killed):
             await api.create(Kind.CONFIG_MAP, MAP)
         assert api.store.find(Kind.CONFIG_MAP, "default", "x") is not None

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
-from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.cluster import ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.tidb import PdView, TidbCluster
@@ -44,8 +44,6 @@ class WorldRead(Protocol):
     def pods(self) -> Iterable[Pod]: ...
 
     def pod(self, key: Key) -> Pod | None: ...
-
-    def pod_by_uid(self, uid: str) -> Pod | None: ...
 
     def pods_on(self, node: str) -> tuple[Pod, ...]: ...
 
@@ -104,10 +102,6 @@ class WorldRead(Protocol):
     def pdbs_of(self, pod: Pod) -> tuple[Pdb, ...]:
         """The budgets that select this pod."""
         ...
-
-    def claim(self, key: Key) -> Claim | None: ...
-
-    def volume(self, name: str) -> Volume | None: ...
 
     def volumes_of(self, pod: Pod) -> tuple[Volume, ...]:
         """The bound volumes of a pod, as far as they are known."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
-from mooring.core.model.cluster import Claim, ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
+from mooring.core.model.cluster import ConfigMap, Key, Node, Pdb, Pod, ReplicaSet, Volume, Workload
 from mooring.core.model.events import Change, Gone, KubeEvent, Listed, Object, Seen, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
@@ -195,9 +195,6 @@ class World:
     def pod(self, key: Key) -> Pod | None:
         return self._rows.pods.get(key)
 
-    def pod_by_uid(self, uid: str) -> Pod | None:
-        return self._rows.pods.by_uid(uid)
-
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._rows.pods.rows(self._pod_indexes.by_node.of(node))
 
@@ -289,12 +286,6 @@ class World:
             # Left out of the shared shape (they differ from pod to pod), and some budgets select by them.
             labels = {**labels, _POD_NAME: pod.name, _POD_INDEX: pod.name.rpartition("-")[2]}
         return tuple(pdb for pdb in self._rows.pdbs.within(pod.namespace) if pdb.selects(labels))
-
-    def claim(self, key: Key) -> Claim | None:
-        return self._rows.claims.get(key)
-
-    def volume(self, name: str) -> Volume | None:
-        return self._rows.volumes.named(name)
 
     def volumes_of(self, pod: Pod) -> tuple[Volume, ...]:
         claims = (self._rows.claims.get(Key(pod.namespace, name)) for name in pod.claims)

@@ -17,7 +17,7 @@ from mooring.core.model.marks import LEAVING
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.install.cleanup.begun import begun
 from mooring.install.doctor import cluster, fleet, running
-from mooring.install.doctor.finding import Finding, Level, ill, skipped, well
+from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.install.doctor.safety import masked, unsafe
 from mooring.process.assemble import make_pd
 from mooring.process.pd_directory import endpoints
@@ -241,8 +241,3 @@ def _short(value: Any, *, secret: bool) -> str:
         return "(set)"
     text = masked(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return text if len(text) <= 60 else text[:59] + "…"
-
-
-def worst(findings: list[Finding]) -> Level:
-    levels = {f.level for f in findings}
-    return next((level for level in (Level.ERROR, Level.WARNING) if level in levels), Level.OK)

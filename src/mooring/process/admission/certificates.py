@@ -87,11 +87,6 @@ def advance(material: Material | None, names: Iterable[str], now: float, serving
     return material
 
 
-def expires_at(material: Material) -> float:
-    """When the leaf runs out."""
-    return _ends(material.certificate)
-
-
 def peer_name(certificate: bytes) -> str:
     """The name by which replicas with this certificate know each other: ours, or where somebody else (cert-manager)
     has issued it, the first of its own names, which no other leaf of that issuer has."""

@@ -103,9 +103,6 @@ class SandboxKubeApi:
     def before_write(self, fn: Hook) -> None:
         self.server.before_write(fn)
 
-    def after_write(self, fn: Hook) -> None:
-        self.server.after_write(fn)
-
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def watch(

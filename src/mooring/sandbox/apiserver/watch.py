@@ -110,9 +110,6 @@ class WatchWindow:
         self._on_compact: list[Callable[[], None]] = []
         store.listen(self._record)
 
-    def floor(self, kind: Kind) -> int:
-        return self._floor[kind]
-
     def compact(self, kind: Kind | None = None) -> None:
         """Forget every change so far; open streams go on."""
         for each in [kind] if kind else Kind:

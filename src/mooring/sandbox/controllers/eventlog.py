@@ -1,7 +1,5 @@
 """Everything that was written, one line each: what two runs with one seed are compared by."""
 
-import hashlib
-
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.apiserver.store import ObjectStore
@@ -19,9 +17,6 @@ class EventLog:
 
     def text(self) -> str:
         return "".join(self._lines)
-
-    def digest(self) -> str:
-        return hashlib.sha256(self.text().encode()).hexdigest()
 
     def note(self, words: str) -> None:
         """Something that happened besides writes: a notice, a fault."""

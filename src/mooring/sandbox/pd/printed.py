@@ -10,10 +10,6 @@ def go_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def pause(name: str, begin: float, end: float) -> dict[str, Any]:
-    return {"name": name, "paused_at": go_time(begin), "resume_at": go_time(end)}
-
-
 def store(store: Store, version: str) -> dict[str, Any]:
     meta: dict[str, Any] = {
         "id": store.id,

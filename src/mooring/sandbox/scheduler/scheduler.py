@@ -76,11 +76,6 @@ class Scheduler:
         self.stopped = False
         self._arm()
 
-    @property
-    def pending(self) -> int:
-        """Pods that wait for their turn (not those that were found unschedulable)."""
-        return len(self._queue)
-
     # ── what happens around us ────────────────────────────────────────────────────────────────────────────────
 
     def _on_node(self, kind: str, old: Json | None, new: Json | None) -> None:

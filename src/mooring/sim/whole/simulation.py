@@ -29,8 +29,6 @@ T = TypeVar("T")
 DeedFn = Callable[["Simulation", float, float], str]
 
 DEEDS: dict[str, DeedFn] = {**load.DEEDS, **machines.DEEDS, **interference.DEEDS, **faults.DEEDS}
-#: Virtual seconds after the last deed in which everything must have come to rest.
-QUIET_WITHIN_S = 3600.0
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -114,7 +114,7 @@ class Town:
         for pod in shown:
             self.unseen.remove(pod)
             self.tell(Seen(Kind.POD, kube.project(Kind.POD, pod)))
-        return [self.world.pod_by_uid(pod["metadata"]["uid"]) for pod in shown]
+        return [self.world.pod(kube.project(Kind.POD, pod).key) for pod in shown]
 
     def gone(self, pod: dict) -> None:
         self.tell(Gone(Kind.POD, kube.project(Kind.POD, pod).key, pod["metadata"]["uid"]))

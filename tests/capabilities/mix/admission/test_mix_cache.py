@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mooring.capabilities.mix.slots import SlotLedger
 from mooring.clients.wire import kube
+from mooring.core.model.cluster import Key
 from mooring.core.model.events import Listed
 from mooring.core.model.kinds import Kind
 
@@ -75,7 +76,7 @@ def test_after_any_list_the_ledger_is_what_the_world_says(make_town, data):
         elif step == "again":
             for pod in [p for p in stored if p not in town.unseen][:1]:
                 town.tell(listed(town, [p for p in stored if p not in town.unseen]))
-                assert town.world.pod_by_uid(pod["metadata"]["uid"]) is not None
+                assert town.world.pod(Key(pod["metadata"]["namespace"], pod["metadata"]["name"])) is not None
     town.unseen.clear()
     town.tell(listed(town, stored))
     town.now += 41.0

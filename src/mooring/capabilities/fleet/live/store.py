@@ -15,9 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from mooring.capabilities.fleet.planner.current import Current, Member
-from mooring.capabilities.fleet.planner.plan import ClusterPlan
-from mooring.capabilities.fleet.planner.taints import wanted_state_taint
-from mooring.core.model.machine import MachineState
 
 _VERSION: Final = 1
 _PACKED: Final = b"zlib:"
@@ -52,37 +49,14 @@ class _Stored(msgspec.Struct, array_like=True):
 _decoder: Final = msgspec.json.Decoder(_Stored)
 
 
-def decisions_of(plan: ClusterPlan, revision: str) -> Decisions:
-    """The plan itself as stored form: its destination, taints included."""
-    return Decisions(revision, tuple(_member(s.address, s.control_plane, s.machine) for s in plan.assignments))
-
-
-def _member(address: str, control_plane: bool, machine: Any) -> Member:
-    if machine is None:
-        return Member(address, control_plane)
-    return Member(address, control_plane, wanted_state_taint(machine.state), machine.serial)
-
-
-def encode_decisions(what: Decisions | ClusterPlan, revision: str = "") -> bytes:
+def encode_decisions(what: Decisions) -> bytes:
     """Text for a ConfigMap. Members keep their order, control planes first."""
-    if isinstance(what, Decisions):
-        planes = [m for m in what.members if m.control_plane]
-        workers = [m for m in what.members if not m.control_plane]
-        made = _Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers]))
-    else:
-        made = _Stored(_VERSION, revision, len(what.control_planes), _assignment_rows(what))
-    text = msgspec.json.encode(made)
+    planes = [m for m in what.members if m.control_plane]
+    workers = [m for m in what.members if not m.control_plane]
+    text = msgspec.json.encode(_Stored(_VERSION, what.revision, len(planes), _rows([*planes, *workers])))
     if len(text) < _PLAIN_BELOW:
         return text
     return _PACKED + b64encode(zlib.compress(text, _LEVEL))
-
-
-def _assignment_rows(plan: ClusterPlan) -> list[tuple[str, str, str]]:
-    """A plan's places have the control planes first already."""
-    value = {state: (taint[0] if (taint := wanted_state_taint(state)) else "") for state in MachineState}
-    return [
-        (m.serial, s.address, value[m.state]) if (m := s.machine) else ("", s.address, "") for s in plan.assignments
-    ]
 
 
 def _rows(members: Iterable[Member]) -> list[tuple[str, str, str]]:
