@@ -48,6 +48,7 @@ from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
 from mooring.core.model.marks import CORDONED_BY, RETIRING
+from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.index import Index
@@ -180,8 +181,10 @@ class Fleet:
         pods = to_leave(node.name, world)
         evicted = [p for p in pods if way_of(p, world) is Way.EVICTED and p.deletion_at is None]
         detail = f"{node.name} is being emptied: {mark.detail}"
+        proposals = [evict_operator(p, world, self.policy, serial, detail, now) for p in evicted]
         return Evaluation(
-            proposals=tuple(evict_operator(p, world, self.policy, serial, detail, now) for p in evicted),
+            proposals=tuple(proposals),
+            withdrawals=tuple(_outdated(proposals, queue)),
             facts=tuple(workload_facts(pods, world, queue, now)),
             again_at=now + self.policy.recheck_s,
         )
@@ -270,6 +273,16 @@ class Fleet:
         if node is None or found is None:
             return ()
         return machine_words(index.by_address.get(found.address), found, ledger, node)
+
+
+def _outdated(proposals: Iterable[Operator], queue: Queue) -> Iterator[Withdrawal]:
+    """Evictions that wait for room which they need no longer: the time is over."""
+    for one in proposals:
+        standing = queue.holder(one.subject)
+        if standing is None or standing.kind != EVICT_POD or queue.is_running(standing.id):
+            continue
+        if standing.cost != one.cost:
+            yield Withdrawal(standing.id, Reason.REPLACED, "the time is over: it waits for less")
 
 
 def _counts_on(node: Node, index: FleetIndex) -> bool:

@@ -3,13 +3,15 @@
     stays         DaemonSet pods, mirror pods, what has ended: no taint and no drain moves them elsewhere
     handed over   TiKV and PD members: asked for by the mark `mooring.dev/leaving`, done by handoff, while that is on
     evicted       everything else, one `evict-pod` operator each
-    blocked       a budget that allows none, a bare pod, emptyDir data where policy says `hold`: a person must act
+    blocked       a budget that allows none, a bare pod, emptyDir data where policy says `hold`, one that does not end,
+                  one that came past the cordon (evicted, it would come again): a person must act
 
-When the time is over, only budgets and members keep a pod. The node is no target: it is cordoned and is to be emptied.
+When the time is over, bare pods and emptyDir data go too. The node is no target: it is cordoned and is to be emptied.
 """
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -29,6 +31,11 @@ from mooring.core.model.marks import LEAVING, RETIRING, Mark, leaving, read_mark
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
+
+#: So long after the cordon a pod may still come that kube-scheduler had placed before it saw the cordon.
+_IN_FLIGHT_S: Final = 5.0
+#: A pod that is still there so long after its grace is over ends by nobody's doing.
+_STUCK_S: Final = 60.0
 
 
 class Way(StrEnum):
@@ -50,8 +57,16 @@ def to_leave(node: str, world: WorldRead) -> list[Pod]:
     )
 
 
-def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = False) -> Verdict | None:
-    """What keeps a pod on the node; None: nothing does. `late`: the time is over, only budgets and members count."""
+def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verdict | None:
+    """What keeps a pod on the node; None: nothing does. When the time is over, bare pods and emptyDir data do not."""
+    node = world.node(pod.node)
+    if pod.deletion_at is not None:
+        return _endless(pod, pod.deletion_at, now) if is_stuck(pod, now) else None
+    if came_back(pod, node):
+        words = f"{pod.name} came to {pod.node} past its cordon, and evicted it would come again"
+        remedy = "let its pod template neither name the node nor tolerate node.kubernetes.io/unschedulable"
+        return Verdict(State.BLOCKED, Reason.CONFLICT, words, remedy)
+    late = is_late(node, policy, now)
     if is_handed_over(pod, world):
         return _kept_member(pod, world)
     if is_detached(pod):
@@ -72,6 +87,26 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, *, late: bool = Fal
         )
     budget = blocked_by_budget(pod, world)
     return None if budget is None else msgspec.structs.replace(budget, detail=f"{pod.name}: {budget.detail}")
+
+
+def is_stuck(pod: Pod, now: float) -> bool:
+    """Deleted, and still there though its grace is over: its kubelet is dead, or nobody takes its finalizers away."""
+    return pod.deletion_at is not None and now >= pod.deletion_at + _STUCK_S
+
+
+def _endless(pod: Pod, since: float, now: float) -> Verdict:
+    words = f"{pod.name} was deleted and should have ended {(now - since) / 60:.0f} min ago"
+    remedy = (
+        f"kubectl -n {pod.namespace} delete pod {pod.name} --force where the machine is off, else see its finalizers"
+    )
+    return Verdict(State.BLOCKED, Reason.LEAVING, words, remedy)
+
+
+def came_back(pod: Pod, node: Node | None) -> bool:
+    """Created after this try to empty the node began, and on it all the same: its template names the node, or tolerates
+    the cordon. Whoever is evicted again and again is never away for long, and never away."""
+    mark = retiring_mark(node) if node is not None else None
+    return mark is not None and not is_detached(pod) and pod.created_at > mark.since + _IN_FLIGHT_S
 
 
 def _kept_member(pod: Pod, world: WorldRead) -> Verdict | None:
@@ -165,6 +200,6 @@ class Emptiness(msgspec.Struct, frozen=True):
 
 
 def emptiness(node: Node, world: WorldRead, policy: FleetPolicy, now: float) -> Emptiness:
-    left, late = tuple(to_leave(node.name, world)), is_late(node, policy, now)
-    held = (held_by(p, world, policy, late=late) for p in left if p.deletion_at is None)
+    left = tuple(to_leave(node.name, world))
+    held = (held_by(p, world, policy, now) for p in left)
     return Emptiness(left, tuple(h for h in held if h is not None))

@@ -34,6 +34,7 @@ from mooring.capabilities.fleet.live.retirement.emptying import (
     held_by,
     is_being_emptied,
     is_late,
+    is_stuck,
     leaving_mark,
     mark_leaving,
     new_mark,
@@ -50,6 +51,10 @@ from mooring.core.world.read import WorldRead
 EVICT_POD: Final = "evict-pod"
 _STEPS: Final = (Step(StepKind.DELETE_POD), Step(StepKind.AWAIT_READY))
 _DETACH_STEPS: Final = (Step(StepKind.ADD_REPLACEMENT), *_STEPS)
+#: What only a person may end.
+_PERSON: Final = frozenset({Reason.BARE_POD, Reason.EMPTY_DIR, Reason.CONFLICT})
+#: Once the time is over, a workload that stays short of replicas holds its next eviction up for so long.
+_LATE_S: Final = 300.0
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 
 
@@ -89,9 +94,12 @@ def evict_operator(
 ) -> Operator:
     workload, subject = workload_behind(pod, world), subject_of(pod)
     target, way = target_of(pod, workload), _way_of(pod, workload, world, now)
-    held = held_by(pod, world, policy, late=is_late(world.node(pod.node), policy, now))
+    held = held_by(pod, world, policy, now)
     # What only a person may delete is never evicted by us, so it takes nobody's room while it is shown.
-    free = not target or (held is not None and held.reason in {Reason.BARE_POD, Reason.EMPTY_DIR})
+    free = not target or (held is not None and held.reason in _PERSON)
+    if is_late(world.node(pod.node), policy, now):
+        # Still one replica of a workload at a time; what it lacks besides keeps the machine no longer.
+        target = target.replace("workload/", "late/", 1)
     args = {"pod": str(pod.key), "uid": pod.uid, "node": pod.node, "serial": serial, "way": way}
     if workload is not None:
         args["workload"] = f"{workload.kind}/{workload.key}"
@@ -133,7 +141,9 @@ def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPoli
     namespace, _, name = operator.args["pod"].partition("/")
     pod, last = world.pod(Key(namespace, name)), len(operator.steps) - 1
     if pod is None or pod.uid != operator.args["uid"]:
-        return _await(running, world, again, now)
+        return _await(running, world, policy, now, "gone")
+    if is_stuck(pod, now):
+        return _await(running, world, policy, now, f"{name} does not end")
     if pod.terminating:
         return NextStep(step=last - 1, progress=f"{name} is on its way out", again_at=again)
     node = world.node(pod.node)
@@ -146,7 +156,7 @@ def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPoli
         return _part(running, pod, world, late, again, now)
     workload = world.workload_of(pod)
     way = _way_of(pod, workload, world, now)
-    held = held_by(pod, world, policy, late=late)
+    held = held_by(pod, world, policy, now)
     # A budget keeps nobody whose replacement comes first.
     if held is not None and not (way == DETACH and held.reason is Reason.PDB):
         return NextStep(step=0, waiting_on=held, progress=held.detail, again_at=again)
@@ -182,15 +192,20 @@ def _evict(pod: Pod) -> DeletePod:
     return DeletePod(key=pod.key, uid=pod.uid, evict=True, why=f"{pod.node} is being emptied")
 
 
-def _await(running: OperatorRecord, world: WorldRead, again: float, now: float) -> NextStep:
-    """Gone. Its room is kept until its workload has what it wants."""
-    last = len(running.operator.steps) - 1
-    workload = _find(running.operator.args.get("workload", ""), world)
+def _await(running: OperatorRecord, world: WorldRead, policy: FleetPolicy, now: float, gone: str) -> NextStep:
+    """Its room is kept until its workload has what it wants."""
+    args, last = running.operator.args, len(running.operator.steps) - 1
+    workload = _find(args.get("workload", ""), world)
     if workload is None:
-        return NextStep(step=last, end=End(Reason.DONE, "gone"))
+        return NextStep(step=last, end=End(Reason.DONE, gone))
     missing = max(0, workload.replicas - ready_pods(workload, world, now))
     if not missing:
-        return NextStep(step=last, end=End(Reason.DONE, f"gone; {workload.name} has all {workload.replicas} again"))
+        return NextStep(step=last, end=End(Reason.DONE, f"{gone}; {workload.name} has all {workload.replicas} again"))
     detail = f"{workload.name} misses {missing} of {workload.replicas}"
+    since = running.step_since if running.step == last else now
+    if is_late(world.node(args["node"]), policy, now) and now - since >= min(_LATE_S, policy.retire_patience_s / 2):
+        return NextStep(
+            step=last, end=End(Reason.TIMEOUT, f"{gone}; {detail}, and the time for {args['node']} is over")
+        )
     waiting_on = Verdict(State.WAITING, Reason.POD_NOT_READY, detail)
-    return NextStep(step=last, progress=detail, waiting_on=waiting_on, again_at=again)
+    return NextStep(step=last, progress=detail, waiting_on=waiting_on, again_at=now + policy.recheck_s)

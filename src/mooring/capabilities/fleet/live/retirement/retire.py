@@ -34,7 +34,7 @@ from mooring.capabilities.fleet.live.retirement.evict_pod import EVICT_POD, stay
 from mooring.capabilities.fleet.planner import keys
 from mooring.capabilities.fleet.planner.current import Member
 from mooring.capabilities.fleet.planner.taints import wanted_state_taint
-from mooring.core.model.cluster import Node, Taint
+from mooring.core.model.cluster import Node, Pod, Taint
 from mooring.core.model.decision import End, NextStep, OperatorRecord, Recovered, Verdict
 from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
@@ -185,14 +185,14 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
     same = all(running.notes.get(k) == v for k, v in progress.items())
     since = running.notes.get("since", now) if same else now
     if now - since >= policy.retire_patience_s and not _is_handing_over(situation, state):
-        return _give_up(situation, node, world, mark, state.words)
+        return _give_up(situation, node, world, mark, "; ".join([state.words, *(h.detail for h in state.held[:1])]))
     asked = tuple(
         mark_leaving(p, running.operator.id, running.operator.detail, now)
         for p in state.left
         if way_of(p, world) is Way.HANDED_OVER
         and not p.terminating
         and leaving_mark(p) is None
-        and emptying.held_by(p, world, policy) is None
+        and emptying.held_by(p, world, policy, now) is None
     )
     waiting_on = None
     if state.held:
@@ -218,13 +218,18 @@ def _is_handing_over(situation: RetireSituation, state: emptying.Emptiness) -> b
 def _is_last_round_over(situation: RetireSituation, world: WorldRead, state: emptying.Emptiness) -> bool:
     """Whether what is left is kept by budgets, and by nothing that ends by itself. TiKV and PD members are never cut
     off: their leaders would be."""
-    if any(way_of(p, world) is Way.HANDED_OVER for p in state.left):
+    if any(_is_member(p, world, situation.now) for p in state.left):
         return False
     if len(state.held) < len(state.left):
         return False
     serial, here = situation.running.operator.args["serial"], {p.uid for p in state.left}
     begun = (o for o in situation.queue.operators() if o.kind == EVICT_POD and o.args["serial"] == serial)
     return not any(o.args["uid"] not in here and situation.queue.is_running(o.id) for o in begun)
+
+
+def _is_member(pod: Pod, world: WorldRead, now: float) -> bool:
+    """Of TiKV or PD, and not long dead."""
+    return way_of(pod, world) is Way.HANDED_OVER and not emptying.is_stuck(pod, now)
 
 
 def _give_up(situation: RetireSituation, node: Node, world: WorldRead, mark: Mark, detail: str) -> NextStep:
@@ -237,17 +242,24 @@ def _give_up(situation: RetireSituation, node: Node, world: WorldRead, mark: Mar
 
 
 def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Emptiness) -> NextStep:
-    names = ", ".join(str(p.key) for p in state.left[:10])
-    minutes = int(policy.retire_timeout_s // 60)
+    cut_off = [p for p in state.left if p.deletion_at is None and not _tolerates(p)]
+    names = ", ".join(str(p.key) for p in (cut_off or state.left)[:10])
+    words = f"cuts off {names}" if cut_off else f"leaves {names}, which it does not drive out"
     told = EmitEvent(
         kind=Kind.NODE,
         key=node.key,
         uid=node.uid,
         reason=Reason.TIMEOUT,
-        message=f"not empty after {minutes} min; NoExecute is set all the same and cuts off {names}",
+        message=f"not empty after {int(policy.retire_timeout_s // 60)} min; NoExecute is set all the same and {words}",
         warning=True,
     )
-    return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; cuts off {names}")))
+    return NextStep(step=TAINT, instructions=(told, _say(node, mark, EMPTIED, f"time is over; {words}")))
+
+
+def _tolerates(pod: Pod) -> bool:
+    """For good, and whatever the state: which one is written is decided when it is stored."""
+    stays = (t for t in pod.shape.tolerations if t.seconds is None)
+    return any(t.tolerates(Taint(keys.STATE_TAINT, "NoExecute", t.value)) for t in stays)
 
 
 def _taint(situation: RetireSituation, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:
@@ -256,8 +268,8 @@ def _taint(situation: RetireSituation, node: Node, mark: Mark, world: WorldRead,
     member, may_cut_off = situation.member, None
     if policy.retire != "immediate":
         late, left = emptying.is_late(node, policy, situation.now), to_leave(node.name, world)
-        kept = [p for p in left if late and emptying.held_by(p, world, policy, late=True) is not None]
-        if len(kept) < len(left) or any(way_of(p, world) is Way.HANDED_OVER for p in left):
+        kept = [p for p in left if late and emptying.held_by(p, world, policy, situation.now) is not None]
+        if len(kept) < len(left) or any(_is_member(p, world, situation.now) for p in left):
             return NextStep(step=EMPTY, instructions=(_say(node, mark, EMPTYING, situation.running.operator.detail),))
         may_cut_off = tuple(p.uid for p in kept)
     if situation.store is not None:
