@@ -14,6 +14,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from mooring.lab import loopback
+
 # Test processes are told the width of the terminal that started them; commands that tests start write into pipes.
 os.environ.pop("COLUMNS", None)
 # A shell that runs us in the background ignores SIGINT for us and, by inheritance, for every process a test starts.
@@ -22,6 +24,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ports_of_its_own():
+    """A port is free until somebody listens on it: test processes that run beside each other look in different ranges."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    share = len(loopback.PORTS) // 8
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loopback, "PORTS", loopback.PORTS[number * share : (number + 1) * share])
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

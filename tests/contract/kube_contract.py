@@ -78,7 +78,7 @@ def deployment(bench: Bench, name: str) -> Json:
     }
 
 
-async def until(look: Callable[[], Awaitable[Any]], within_s: float = 30.0) -> Any:
+async def until(look: Callable[[], Awaitable[Any]], within_s: float = 180.0) -> Any:
     """What `look` finds, as soon as it finds something."""
     deadline = asyncio.get_running_loop().time() + within_s
     while True:
@@ -706,7 +706,7 @@ async def a_namespace_takes_its_content_along(bench: Bench) -> None:
     away = Bench(bench.api, name)
     await bench.api.create(Kind.CONFIG_MAP, config_map(away, "one"))
     await bench.api.delete(Kind.NAMESPACE, "", name)
-    await until(lambda: gone(bench, Kind.NAMESPACE, name, ""), within_s=60)
+    await until(lambda: gone(bench, Kind.NAMESPACE, name, ""))
     assert await gone(away, Kind.CONFIG_MAP, "one")
 
 

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
             # Waits follow what moves (`waiting`); this only ends what hangs.
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(900))
+                item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +76,7 @@ def _swept(request: pytest.FixtureRequest) -> Iterator[None]:
     running.kubectl("delete", "pods", "--all", "-A", "--force", "--grace-period=0")
     running.kubectl("delete", "nodes", "--all", "--wait=false")
     if names := sorted(set(found) - KEPT):
-        running.kubectl("delete", "namespaces", *names, "--ignore-not-found", "--timeout=120s")
+        running.kubectl("delete", "namespaces", *names, "--ignore-not-found", "--timeout=300s")
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ class Observer(Reading):
 
     def __enter__(self):
         self._thread.start()
-        assert self._ready.wait(60), "the observer sees nothing"
+        assert self._ready.wait(180), "the observer sees nothing"
         return self
 
     def __exit__(self, kind, *_):

@@ -45,7 +45,7 @@ from tests.faketikv.cluster import table_key
 
 #: How long it goes on.
 LASTS_S = float(os.environ.get("MOORING_BALANCE_S", "15"))
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 + LASTS_S)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800 + LASTS_S)]
 
 DEMO = Key("tidb", "demo")
 API = "/pd/api/v1"

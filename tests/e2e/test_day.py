@@ -73,7 +73,7 @@ def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/frame", timeout=60) as answer:
         head = json.load(answer)["head"]
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert line.lstrip().startswith("ok  3 new UIDs, 3 same nodes"), told
     assert head["cluster"] == "demo on the lab"
     assert (head["act"]["number"], head["act"]["of"], head["act"]["title"]) == (1, 7, "TiDB rolling update"), head
@@ -89,7 +89,7 @@ def test_the_same_acts_on_the_real_control_plane_and_nothing_left(elsewhere):
 def test_without_the_programs_it_says_what_would_be_right(elsewhere, tmp_path):
     """Exit 4, one sentence with the command that builds them; nothing is begun."""
     process = start(elsewhere, XDG_CACHE_HOME=str(tmp_path / "nothing"), MOORING_BIN_DIR=str(tmp_path))
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 4
     assert "mooring lab build" in err
     assert "Traceback" not in err
@@ -99,6 +99,6 @@ def test_without_the_programs_it_says_what_would_be_right(elsewhere, tmp_path):
 def test_the_lab_has_no_short_form(elsewhere):
     """Exit 2: the lab lives on the wall clock, and the message says so."""
     process = start(elsewhere, "--short")
-    _, err = process.communicate(timeout=180)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 2
     assert "--short" in err

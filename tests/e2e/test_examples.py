@@ -292,7 +292,7 @@ class _Shell:
 
     async def type(self, line):
         done = await asyncio.to_thread(
-            subprocess.run, ["sh", "-c", line], env=self._env, capture_output=True, text=True, check=False, timeout=90
+            subprocess.run, ["sh", "-c", line], env=self._env, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, f"$ {line}\n{done.stderr}"
 

@@ -12,7 +12,7 @@ import yaml
 import mooring.lab
 from mooring.lab.cluster import Lab
 from tests.e2e.home_environment import SCHEDULER, SYSTEM, Place, Process, Tidb, ready
-from tests.e2e.waiting import until
+from tests.e2e.waiting import stands, until
 
 CRD = Path(mooring.lab.__file__).parent / "crds" / "tidbcluster.yaml"
 
@@ -64,7 +64,7 @@ def test_rolling_update_comes_home(lab: Lab, running: Process, place: Place) -> 
     until(lambda: tidb.endpoints() == set(place.small), "endpoints")
     uids = tidb.uids()
     lab.kubectl("rollout", "restart", "statefulset/demo-tidb", "-n", place.namespace)
-    lab.kubectl("rollout", "status", "statefulset/demo-tidb", "-n", place.namespace, "--timeout=180s")
+    stands(lab, "rollout", "status", "statefulset/demo-tidb", "-n", place.namespace)
     until(tidb.settled)
     assert tidb.nodes() == homes
     assert not set(tidb.uids().values()) & set(uids.values())
@@ -273,7 +273,7 @@ def test_any_stateful_set_may_opt_in(lab: Lab, running: Process, place: Place) -
     homes = nodes()
     place.add_roomy()
     kubectl("rollout", "restart", "statefulset/web", *at)
-    kubectl("rollout", "status", "statefulset/web", *at, "--timeout=180s")
+    stands(lab, "rollout", "status", "statefulset/web", *at)
     until(lambda: nodes() == homes, "both are home")
     kubectl("scale", "statefulset/web", *at, "--replicas=1")
     until(lambda: remembered() == {"web-0": homes["web-0"]}, "web-1 is forgotten")

@@ -28,7 +28,7 @@ from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
 from mooring.lab.tools import find_tools
 from mooring.process import metrics
-from tests.e2e.waiting import until
+from tests.e2e.waiting import eventually, until
 from tests.process.page.chromium import Chromium, NoBrowser
 
 pytestmark = pytest.mark.e2e
@@ -184,22 +184,20 @@ async def cut_and_named(api: HttpKubeApi, lab: Lab, namespace: str, on, right, v
         rest += [{**rule, "verbs": verbs}] if verbs else []
     assert rest != role["rules"], (kind, right, verb)
     await api.raw("PUT", where, {**role, "rules": rest, "metadata": {"name": "mooring"}})
-    seen: set[str] = set()
-    for _ in range(200):  # the authorizer hears of it by a watch
-        findings = await doctors_rights(api, namespace, on, "mooring")
-        seen = {f.seen for f in findings if f.code == "MO202"}
-        if seen:
-            break
-        await asyncio.sleep(0.05)
+
+    async def missed() -> set[str]:
+        return {f.seen for f in await doctors_rights(api, namespace, on, "mooring") if f.code == "MO202"}
+
+    seen = await eventually(missed, "the authorizer, which hears of it by a watch, misses a right")
     spelled = f"{right.resource}.{right.group}" if right.group else right.resource
     scope = f"in {namespace}" if right.own else "in all namespaces"
     assert seen == {f"serviceaccount {namespace}/mooring may not {verb} {spelled} {scope}"}
     await api.raw("PUT", where, {**role, "metadata": {"name": "mooring"}})
-    for _ in range(200):
-        if not any(f.code for f in await doctors_rights(api, namespace, on, "mooring")):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{spelled}: given back, and still missed")
+
+    async def back() -> bool:
+        return not any(f.code for f in await doctors_rights(api, namespace, on, "mooring"))
+
+    await eventually(back, f"{spelled} is given back")
 
 
 class Replica:

@@ -1,6 +1,5 @@
 """The client on the real API server: what it answers is what `mooring.clients.kube.status` believes it answers."""
 
-import asyncio
 import base64
 import sys
 
@@ -20,6 +19,7 @@ from mooring.clients.ports import (
     UnansweredError,
 )
 from mooring.core.model.kinds import Kind
+from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -92,9 +92,11 @@ async def test_a_budget_blocks_an_eviction_and_two_budgets_do_too(api, namespace
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
         }
         await api.create(Kind.PDB, budget)
-        async with asyncio.timeout(20):
-            while "observedGeneration" not in (await api.get(Kind.PDB, namespace, name)).get("status", {}):
-                await asyncio.sleep(0.1)
+
+        async def observed(name=name):
+            return "observedGeneration" in (await api.get(Kind.PDB, namespace, name)).get("status", {})
+
+        await eventually(observed, f"{name} is observed")
         with pytest.raises(EvictionBlockedError):
             await api.evict(namespace, "p", uid=made["metadata"]["uid"])
     assert "deletionTimestamp" not in (await api.get(Kind.POD, namespace, "p"))["metadata"]

@@ -10,10 +10,11 @@ import urllib.request
 from collections import Counter
 
 import pytest
+from bench.admission_restart import given_up
 
 from mooring.lab.errors import LabError
 from mooring.lab.loopback import free_ports
-from tests.e2e.waiting import until
+from tests.e2e.waiting import stands, until
 
 pytestmark = pytest.mark.e2e
 
@@ -162,9 +163,27 @@ def _is_ready(pod):
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def judged(lab, play):
+    """Played again, twice at most, when it fails and the API server gave up a call to us after its 2 s: on a machine
+    that busy nobody answers in time, and pods come as they were written."""
+    for again in (True, True, False):
+        late = given_up(lab)
+        try:
+            play()
+        except AssertionError:
+            if not again or given_up(lab) == late:
+                raise
+        else:
+            return
+
+
 def test_a_burst_of_500_a_rollout_and_scaling(lab, nodes, mooring):
     """M3, M4: 500 replicas come out 251 : 249 with every slot once and nobody misplaced; so do a rollout of it, a
     scale-down and a scale-up, without one pod being moved for it."""
+    judged(lab, lambda: _burst(lab, nodes))
+
+
+def _burst(lab, nodes):
     ns = lab.namespace("burst")
     labels = {ENABLED: "true", MODE: "majority-in-on-demand"}
     lab.kubectl("apply", "-f", "-", input=manifest("Deployment", ns, "web", 500, labels))
@@ -189,7 +208,7 @@ def test_a_burst_of_500_a_rollout_and_scaling(lab, nodes, mooring):
     assert before <= {p["metadata"]["uid"] for p in pods(lab, ns)}
 
     lab.kubectl("set", "image", "-n", ns, "deployment/web", "c=y")
-    lab.kubectl("rollout", "status", "-n", ns, "deployment/web", "--timeout=120s")
+    stands(lab, "rollout", "status", "-n", ns, "deployment/web")
     until(lambda: settled(lab, ns, 60), "rolled out")
     found = pods(lab, ns)
     assert {p["spec"]["containers"][0]["image"] for p in found} == {"y"}
@@ -201,6 +220,10 @@ def test_a_burst_of_500_a_rollout_and_scaling(lab, nodes, mooring):
 
 def test_stateful_sets_by_ordinal(lab, nodes, mooring):
     """M2, M4: a Parallel StatefulSet of 7 has its majority on on-demand nodes, by ordinal, and ordinal 0 is one of them."""
+    judged(lab, lambda: _ordinals(lab, nodes))
+
+
+def _ordinals(lab, nodes):
     ns = lab.namespace("sts")
     body = manifest("StatefulSet", ns, "db", 7, {ENABLED: "true"}, podManagementPolicy="Parallel", serviceName="db")
     lab.kubectl("apply", "-f", "-", input=body)
@@ -260,6 +283,10 @@ def test_labels_are_judged_and_a_dry_run_holds_nothing(lab, mooring):
 
 def test_a_quota_that_refuses_leaks_no_slot(lab, nodes, mooring):
     """M4: a ReplicaSet whose pods are refused by quota for a while still ends with exactly its split."""
+    judged(lab, lambda: _refused(lab, nodes))
+
+
+def _refused(lab, nodes):
     ns = lab.namespace("quota")
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": ns}}
     lab.kubectl("apply", "-f", "-", input=json.dumps(quota | {"spec": {"hard": {"pods": "2"}}}))
@@ -305,24 +332,23 @@ def test_two_replicas_count_as_one(lab, nodes, own, mooring):
     try:
         until(follower.ready, "the follower is ready")
         assert follower.status()["leading"] is False
-        # The same webhook, at the follower's door. The leader would set it right again within ten seconds.
-        patch = [
-            {
-                "op": "replace",
-                "path": "/webhooks/0/clientConfig/url",
-                "value": f"https://127.0.0.1:{follower.port}/admit/pods",
-            }
-        ]
-        ns = lab.namespace("two")
-        labels = {ENABLED: "true", MODE: "custom", CUSTOM: "5"}
-        lab.kubectl("apply", "-f", "-", input=manifest("Deployment", ns, "web", 0, labels))
-        for _ in range(4):
-            lab.kubectl("patch", "mutatingwebhookconfiguration", "mooring-mix", "--type=json", "-p", json.dumps(patch))
-            replicas = len(pods(lab, ns)) + 10
-            lab.kubectl("scale", "-n", ns, "deployment/web", f"--replicas={replicas}")
-            until(lambda replicas=replicas: settled(lab, ns, replicas), f"{replicas} pods")
-        classes, slots, misplaced = summary(pods(lab, ns), nodes)
-        assert (classes, slots, misplaced) == ({"on-demand": 5, "spot": 35}, list(range(40)), [])
+        judged(lab, lambda: _asked_at_the_follower(lab, nodes, follower))
         assert follower.metric("passed-on") > 0
     finally:
         follower.end()
+
+
+def _asked_at_the_follower(lab, nodes, follower):
+    # The same webhook, at the follower's door. The leader would set it right again within ten seconds.
+    url = f"https://127.0.0.1:{follower.port}/admit/pods"
+    patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": url}]
+    ns = lab.namespace("two")
+    labels = {ENABLED: "true", MODE: "custom", CUSTOM: "5"}
+    lab.kubectl("apply", "-f", "-", input=manifest("Deployment", ns, "web", 0, labels))
+    for _ in range(4):
+        lab.kubectl("patch", "mutatingwebhookconfiguration", "mooring-mix", "--type=json", "-p", json.dumps(patch))
+        replicas = len(pods(lab, ns)) + 10
+        lab.kubectl("scale", "-n", ns, "deployment/web", f"--replicas={replicas}")
+        until(lambda replicas=replicas: settled(lab, ns, replicas), f"{replicas} pods")
+    classes, slots, misplaced = summary(pods(lab, ns), nodes)
+    assert (classes, slots, misplaced) == ({"on-demand": 5, "spot": 35}, list(range(40)), [])

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import signal
-from pathlib import Path
 
 import pytest
 from bench.admission_restart import Service, measure
 
 from tests.e2e.observer import Observer
-from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, SETTINGS, Environment
+from tests.e2e.test_mix_rebalance import CAPACITY, ENABLED, MODE, Environment
 from tests.e2e.waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -67,16 +66,10 @@ def _quicker(environment):
 def _everybody(environment):
     deploy(environment, "plain", 2, {})
     until(lambda: len(environment.ready("plain")) == 2, "two that are not switched on", tell=environment.scenario)
-    settings = {**SETTINGS, "mix": {**SETTINGS["mix"], "interruption": {"everybody": "evict"}}}
-    environment.config.write_text(json.dumps(settings))
     nodes = {p["spec"]["nodeName"] for p in environment.ready("plain")} & set(environment.spot)
     if not nodes:  # the scheduler has put both on on-demand: an interruption is one there, too
         nodes = {p["spec"]["nodeName"] for p in environment.ready("plain")}
-    until(
-        lambda: "config.reloaded" in Path(environment.mooring.log.name).read_text(),
-        "the settings are taken over",
-        tell=environment.scenario,
-    )
+    environment.settle(interruption={"everybody": "evict"})
     environment.notice(nodes, 300)
 
     def elsewhere():

@@ -9,7 +9,7 @@ from mooring.capabilities.fleet.planner import keys
 from mooring.core.model.marks import LEAVING
 from tests.e2e.observer import Observer
 from tests.e2e.test_lab import workload
-from tests.e2e.waiting import until
+from tests.e2e.waiting import stands, until
 
 pytestmark = pytest.mark.e2e
 TIKV = {"app.kubernetes.io/component": "tikv", "app.kubernetes.io/instance": "demo"}
@@ -28,7 +28,7 @@ def come_up(lab, namespace, kind, name, replicas, labels=None):
     made["spec"]["template"]["metadata"]["labels"] |= labels or {}
     made["spec"]["template"]["spec"]["nodeSelector"] = {"for": namespace}
     lab.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(made))
-    lab.kubectl("rollout", "status", f"{kind}/{name}", "-n", namespace, "--timeout=180s")
+    stands(lab, "rollout", "status", f"{kind}/{name}", "-n", namespace)
     return lab.kubectl("get", "pods", "-n", namespace, "-l", f"app={name}", "-o", "name").split()
 
 
@@ -47,7 +47,7 @@ def test_every_promise_can_be_seen_broken(lab, shop):
     with observer:
         send_away(lab, namespace, web[:1])
         until(lambda: observer.seen["pod-went-by-us"] == 1, "the observer sees the pod go")
-        lab.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=180s")
+        stands(lab, "rollout", "status", "deployment/web", "-n", namespace)
     observer = Observer(lab, leaders=lambda pod: 7 if pod == "demo-tikv-2" else 0)
     with pytest.raises(AssertionError) as found, observer:
         send_away(lab, namespace, web[1:])

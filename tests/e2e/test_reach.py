@@ -65,7 +65,7 @@ def forwarding(lab: Lab, tmp_path: Path) -> Iterator[None]:
             yield
         finally:
             running.terminate()
-            running.wait(60)
+            running.wait(180)
             log.close()
             lab.kubectl("delete", "namespace", OWN_NAMESPACE, "--wait=false")
             lab.kubectl("delete", "node", NODE, "--ignore-not-found")
@@ -100,7 +100,7 @@ def _place(lab: Lab, kubelet: int) -> None:
     def pods() -> list[str]:
         return lab.kubectl("-n", OWN_NAMESPACE, "get", "pods", "-o", "name").split()
 
-    until(pods, "the Deployment has a pod", limit_s=120)
+    until(pods, "the Deployment has a pod")
     ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     patch = ["--subresource=status", "--type=merge", "-p", json.dumps(ready)]
     lab.kubectl("-n", OWN_NAMESPACE, "patch", pods()[0], *patch)
@@ -122,5 +122,5 @@ def test_a_mooring_in_the_cluster_is_found_by_kubeconfig(lab: Lab, tmp_path: Pat
     def state() -> str:
         return f"{said[-1:]}\n{lab.processes.tail('kwok-forward')}\n{(tmp_path / 'mooring.log').read_text()[-2000:]}"
 
-    until(asked, "Mooring is reached", every_s=2.0, limit_s=180, tell=state)
+    until(asked, "Mooring is reached", every_s=2.0, tell=state)
     assert "no pending changes" in said[-1][2]

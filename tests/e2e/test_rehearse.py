@@ -19,7 +19,7 @@ from mooring.rehearse.snapshot.capture import take
 from mooring.rehearse.snapshot.load import load
 from mooring.rehearse.snapshot.schema import Snapshot
 from mooring.sandbox.controllers.podstate import node_of
-from tests.e2e.waiting import until
+from tests.e2e.waiting import stands, until
 
 pytestmark = pytest.mark.e2e
 
@@ -27,7 +27,6 @@ MARK = "rehearsed"
 CAPACITY = "node.kubernetes.io/capacity"
 SECRET = "hunter2"
 #: Of a loaded machine.
-PATIENCE_S = 120
 
 
 def pod_template(app: str, **spec: object) -> dict[str, object]:
@@ -85,10 +84,10 @@ def shop(lab: Lab) -> Iterator[str]:
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
     lab.kubectl("apply", "-n", namespace, "-f", "-", input=manifest)
     for name in ("deployment/web", "statefulset/db", "daemonset/agent"):
-        lab.kubectl("rollout", "status", name, "-n", namespace, f"--timeout={PATIENCE_S}s")
+        stands(lab, "rollout", "status", name, "-n", namespace)
     # A second revision: the old ReplicaSet stays, empty, and only what is left behind differs.
     lab.kubectl("set", "image", "deployment/web", "c=app:2", "-n", namespace)
-    lab.kubectl("rollout", "status", "deployment/web", "-n", namespace, f"--timeout={PATIENCE_S}s")
+    stands(lab, "rollout", "status", "deployment/web", "-n", namespace)
     pods = ("get", "pods", "-n", namespace, "-l", "app=web", "-o", "name")
     until(lambda: len(lab.kubectl(*pods).split()) == 6, "no pod of the first revision lingers")
     try:

@@ -39,7 +39,7 @@ async def test_certificates_rotate_under_load_without_one_failed_admission(lab, 
             async def under_load():
                 """It goes on, and not one call has failed since `failed` was taken."""
                 await load.goes_on()
-                assert (await calls(lab))[0] == failed, [one.told("webhook.slow") for one in pair.every]
+                assert (await calls(lab))[0] <= failed, [one.told("webhook.slow") for one in pair.every]
 
             async def leader_dies():
                 await pair.kill_leader()

@@ -25,7 +25,6 @@ from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 #: Without any change: a process takes a minute to start on a busy machine.
-PATIENCE_S = 150
 EVICT = "tidb.pingcap.com/evict-leader"
 #: Keys from here on have the label schedule=deny.
 DENIED = MANY - 60
@@ -96,7 +95,7 @@ class LocalEnvironment(Environment):
         return f"leaders {leaders}, seen {self.seen}\n{self.logs()}"
 
     async def until(self, holds):
-        await eventually(holds, tell=self.tell, limit_s=PATIENCE_S)
+        await eventually(holds, tell=self.tell)
 
 
 async def play_handoff(environment):
@@ -195,13 +194,13 @@ async def play_balance(environment):
     e.seen = {}
     still = await e.deny(DENIED)
     e.start()
-    await eventually(e.stands_aside, tell=e.tell, limit_s=PATIENCE_S)
+    await eventually(e.stands_aside, tell=e.tell)
     e.stores.add_store()
-    await eventually(lambda: e.filled(10), tell=e.tell, limit_s=PATIENCE_S)
+    await eventually(lambda: e.filled(10), tell=e.tell)
     await e.say("/config", {"halt-scheduling": "true"})
     await held_still(e, "halted", "halt-scheduling is on")
     await e.say("/config", {"halt-scheduling": "false"})
-    await eventually(lambda: e.filled(25), tell=e.tell, limit_s=PATIENCE_S)
+    await eventually(lambda: e.filled(25), tell=e.tell)
     # As BR does, for longer than any pause of ours.
     for name in ("balance-leader-scheduler", "balance-region-scheduler"):
         await e.say(f"/schedulers/{name}", {"delay": 900})
@@ -210,7 +209,7 @@ async def play_balance(environment):
     e.seen["pauses"] = (began, await e.pauses())
     for name in ("balance-leader-scheduler", "balance-region-scheduler"):
         await e.say(f"/schedulers/{name}", {"delay": 0})
-    await eventually(lambda: e.filled(50), tell=e.tell, limit_s=PATIENCE_S)
+    await eventually(lambda: e.filled(50), tell=e.tell)
     where = {r.id: sorted(p.store_id for p in r.peers) for r in e.stores.regions()}
     e.seen["denied"] = ({region: where[region] for region in still}, still, await e.why())
 
@@ -222,7 +221,7 @@ async def held_still(e, what, words):
         e.seen[what] = await e.why()
         return words in e.seen[what]
 
-    await eventually(said, tell=e.tell, limit_s=PATIENCE_S)
+    await eventually(said, tell=e.tell)
     begun = e.begun()
     await asyncio.sleep(6)
     e.seen[f"begun while {what}"] = e.begun() - begun

@@ -17,9 +17,10 @@ from mooring.clients.ports import PortError
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 
-#: Seconds without any change, and in all.
-LIMIT_S: Final = 120.0
-CAP_S: Final = 600.0
+#: Seconds without any change, in all, and between two looks.
+LIMIT_S: Final = 180.0
+CAP_S: Final = 900.0
+LOOK_S: Final = 45.0
 #: The lab of this test process, when it has one: there is one at a time.
 _labs: list[Lab] = []
 
@@ -30,7 +31,7 @@ def show(*labs: Lab) -> None:
 
 
 def until(holds: Callable[[], Any], what: str = "", *, every_s: float = 0.2, **how: Any) -> Any:
-    """What `holds` answers, as soon as that is true. `tell`: more of the state, in words; `limit_s`: instead of two minutes."""
+    """What `holds` answers, as soon as that is true. `tell`: more of the state, in words; `limit_s`: instead of three minutes."""
     patience = Patience(what, **how)
     while not (answer := holds()):
         patience.look()
@@ -53,6 +54,32 @@ async def eventually(holds: Callable[[], Any], what: str = "", *, every_s: float
         await asyncio.sleep(every_s)
 
 
+def stands(lab: Lab, *words: str) -> None:
+    """`kubectl wait …` or `rollout status …`, for as long as something moves."""
+    said = []
+
+    def holds() -> bool:
+        try:
+            lab.kubectl(*words, "--timeout=10s")
+        except LabError as error:
+            said[:] = [str(error)]
+            return False
+        return True
+
+    until(holds, " ".join(words), tell=lambda: said)
+
+
+def soon_enough(play: Callable[[], float], limit_s: float, tries: int = 4) -> float:
+    """The first of some tries that took less than a promise allows: a busy machine is late now and then, what is broken
+    is late each time."""
+    took = []
+    while len(took) < tries:
+        took.append(play())
+        if took[-1] < limit_s:
+            return took[-1]
+    raise AssertionError(f"each time longer than {limit_s:g} s: {', '.join(f'{one:.1f} s' for one in took)}")
+
+
 class Patience:
     def __init__(
         self,
@@ -68,7 +95,7 @@ class Patience:
         self._nudged = False
 
     def due(self) -> bool:
-        return self._now() - self._looked >= self._limit_s / 2
+        return self._now() - self._looked >= LOOK_S
 
     def look(self) -> None:
         """Fails when nothing has changed for longer than the limit, or when it all takes too long."""

@@ -25,7 +25,7 @@ from mooring.sandbox.pd.http import pd_app
 class Rig:
     """What the contract asks of each kind of PD."""
 
-    patience_s = 60.0
+    patience_s = 180.0
 
     def __init__(self, pd):
         self.pd = pd
