@@ -1,5 +1,6 @@
 """One way to a cluster, one way to a running Mooring: the same flags, messages and exit codes in every command."""
 
+import asyncio
 import os
 import socket
 import stat
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.cli import connect as connecting
+from mooring.cli.exits import CommandError, Exit
+
 CLUSTER = [
     ("run",),
     ("doctor", "--pre"),
@@ -20,6 +24,8 @@ CLUSTER = [
     ("home", "scheduler-config"),
     ("fleet", "status"),
     ("rehearse", "snapshot", "-f", "{tmp}/s.json"),
+    ("queue",),
+    ("why", "node/n1"),
 ]
 
 
@@ -70,10 +76,12 @@ def test_nobody_answers_says_how_to_reach_one(unused_tcp_port):
 
 
 class Answer(BaseHTTPRequestHandler):
+    body = b'{"rows": [], "as_of": 0}'
+
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"rows": [], "as_of": 0}')
+        self.wfile.write(self.body)
 
     def log_message(self, *_):
         pass
@@ -100,9 +108,12 @@ def test_a_kubeconfig_is_enough_to_reach_the_mooring_in_its_cluster(tmp_path):
 
 
 def test_kubectl_that_cannot_forward_is_said(tmp_path):
-    """What kubectl said is in the message, and the exit code is still 4."""
+    """What kubectl said is in the message, without what its libraries log, and the exit code is still 4."""
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\necho 'error: deployments.apps \"mooring\" not found' >&2\nexit 1\n")
+    logged = 'E1116 21:12:03.968210 24142 memcache.go:265] "Unhandled Error" err="no group list"'
+    kubectl.write_text(
+        f"#!/bin/sh\necho '{logged}' >&2\necho 'error: deployments.apps \"mooring\" not found' >&2\nexit 1\n"
+    )
     kubectl.chmod(0o755)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -110,4 +121,37 @@ def test_kubectl_that_cannot_forward_is_said(tmp_path):
             "queue", "--kubeconfig", kubeconfig(tmp_path, 1), PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
         )
     assert done.returncode == 4
-    assert 'deployments.apps "mooring" not found' in done.stderr
+    assert 'in the cluster of the kubeconfig: error: deployments.apps "mooring" not found;' in done.stderr
+    assert "memcache" not in done.stderr
+
+
+class Greeting(Answer):
+    body = b"<html>hello</html>"
+
+
+@pytest.mark.parametrize("command", [c for c in CLUSTER if c[0] not in {"run", "queue", "why"}], ids=" ".join)
+def test_what_is_no_api_server_could_not_be_looked_at(command, tmp_path):
+    """A proxy's page where a cluster was expected: exit 4 and a sentence, no traceback."""
+    with HTTPServer(("127.0.0.1", 0), Greeting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        args = [word.format(tmp=tmp_path) for word in command]
+        done = mooring(*args, "--kubeconfig", kubeconfig(tmp_path, server.server_port))
+        server.shutdown()
+    assert done.returncode == 4, done.stderr
+    assert "no Kubernetes API server: GET /version answered" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_that_takes_a_connection_and_says_nothing_is_given_up_soon(tmp_path, monkeypatch):
+    """Before anything is asked that may take a minute; exit 4, naming the address."""
+    monkeypatch.setattr(connecting, "PROBE_S", 0.05)
+
+    async def look(file: str) -> None:
+        async with connecting.connect(file, ""):
+            raise AssertionError("nobody has answered")
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(CommandError, match=f"no answer from http://127.0.0.1:{port} within") as raised:
+            asyncio.run(look(kubeconfig(tmp_path, port)))
+    assert raised.value.code is Exit.COULD_NOT_LOOK

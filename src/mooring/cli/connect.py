@@ -5,7 +5,7 @@ A kubeconfig that is missing or wrong is bad input (2); a cluster that does not 
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from mooring.clients.kube import Connection, HttpKubeApi, Scope
     from mooring.core.model.kinds import Kind
 
+#: How long a cluster may take to say who it is.
+PROBE_S: Final = 10.0
 Kubeconfig = Annotated[
     str, Parameter(help="The kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.")
 ]
 Context = Annotated[str, Parameter(help="A context of the kubeconfig. Default: its current one.")]
 #: Of commands that work with Mooring itself.
 OwnNamespace = Annotated[
-    str, Parameter(name=["--namespace", "-n"], help="Mooring's own namespace. Default: mooring-system.")
+    str,
+    Parameter(name=["--namespace", "-n"], help="Mooring's own namespace. Default: mooring-system.", show_default=False),
 ]
 ObjectNamespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace of the object. Default: wherever it is found.")
@@ -55,10 +58,35 @@ def connection_of(kubeconfig: str, context: str) -> "Connection":
 
 @asynccontextmanager
 async def connect(
-    kubeconfig: str, context: str, *, scopes: "Mapping[Kind, Scope] | None" = None, hint: str = ""
+    kubeconfig: str,
+    context: str,
+    *,
+    scopes: "Mapping[Kind, Scope] | None" = None,
+    hint: str = "",
+    probe: bool = True,
 ) -> "AsyncIterator[HttpKubeApi]":
+    """`probe`: first see whether a Kubernetes API server is there at all; a list would wait for minutes."""
     from mooring.clients.kube import HttpKubeApi, load
 
     with reaching(hint):
-        async with HttpKubeApi(load(kubeconfig or None, context=context), scopes=scopes or {}) as api:
+        connection = load(kubeconfig or None, context=context)
+        async with HttpKubeApi(connection, scopes=scopes or {}) as api:
+            if probe:
+                await _probe(api, connection.server)
             yield api
+
+
+async def _probe(api: "HttpKubeApi", server: str) -> None:
+    import asyncio
+
+    from mooring.clients.ports import NotFoundError, RefusedError, UnansweredError
+
+    try:
+        async with asyncio.timeout(PROBE_S):
+            version = await api.raw("GET", "/version")
+    except TimeoutError:
+        raise UnansweredError(f"no answer from {server} within {PROBE_S:.0f} s") from None
+    except (NotFoundError, RefusedError):
+        return  # it answers; what is asked for next will say what is wrong
+    if not isinstance(version, dict):
+        raise UnansweredError(f"{server} is no Kubernetes API server: GET /version answered {str(version)[:40]!r}")

@@ -95,7 +95,7 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
     from mooring.process.clock import SystemChance, WallClock
 
     settings = resolved.config
-    async with connect(settings.kubeconfig, settings.context) as api:
+    async with connect(settings.kubeconfig, settings.context, probe=False) as api:
         patient = DoctorTarget(
             api=api,
             clock=WallClock(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connection_of, reaching
+from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 app = App(
     name="rehearse",
-    help="Play an event on a snapshot of a cluster, in virtual time: who would be interrupted, and would it hold?",
+    help="Play an event on a snapshot of a cluster: who would be interrupted, and would every promise be kept?",
 )
 app.command(sweep)
 
 
 @app.command
 def snapshot(
-    *,
     file: Annotated[Path, Parameter(name=["--file", "-f"], help="Where to write it; appears when it is whole.")],
+    *,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     config: ConfigFile = "",
@@ -94,7 +94,7 @@ def play(
     seeds: Annotated[Whole, Parameter(help="Play it with so many seeds: worst, median and best per workload.")] = 0,
     jobs: Annotated[Whole, Parameter(help="With --seeds: so many at a time; 0: one per core.")] = 0,
     page: Annotated[bool, Parameter(negative="", help="Watch it on Mooring's page while it plays.")] = False,
-    port: Annotated[int, Parameter(help="Of the page; -1: the first that is free from 8390 on.")] = -1,
+    port: Annotated[int, Parameter(help="Of the page; not given: 8390, or the next that is free.")] = -1,
     speed: Annotated[float, Parameter(help="With --page: so many virtual seconds a second.")] = 20.0,
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row of the timeline.")] = False,
     output: Output = Format.TABLE,
@@ -192,7 +192,7 @@ async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
 
     settings, clock = resolved.config, WallClock()
     connection = connection_of(settings.kubeconfig, settings.context)
-    with reaching():
+    async with connect(settings.kubeconfig, settings.context):
         return await take(
             connection,
             settings,

@@ -50,7 +50,7 @@ def sweep(
         Path | None, Parameter(help="With --fail-on new: an earlier sweep, as -o json printed it.")
     ] = None,
     page: Annotated[bool, Parameter(negative="", help="Watch it on a page, until Ctrl-C.")] = False,
-    port: Annotated[int, Parameter(help="Of the page; -1: the first that is free from 8390 on.")] = -1,
+    port: Annotated[int, Parameter(help="Of the page; not given: 8390, or the next that is free.")] = -1,
     everything: Annotated[bool, Parameter(name="--all", negative="", help="Every row.")] = False,
     output: Annotated[
         SweepFormat, Parameter(name=["--output", "-o"], help="table, json, or markdown for a pull request.")

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,7 +22,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from mooring.cli.connect import Context, Kubeconfig
+from mooring.cli.connect import Context, Kubeconfig, connection_of
 from mooring.cli.exits import CommandError, Exit
 
 DEFAULT: Final = "http://127.0.0.1:8390"
@@ -51,6 +52,7 @@ class Reach:
 
 
 HERE: Final = Reach()
+_LOGGED: Final = re.compile(r"[EWIF]\d{4} ")
 #: Address of the Mooring behind a kubeconfig, while the command runs.
 _forwarded: dict[Reach, str] = {}
 
@@ -70,24 +72,21 @@ def ask(
     """
     where = Reach(server=reach) if isinstance(reach, str) else reach
     named = where.server or os.environ.get("MOORING_SERVER", "")
-    base = named or _forwarded.get(where, "")
-    if not base and not (where.kubeconfig or where.context):
-        base = DEFAULT
-    try:
-        if not base:
-            base = _forwarded[where] = _forward(where)
-        return _get(base, path, missing, timeout_s, read)
-    except _NobodyError as error:
-        if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
-            raise CommandError(
-                f"no Mooring answers at {base or DEFAULT}: {error}; {HOW}", Exit.COULD_NOT_LOOK
-            ) from None
-        first = str(error)
+    base = named or _forwarded.get(where, "") or ("" if where.kubeconfig or where.context else DEFAULT)
+    tried = "in"
+    if base:
+        try:
+            return _get(base, path, missing, timeout_s, read)
+        except _NobodyError as error:
+            tried = f"at {base}: {error}"
+            if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
+                raise CommandError(f"no Mooring answers {tried}; {HOW}", Exit.COULD_NOT_LOOK) from None
+            tried += "; nor in"
     try:
         base = _forwarded[where] = _forward(where)
         return _get(base, path, missing, timeout_s, read)
     except _NobodyError as error:
-        said = f"no Mooring answers at {DEFAULT}: {first}; nor in the cluster of the kubeconfig: {error}; {HOW}"
+        said = f"no Mooring answers {tried} the cluster of the kubeconfig: {error}; {HOW}"
         raise CommandError(said, Exit.COULD_NOT_LOOK) from None
 
 
@@ -114,7 +113,15 @@ def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[A
             hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
             raise CommandError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
-        raise _NobodyError(getattr(error, "reason", error)) from None
+        raise _NobodyError(_trouble(error)) from None
+
+
+def _trouble(error: Exception) -> str:
+    """In words, without numbers of the operating system."""
+    inner = getattr(error, "reason", error)
+    if isinstance(inner, json.JSONDecodeError):
+        return "what answers there is no Mooring"
+    return str(getattr(inner, "strerror", None) or inner)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -136,36 +143,39 @@ def _has_kubeconfig(where: Reach) -> bool:
 
 def _forward(where: Reach) -> str:
     """A port of ours that leads to the Mooring of that cluster, until this process ends."""
+    try:
+        connection_of(where.kubeconfig, where.context)
+    except CommandError as error:
+        if where.kubeconfig or where.context:
+            raise
+        raise _NobodyError(str(error)) from None  # nobody has named it
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise _NobodyError("kubectl is not in PATH, which would forward a port")
     flags = [f"--kubeconfig={where.kubeconfig}"] if where.kubeconfig else []
     flags += [f"--context={where.context}"] if where.context else []
     command = [kubectl, *flags, "-n", where.own, "port-forward", "deploy/mooring", f":{PORT}"]
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    atexit.register(_end, child)
-    line = _first_line(child)
-    found = re.search(r"Forwarding from 127\.0\.0\.1:(\d+)", line)
-    if found is None:
-        _end(child)
-        raise _NobodyError(line.strip() or f"kubectl port-forward did not begin within {FORWARD_S:.0f} s")
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True)
+        atexit.register(_end, child)
+        found = re.search(r"Forwarding from 127\.0\.0\.1:(\d+)", _first_line(child))
+        if found is None:
+            _end(child)
+            said.seek(0)
+            # What its libraries log (E1116 21:12:03 …) is not for people; its last sentence is.
+            lines = [line for line in said.read().splitlines() if line.strip() and not _LOGGED.match(line)]
+            raise _NobodyError(lines[-1].strip() if lines else f"kubectl did not forward a port in {FORWARD_S:.0f} s")
     return f"http://127.0.0.1:{found[1]}"
 
 
 def _first_line(child: "subprocess.Popen[str]") -> str:
+    """What it printed first; "" when it ended, or when time is up."""
     import selectors
 
     assert child.stdout is not None
-    assert child.stderr is not None
     with selectors.DefaultSelector() as ready:
         ready.register(child.stdout, selectors.EVENT_READ)
-        ready.register(child.stderr, selectors.EVENT_READ)
-        for key, _ in ready.select(FORWARD_S):
-            if line := key.fileobj.readline():  # type: ignore[union-attr]
-                return str(line)
-    return ""
+        return child.stdout.readline() if ready.select(FORWARD_S) else ""
 
 
 def _end(child: "subprocess.Popen[str]") -> None:

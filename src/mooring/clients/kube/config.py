@@ -188,7 +188,10 @@ def _read(path: Path) -> _File:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"kubeconfig {path}: cannot be read: {reason(error)}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"kubeconfig {path}: not YAML: {str(error).splitlines()[0]}") from error
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"kubeconfig {path}: not YAML: {line}{what}") from error
     try:
         return msgspec.convert(raw or {}, _File)
     except msgspec.ValidationError as error:

@@ -31,11 +31,14 @@ INSTALLED: Final = (
 
 
 async def reachable(api: HttpKubeApi) -> Finding:
+    fix = "kubectl version   (then --kubeconfig, --context)"
     try:
         version = await api.raw("GET", "/version")
     except PortError as error:
-        fix = "kubectl version   (then --kubeconfig, --context)"
         return ill("cluster", "MO101", "API server answers", str(error), fix)
+    if not isinstance(version, dict):
+        seen = f"it is no Kubernetes API server: GET /version answered {str(version)[:40]!r}"
+        return ill("cluster", "MO101", "API server answers", seen, fix)
     found = re.match(r"v(\d+)\.(\d+)", str(version.get("gitVersion", "")))
     name = version.get("gitVersion", "no version")
     if found is not None and (int(found[1]), int(found[2])) < OLDEST_TESTED:
