@@ -1,6 +1,7 @@
 """`mooring mix`: replicas across on-demand and spot nodes."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -14,17 +15,14 @@ from mooring.capabilities.mix.report_text import (
     workload_lines,
     workload_row,
 )
-from mooring.cli.connect import Context, Kubeconfig, connect
+from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
+from mooring.cli.why import kind_of
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
-
-
-#: As kubectl spells them.
-_KINDS = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet"}
 
 
 @app.command
@@ -90,7 +88,7 @@ def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
 def explain(
     workload: Annotated[str, Parameter(help="NAME, Deployment/NAME or StatefulSet/NAME.")],
     *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the workload.")] = "default",
+    namespace: ObjectNamespace = "",
     reach: Reach = HERE,
     output: Output = Format.TABLE,
 ) -> None:
@@ -100,7 +98,7 @@ def explain(
 
     Example: mooring mix explain StatefulSet/db -n shop -o json
     """
-    answer = _asked(reach, workload, namespace)
+    answer = asked(reach, workload, namespace)
     if output is Format.JSON:
         print_json(answer)
         return
@@ -112,23 +110,34 @@ def explain(
     print_table(POD_COLUMNS, map(pod_row, answer["pods"]))
 
 
-def _asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
+def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     """What Mooring knows of it; of a bare name, whichever kind there is."""
     written, slash, name = workload.rpartition("/")
-    kind = _KINDS.get(written.lower())
-    if not name or (slash and kind is None):
+    group, _, kind = kind_of(written).partition("/")
+    if not name or (slash and group != "workload"):
         raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    kinds = ["Deployment", "StatefulSet"] if kind is None else [kind]
+    kinds = ("Deployment", "StatefulSet") if not kind else (kind,)
+    spaces = (namespace,) if namespace else _namespaces(reach, kinds, name)
     for one in kinds:
-        try:
-            answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{namespace}/{name}", missing="it is not there")
-        except CommandError as error:
-            if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
-                raise
-        else:
-            return answer
-    what = f"there is no {' or '.join(kinds)} {name} in namespace {namespace}"
-    raise CommandError(f"{what}; -n names another namespace", Exit.NOT_AS_IT_SHOULD_BE)
+        for space in spaces[:1]:
+            try:
+                answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{space}/{name}", missing="it is not there")
+            except CommandError as error:
+                if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
+                    raise
+            else:
+                return answer
+    what = f"there is no {' or '.join(kinds)} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
+    raise CommandError(f"{what}; `mooring mix status` lists them", Exit.NOT_AS_IT_SHOULD_BE)
+
+
+def _namespaces(reach: Reach, kinds: Sequence[str], name: str) -> list[str]:
+    """Where workloads of this name are; more than one, and the person must say which."""
+    found = [subject.split("/") for subject in ask(reach, f"/api/v1/find?q={name}")["found"]]
+    spaces = sorted({p[1] for p in found if p[0] == "workload" and p[-1] == name and p[2] in kinds})
+    if len(spaces) > 1 and "default" not in spaces:
+        raise CommandError(f"{name} is in {', '.join(spaces)}; say which with -n")
+    return ["default"] if "default" in spaces else spaces
 
 
 @app.command

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.exits import CommandError
+from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, painted, plain, print_json, runnable, width
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.spelling import did_you_mean
@@ -37,7 +37,7 @@ def objects(typed: str, reach: Reach = HERE) -> list[str]:
     kind, slash, name = typed.partition("/")
     if not slash:
         return sorted(f"{one}/" for one in KINDS if one.startswith(typed))
-    full, _, owner = _kind(kind).partition("/")
+    full, _, owner = kind_of(kind).partition("/")
     if not full or not name:
         return []
     try:
@@ -81,10 +81,23 @@ def why(
 
     Example: mooring why deploy/web -n shop --all
     """
-    path = spelled_out(f"{subject}/{name}" if name else subject, namespace)
+    show(_asked(reach, f"{subject}/{name}" if name else subject, namespace), output, everything=all_)
+
+
+def _asked(reach: Reach, subject: str, namespace: str) -> Any:
+    try:
+        path = spelled_out(subject, namespace)
+    except CommandError as error:
+        # NAMESPACE/NAME, as our own answers write it, unless nothing there is called so.
+        space, slash, name = subject.partition("/")
+        if not (space and slash and name) or namespace or "/" in name or kind_of(space):
+            raise
+        try:
+            return ask(reach, f"/api/v1/why/{name}?namespace={space}", missing="none")
+        except CommandError as answered:
+            raise (error if answered.code is Exit.NOT_AS_IT_SHOULD_BE else answered) from None
     where = f"?namespace={namespace}" if namespace else ""
-    answer = ask(reach, f"/api/v1/why/{path}{where}", missing=f"{path} not found")
-    show(answer, output, everything=all_)
+    return ask(reach, f"/api/v1/why/{path}{where}", missing=f"{path} not found")
 
 
 def show(answer: Any, output: Format, *, everything: bool) -> None:
@@ -106,11 +119,12 @@ def spelled_out(subject: str, namespace: str = "") -> str:
             "waits"
         )
     kind, slash, name = subject.partition("/")
-    if not slash:
-        if _kind(kind):
+    if not name:
+        if kind_of(kind):
             raise CommandError(f"{kind}: which one? write {kind}/NAME; `mooring queue` lists what moves and waits")
-        return subject
-    kind, _, owner = _kind(kind).partition("/")
+        if not slash:
+            return subject
+    kind, _, owner = kind_of(kind).partition("/")
     if not name or not kind:
         typed = subject.partition("/")[0]
         hint = did_you_mean(typed, (*KINDS, *SHORT)) if not kind else ""
@@ -125,9 +139,9 @@ def spelled_out(subject: str, namespace: str = "") -> str:
     return "/".join((kind, *parts))
 
 
-def _kind(typed: str) -> str:
-    """Singular, plural or short, in any case; "": none of ours."""
-    word = typed.lower()
+def kind_of(typed: str) -> str:
+    """Singular, plural or short, in any case, with its API group or without (deployment.apps); "": none of ours."""
+    word = typed.lower().partition(".")[0]
     for one in (word, word.removesuffix("s"), word.removesuffix("es")):
         if one in SHORT or one in KINDS:
             return SHORT.get(one, one)

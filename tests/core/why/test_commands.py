@@ -2,6 +2,7 @@
 
 import pytest
 
+from mooring.cli import why as command
 from mooring.cli.exits import CommandError, Exit
 from mooring.cli.queue import cells
 from mooring.cli.server import ask
@@ -29,6 +30,8 @@ from mooring.core.model.decision import Line
         ("pods/demo-tikv-1", "pod/tidb/demo-tikv-1"),
         ("nodes/n7", "node/n7"),
         ("Deployments/web", "workload/tidb/Deployment/web"),
+        ("deployment.apps/web", "workload/tidb/Deployment/web"),
+        ("tidbclusters.pingcap.com/demo", "cluster/tidb/demo"),
         ("rack/2", "rack/2"),
         ("demo-tikv-1", "demo-tikv-1"),
     ],
@@ -42,6 +45,25 @@ def test_without_a_namespace_mooring_finds_the_object():
     """`deploy/web` alone: the server looks in every namespace."""
     assert spelled_out("deploy/web") == "workload/Deployment/web"
     assert spelled_out("pod/x") == "pod/x"
+
+
+def test_a_namespace_and_a_name_are_understood_as_our_answers_write_them(monkeypatch, capsys):
+    """`mooring why tidb/demo-tikv-0`; what is neither that nor a kind is still bad usage."""
+    asked = []
+
+    def answers(_, path, **__):
+        asked.append(path)
+        if "namespace=tidb" not in path:
+            raise CommandError("nothing is called x", Exit.NOT_AS_IT_SHOULD_BE)
+        return {"answer": "demo-tikv-0 is stable", "state": "stable", "as_of": 0.0, "leading": True}
+
+    monkeypatch.setattr(command, "ask", answers)
+    command.why("tidb/demo-tikv-0")
+    assert capsys.readouterr().out.startswith("demo-tikv-0 is stable")
+    with pytest.raises(CommandError, match="write KIND/NAME") as raised:
+        command.why("ship/x")
+    assert raised.value.code == Exit.USAGE
+    assert asked == ["/api/v1/why/demo-tikv-0?namespace=tidb", "/api/v1/why/x?namespace=ship"]
 
 
 @pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x", "pdo/x"])

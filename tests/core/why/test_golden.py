@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.core.engine.why.commands import has_command
 from mooring.core.engine.why.explanation import LONGEST_ANSWER
+from mooring.core.model.decision import Line
 from mooring.core.model.reasons import State
 from tests.core.why import situations, situations_of_all
 
@@ -34,6 +36,9 @@ def test_why_says_exactly_this(name):
             assert value["state"] in WORDS
             # Line 1 says the state word itself.
             assert value["state"] in first
+            if value["state"] in {State.BLOCKED, State.REFUSED}:
+                # A person must act: what to type is there.
+                assert has_command([Line(line["label"], line["text"]) for line in value["lines"]]), said
 
 
 def test_no_golden_file_is_left_over():

@@ -33,6 +33,7 @@ def replica():
         ("pod/demo-tikv-0", "", ("pod/tidb/demo-tikv-0",)),
         ("pod/demo-tikv-0", "shop", ()),
         ("store/demo/1", "", ("store/tidb/demo/1",)),
+        ("store/1", "", ("store/tidb/demo/1",)),
         ("workload/web", "", ("workload/prod/web", "workload/shop/web")),
         ("workload/web", "prod", ("workload/prod/web",)),
         ("workload/Deployment/web", "prod", ("workload/prod/Deployment/web",)),
@@ -55,3 +56,6 @@ def test_several_and_none_are_said(replica):
         "nothing is called demo-tkv-0; did you mean pod/tidb/demo-tikv-0"
     )
     assert "did you mean pod/tidb/demo-tikv-0" in not_found(replica.engine, "pod/demo-tikv-0", "shop")
+    assert not_found(replica.engine, "n11").startswith("nothing is called n11; did you mean node/n1")
+    assert not_found(replica.engine, "pod/demo-tikv-9").startswith("pod/demo-tikv-9 not found in any namespace; did")
+    assert not_found(replica.engine, "store/99").startswith("store/99 not found in any cluster")

@@ -5,6 +5,7 @@ at most a second; without it the answer is the same, less a name.
 """
 
 import asyncio
+import difflib
 from typing import Final
 
 from mooring.clients.ports import PortError
@@ -13,7 +14,7 @@ from mooring.core.engine.why import Explanation, explain, render, unknown
 from mooring.core.engine.why.asker import annotation_behind, manager_of, with_asker
 from mooring.core.engine.why.resolve import KINDS, SPACED, resolve
 from mooring.core.engine.why.text import SHOWN
-from mooring.core.engine.why.unknown import names_of, nearest
+from mooring.core.engine.why.unknown import MOST_NEAR, names_of, nearest
 from mooring.core.model.kinds import Kind
 from mooring.process.replica import Replica
 
@@ -58,10 +59,12 @@ def not_found(engine: Engine, subject: str, namespace: str = "") -> str:
         more = f" and {len(meant) - 4} more" if len(meant) > 4 else ""
         return f"{subject} may be {', '.join(meant[:4])}{more}; write one of them"
     kind, slash, rest = subject.partition("/")
-    if slash and kind in SPACED and "/" not in rest:
-        subject = f"{kind}/{namespace or 'default'}/{rest}"
+    if slash and namespace and kind in SPACED and "/" not in rest:
+        subject = f"{kind}/{namespace}/{rest}"
     if not slash:
-        near = nearest(subject, [f"{kind}/{name}" for kind in KINDS for name in names_of(engine, kind)])
+        every = {f"{kind}/{name}": name.rpartition("/")[2] for kind in KINDS for name in names_of(engine, kind)}
+        like = set(difflib.get_close_matches(subject, set(every.values()), MOST_NEAR))
+        near = nearest(subject, every) or sorted(one for one, name in every.items() if name in like)[:MOST_NEAR]
         hint = f"; did you mean {' or '.join(near)}?" if near else "; write KIND/NAME, e.g. pod/demo-tikv-1 -n tidb"
         return f"nothing is called {subject}{hint}"
     return unknown(engine, subject)

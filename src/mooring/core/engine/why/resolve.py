@@ -31,8 +31,8 @@ def resolve(engine: Engine, typed: str, namespace: str = "") -> tuple[str, ...]:
 
 
 def _named(engine: Engine, kind: str, name: str) -> list[str]:
-    """Subjects of this kind whose name, without its namespace, is this one; a store is CLUSTER/ID."""
-    parts = 2 if kind == "store" else 1
+    """Subjects of this kind whose name, without its namespace, is this one; a store is CLUSTER/ID, or its ID alone."""
+    parts = name.count("/") + 1 if kind == "store" else 1
     return [f"{kind}/{one}" for one in names_of(engine, kind) if "/".join(one.split("/")[-parts:]) == name]
 
 

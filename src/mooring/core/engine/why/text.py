@@ -43,13 +43,9 @@ def fold(line: str, width: int) -> list[str]:
     labelled = len(line) > WIDTH and (line[WIDTH - 1] == " " and line[WIDTH] != " ") and not line[:WIDTH].strip(LABELS)
     indent = " " * WIDTH if labelled else ""
     found = COMMAND.search(line)
-    if found is None:
-        return textwrap.wrap(
-            line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-        )
-    before, command = line[: found.start()].rstrip(), line[found.start() :]
-    inner = f"{indent}  "
-    return [*([before] if before else []), f"{inner}{command}"]
+    before, command = (line, "") if found is None else (line[: found.start()].rstrip(), line[found.start() :])
+    parts = textwrap.wrap(before, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [*parts, f"{indent}  {command}"] if command else parts
 
 
 def _history(history: Any, *, everything: bool) -> list[str]:

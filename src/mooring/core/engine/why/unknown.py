@@ -10,15 +10,17 @@ MOST_NEAR = 2
 
 
 def unknown(engine: Engine, name: str) -> str:
-    """Says "pod/x not found in namespace y; did you mean …?"."""
+    """Says "pod/x not found in namespace y; did you mean …?"; without a namespace, "in any namespace"."""
     kind, _, rest = name.partition("/")
     if kind == "operator":
         return _operator(engine, rest)
     namespace, slash, last = rest.rpartition("/")
-    spaced = kind in {"pod", "workload", "cluster", "store"} and slash
-    said = f"{kind}/{last} not found in namespace {namespace.partition('/')[0]}" if spaced else f"{name} not found"
-    if kind == "store" and spaced:
-        said = f"store/{last} not found in cluster {namespace}"
+    said = f"{name} not found"
+    if kind == "store":
+        said = f"store/{last} not found in {f'cluster {namespace}' if slash else 'any cluster'}"
+    elif kind in {"pod", "workload", "cluster"}:
+        where = f"namespace {namespace.partition('/')[0]}" if slash else "any namespace"
+        said = f"{kind}/{last} not found in {where}"
     if kind == "machine" and "fleet" not in engine.on:
         return f"{said}: fleet is off, so no machines are read; switch it on with --features fleet=true"
     if kind == "store" and not {"handoff", "balance"} & engine.on:
