@@ -1,5 +1,6 @@
 """Help: a line per command, examples that work as typed, a description for every flag. The test walks them all."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -83,6 +84,21 @@ def test_no_default_is_shown_that_says_nothing(path, capsys):
         assert f"default: {silly}" not in shown
     assert "--no-" not in shown
     assert "--empty-" not in shown
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=words)
+def test_paragraphs_flow_and_examples_stay_whole(path, capsys, monkeypatch):
+    """At 60 columns a line is full before the next begins, and what is to be typed can be copied as one line."""
+    monkeypatch.setenv("COLUMNS", "60")
+    make()([*path, "--help"], result_action="return_value")
+    shown = capsys.readouterr().out.partition("╭")[0]
+    for paragraph in shown.split("\n\n")[1:]:
+        lines = paragraph.strip("\n").split("\n")
+        if lines[0].startswith("Example: "):
+            assert len(lines) == 1, paragraph
+            continue
+        for line, following in itertools.pairwise(lines):
+            assert len(line.rstrip()) <= 60 < len(line.rstrip()) + 1 + len(following.split()[0]), paragraph
 
 
 def test_help_loads_no_more_than_it_needs():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mooring.cli.output import print_table
+from mooring.cli.output import folded, print_table
 from mooring.cli.queue import block
 from mooring.core.engine.why.text import COMMAND, fold, render
 from tests.core.why.situations_by_kind import play_all
@@ -47,6 +47,20 @@ def test_a_row_of_the_queue_is_a_block_on_a_narrow_terminal():
         "missing     6 of 8",
         "used by     op 41",
         "since       0:12",
+    ]
+
+
+def test_a_command_in_a_remark_is_never_broken():
+    """What is to be typed stands whole on a line of its own; the sentence around it wraps at words."""
+    typed = """kubectl -n tidb patch tc demo --type merge -p '{"spec":{"tikv":{"replicas":4}}}'"""
+    assert folded(f"6/7 10:05  a TiKV store is added    $ {typed}", 60, " " * 11) == [
+        "6/7 10:05  a TiKV store is added",
+        f"           $ {typed}",
+    ]
+    assert folded("52 s. Leftovers: none.  Play: mooring demo --keep   On a real one: mooring demo --on lab", 60) == [
+        "52 s. Leftovers: none.  Play:",
+        "  mooring demo --keep",
+        "On a real one: mooring demo --on lab",
     ]
 
 

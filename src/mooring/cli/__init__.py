@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import mooring
 from mooring.cli.exits import CommandError, Exit
+from mooring.cli.help import FlowingHelp
 
 #: name → where its app (or function) lives, and what it is for, in one line. Imported only when it is used.
 GROUPS: Final[dict[str, tuple[str, str]]] = {
@@ -68,6 +69,7 @@ def make(*, described: bool = False) -> App:
         version_flags=["--version"],
         default_parameter=PLAIN,
         help_format="plaintext",
+        help_formatter=FlowingHelp(),
     )
     for name, (where, words) in GROUPS.items():
         made.command(where, name=name, help=words if described else None)
@@ -141,6 +143,10 @@ def _abandon_stdout() -> None:
 
 
 def _say(message: str) -> None:
-    from mooring.cli.output import runnable
+    """Wrapped where a person reads it; a script finds each sentence on one line."""
+    from mooring.cli.output import note, plain, runnable
 
-    print(f"mooring: {runnable(message)}", file=sys.stderr)
+    if sys.stderr.isatty():
+        note(f"mooring: {message}")
+    else:
+        print(f"mooring: {runnable(plain(message))}", file=sys.stderr)

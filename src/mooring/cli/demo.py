@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import socket
 import sys
-import textwrap
 import time
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, folded, note, print_json, print_table
 
 if TYPE_CHECKING:
     from mooring.demo.day import Day
@@ -59,7 +58,7 @@ def demo(
     """Play a scripted day and check every promise it shows.
 
     Each act does what a person would type, says what moved and why, and checks what was promised. Exits 0 when every
-    promise was kept, 1 when one did not or the day was stopped before its end. The narration is on stderr, the table of
+    promise was kept, 1 when one was not or the day was stopped before its end. The narration is on stderr, the table of
     promises on stdout.
 
     With --keep, ask in another terminal: mooring why pod/demo-tikv-1 -n tidb
@@ -178,11 +177,8 @@ def _narrate(line: str) -> None:
     if not sys.stderr.isatty():
         note(line)
         return
-    width = max(40, shutil.get_terminal_size().columns)
-    for folded in textwrap.wrap(
-        line, width, subsequent_indent=INDENT, drop_whitespace=False, break_on_hyphens=False, replace_whitespace=False
-    ):
-        note(folded.rstrip())
+    for part in folded(line, max(40, shutil.get_terminal_size().columns), INDENT):
+        note(part.rstrip())
 
 
 def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
@@ -279,8 +275,8 @@ class _Page:
         note(
             f"\nThe day is over; the cluster runs on at http://127.0.0.1:{port}, {KEPT_SPEED:g} times as fast as yours."
         )
-        note(f'Break it:  kubectl --server {facade.url} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
-        note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{_at(port)}")
+        note(f'Break it: kubectl --server {facade.url} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
+        note(f"Ask it: mooring queue{_at(port)}   or: mooring why pod/demo-tikv-0 -n tidb{_at(port)}")
         note("Ctrl-C ends it; leftovers: none.")
 
     async def stop(self) -> None:

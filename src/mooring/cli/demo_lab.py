@@ -85,8 +85,8 @@ class Beside:
         lab = self._stage.lab
         note("\nThe day is over; the cluster runs on, page and all.")
         note(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}")
-        note(f'Break it:  {lab.layout.bin / "kubectl"} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
-        note(f"Ask it:    mooring queue · mooring why pod/demo-tikv-0 -n tidb · mooring why node/n1{self._at}")
+        note(f'Break it: {lab.layout.bin / "kubectl"} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
+        note(f"Ask it: mooring queue{self._at}   or: mooring why pod/demo-tikv-0 -n tidb{self._at}")
         note("Ctrl-C ends it; leftovers: none.")
         sys.stderr.flush()
         await asyncio.Event().wait()

@@ -144,7 +144,7 @@ def cke_integration(state: Annotated[Switch, Parameter(help="on or off.")], /, *
 def confirm_removal(
     *addresses: Annotated[str, Parameter(help="Of the vanished machines.")], where: Where = HERE
 ) -> None:
-    """Let workers go whose machines vanished, where too many did at once. Without addresses: all that are held.
+    """Let workers go whose machines vanished, where too many did at once. Without addresses: all that are blocked.
 
     Example: mooring fleet confirm-removal 10.69.0.4 10.69.0.5
 

@@ -22,6 +22,8 @@ _OURS: Final = re.compile(
 )
 #: What the last column of a table needs at least, to be wrapped there.
 LAST_COLUMN: Final = 24
+#: A command that a sentence ends with; three spaces end it too.
+_TYPED: Final = re.compile(r"(?:\$ |(?<=: )(?=[^ ]))(?:\S*/)?(?:kubectl|mooring|sabactl|helm) [a-z-].*?(?= {3}|$)")
 COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
@@ -96,14 +98,25 @@ def note(message: str) -> None:
     """A remark for the person at the terminal: never on stdout. Wrapped at words; what is a command stays whole."""
     room = width(sys.stderr)
     for line in runnable(plain(message)).split("\n"):
-        if room is None or len(line) <= room or line.lstrip().startswith(COMMANDS):
+        if room is None or line.lstrip().startswith(COMMANDS):
             print(line, file=sys.stderr)
             continue
-        indent = " " * (len(line) - len(line.lstrip()))
-        for part in textwrap.wrap(
-            line, max(20, room), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ):
+        for part in folded(line, room, " " * (len(line) - len(line.lstrip()))):
             print(part, file=sys.stderr)
+
+
+def folded(line: str, room: int, indent: str = "") -> list[str]:
+    """One line in that many columns: wrapped at words, a command to type (behind `$` or a colon) whole and alone."""
+    if len(line) <= max(20, room):
+        return [line]
+    found = _TYPED.search(line)
+    if found is None:
+        return textwrap.wrap(
+            line, max(20, room), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    before, after = line[: found.start()].rstrip(), line[found.end() :].strip()
+    parts = folded(before, room, indent) if before else []
+    return [*parts, f"{indent or '  '}{found[0]}", *(folded(after, room, indent) if after else ())]
 
 
 def width(stream: TextIO | None = None) -> int | None:

@@ -24,7 +24,7 @@ def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every operator in the queue of the running Mooring, those that need a person on top.
 
     A row says how far it has come (step k/n and progress), or which target it waits for (used/limit), how much is
-    missing there and who holds it. `mooring why operator/N` tells the rest.
+    missing there and who uses it. `mooring why operator/N` tells the rest.
 
     Example: mooring queue
 
