@@ -5,14 +5,19 @@ The mark (`mooring.dev/cordoned-by`) names who cordoned and what was there befor
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
-from mooring.core.model.cluster import Node
+from mooring.core.model.cluster import Node, Pod
+from mooring.core.model.decision import Verdict
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, Mark, read_mark, write_mark
+from mooring.core.model.reasons import Reason, State
 
+#: So long after the cordon a pod may still come that kube-scheduler had placed before it saw the cordon.
+_IN_FLIGHT_S: Final = 5.0
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
 
 
@@ -54,3 +59,13 @@ def lift_cordon(node: Node, source: str, why: str, also: Iterable[str] = ()) -> 
     return Patch(
         kind=Kind.NODE, key=node.key, uid=node.uid, resource_version=node.resource_version, patch=patch, why=why
     )
+
+
+def came_past(pod: Pod, cordoned_at: float) -> Verdict | None:
+    """Created after the cordon, and there all the same: its template names the node, or tolerates the cordon. Sent away
+    it would come again, and again: it stays, and says so. None for everybody else."""
+    if pod.created_at <= cordoned_at + _IN_FLIGHT_S:
+        return None
+    words = f"{pod.name} came to {pod.node} past its cordon, and sent away it would come again"
+    remedy = "let its pod template neither name the node nor tolerate node.kubernetes.io/unschedulable"
+    return Verdict(State.BLOCKED, Reason.CONFLICT, words, remedy)

@@ -1,9 +1,12 @@
 """No circles (one-queue.md): whatever road a move takes, it is remembered and backs off, and the words say so."""
 
+import pytest
+
 from mooring.capabilities.mix.labels import ENABLED, MODE
 from mooring.capabilities.mix.memory import NAME as MEMORY
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
+from mooring.sandbox.controllers import manifests
 from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, switched_on
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
@@ -114,3 +117,33 @@ def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
 
 
 SOFT = {"key": "x", "effect": "PreferNoSchedule"}
+
+
+PAST_THE_CORDON = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/hostname": "s0"}}
+
+
+@pytest.mark.parametrize("kind", [Kind.DEPLOYMENT, Kind.STATEFUL_SET])
+def test_what_comes_back_to_an_interrupted_node_past_its_cordon_is_not_moved_in_circles(kind: Kind):
+    """No circles: a notice of hours, and pods that tolerate the cordon: each goes once and stays then, and the words say
+    why; at the last call each has its grace."""
+
+    async def scenario(stage: Stage) -> None:
+        template = manifests.pod_template({"app": "web"}, **PAST_THE_CORDON)
+        make = stage.cluster.deployment if kind is Kind.DEPLOYMENT else stage.cluster.stateful_set
+        make(NAMESPACE, "web", 2, labels=switched_on("all-in-spot"), template=template)
+        await stage.rig.until(lambda: stage.cluster.ready(NAMESPACE, "web") == 2)
+        await stage.rig.sleep(15.0)
+        stage.cluster.cloud.notice("s0", after_s=3 * HOURS)
+        await stage.rig.sleep(HOURS)
+        first = deleted(stage, "web-")
+        assert 2 <= first <= 10, "while pods may still come that were placed before the cordon"
+        verdict = stage.rig.leader().engine.verdicts["mix", "node/s0"]
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.CONFLICT)
+        assert "past its cordon" in verdict.detail
+        assert "node.kubernetes.io/unschedulable" in verdict.remedy
+        await stage.rig.sleep(2 * HOURS - 40.0)
+        assert deleted(stage, "web-") == first
+        await stage.rig.sleep(38.0)
+        assert deleted(stage, "web-") == first + 2, "with its grace, and nobody after it"
+
+    Stage(on_demand=2, spot=2).play(scenario)

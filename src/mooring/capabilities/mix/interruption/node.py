@@ -97,7 +97,8 @@ class Interruption:
             source=SOURCE,
             reason=Reason.NOTICE.value,
             step="Cordon",
-            since=before.since if before is not None else self.now,
+            # Whoever came while somebody had lifted the cordon is not one that comes past it.
+            since=before.since if before is not None and node.unschedulable else self.now,
             detail=notice.signal,
             node=node.name,
             deadline=notice.deadline,

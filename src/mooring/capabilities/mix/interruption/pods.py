@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mooring.capabilities.drain.component import is_handed_over
+from mooring.capabilities.drain.cordon import came_past
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
@@ -66,8 +67,12 @@ class Emptying:
         self.wakes = [now + (_SOON_S if notice.deadline is not None else mix.policy.rebalance.look_again_s)]
 
     def of(self, node: Node) -> "Emptying":
+        mark = mark_of(node)
         for pod, workload in self._by_risk(node):
-            if is_handed_over(pod, self.world):
+            stays = came_past(pod, mark.since) if mark is not None and pod.active and not is_detached(pod) else None
+            if stays is not None and not self._is_last_call(pod):
+                self._keep(pod, stays)
+            elif is_handed_over(pod, self.world):
                 self._hand_over(pod)
             elif workload is None:
                 self.instructions += self._leftover(pod)
@@ -112,6 +117,19 @@ class Emptying:
         """Before the first pod moves every interrupted node has its cordon, and with it our mark."""
         node = self.world.node(name)
         return node is not None and mark_of(node) is None
+
+    def _is_last_call(self, pod: Pod) -> bool:
+        """For whoever came past the cordon: once, with its grace. Those that come even later are not ours to chase."""
+        call = last_call(self.notice.deadline, pod, self.policy)
+        return call is not None and pod.created_at < call <= self.now
+
+    def _keep(self, pod: Pod, stays: Verdict) -> None:
+        call = last_call(self.notice.deadline, pod, self.policy)
+        self.wakes += [call] if call is not None else []
+        self.kept.append(stays)
+        standing = self.queue.holder(subject_of(pod))
+        if standing is not None and standing.source == SOURCE and not self.queue.is_running(standing.id):
+            self.withdrawals.append(Withdrawal(standing.id, Reason.WITHDRAWN, stays.detail))
 
     # ── One pod ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mooring.capabilities.drain.component import is_handed_over
-from mooring.capabilities.drain.cordon import cordon_mark
+from mooring.capabilities.drain.cordon import came_past, cordon_mark
 from mooring.capabilities.drain.detach import is_detached
 from mooring.capabilities.drain.evict import blocked_by_budget
 from mooring.capabilities.drain.readiness import active_pods, missing_facts
@@ -32,8 +32,6 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
-#: So long after the cordon a pod may still come that kube-scheduler had placed before it saw the cordon.
-_IN_FLIGHT_S: Final = 5.0
 #: A pod that is still there so long after its grace is over ends by nobody's doing.
 _STUCK_S: Final = 60.0
 
@@ -62,10 +60,11 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verd
     node = world.node(pod.node)
     if pod.deletion_at is not None:
         return _endless(pod, pod.deletion_at, now) if is_stuck(pod, now) else None
-    if came_back(pod, node):
-        words = f"{pod.name} came to {pod.node} past its cordon, and evicted it would come again"
-        remedy = "let its pod template neither name the node nor tolerate node.kubernetes.io/unschedulable"
-        return Verdict(State.BLOCKED, Reason.CONFLICT, words, remedy)
+    mark = retiring_mark(node) if node is not None else None
+    # Of this try: it is sent away once a try, and a try is ever later.
+    stays = came_past(pod, mark.since) if mark is not None and not is_detached(pod) else None
+    if stays is not None:
+        return stays
     late = is_late(node, policy, now)
     if is_handed_over(pod, world):
         return _kept_member(pod, world)
@@ -100,13 +99,6 @@ def _endless(pod: Pod, since: float, now: float) -> Verdict:
         f"kubectl -n {pod.namespace} delete pod {pod.name} --force where the machine is off, else see its finalizers"
     )
     return Verdict(State.BLOCKED, Reason.LEAVING, words, remedy)
-
-
-def came_back(pod: Pod, node: Node | None) -> bool:
-    """Created after this try to empty the node began, and on it all the same: its template names the node, or tolerates
-    the cordon. Whoever is evicted again and again is never away for long, and never away."""
-    mark = retiring_mark(node) if node is not None else None
-    return mark is not None and not is_detached(pod) and pod.created_at > mark.since + _IN_FLIGHT_S
 
 
 def _kept_member(pod: Pod, world: WorldRead) -> Verdict | None:
