@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from mooring.capabilities.balance.foreign import steps_of
 from mooring.capabilities.drain.detach import attach_metadata, is_detached, mark_on
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
 from mooring.capabilities.handoff.mark import marks_of, strangers
@@ -24,6 +25,7 @@ from mooring.clients.pd import answers, regions
 from mooring.clients.ports import UnansweredError
 from mooring.clients.sabakan.parse import InvalidMachinesError, parse_machines
 from mooring.clients.wire.kube import KINDS, decode
+from mooring.clients.wire.placement import placement
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.recording import reading
 from mooring.core.engine.why import explain
@@ -95,7 +97,7 @@ def targets() -> Iterator[Target]:
     yield _why()
     recorded = json.loads((HERE / "clients/sabakan/recorded.json").read_text())
     seeds = tuple(json.dumps(one).encode() for one in recorded.values())[:4]
-    yield Target("sabakan", seeds, lambda body: parse_machines(body, 0.0), (InvalidMachinesError,))
+    yield Target("sabakan", seeds, _recorded(lambda body: parse_machines(body, 0.0)), (InvalidMachinesError,))
     snapshot = msgspec.json.encode(_small(demo_snapshot()))
     yield Target("snapshot", (snapshot,), lambda body: schema.parse(body, "x"), (schema.BadSnapshotError,))
     yield from _recordings()
@@ -212,12 +214,36 @@ def _pd() -> Iterator[Target]:
     }
     for path, read in readers.items():
         seeds = tuple(sorted(set(said.get(path, ())), key=len)[-2:]) or MADE.get(path, (b"[]",))
-        yield Target(f"pd {path}", seeds, read, (UnansweredError,))
+        yield Target(f"pd {path}", seeds, _recorded(read), (UnansweredError,))
+    schedule = b'{"low-space-ratio":0.8,"halt-scheduling":"false","max-replicas":3,"location-labels":"zone,host"}'
+    rules = b'[{"group_id":"pd","id":"default","index":1,"role":"voter","count":3,"location_labels":["zone"]}]'
+    labels = b'[{"labels":[{"key":"schedule","value":"deny"}],"rule_type":"key-range","data":[{"start_key":"","end_key":"7A"}]}]'
+
+    def placed(body: bytes) -> object:
+        """Whatever of the five it is: read as each of them."""
+        return [
+            placement(
+                *(body if place == at else said for at, said in enumerate((schedule, schedule, rules, None, labels)))
+            )
+            for place in range(5)
+        ]
+
+    yield Target("pd placement", (schedule, rules, labels), _recorded(placed), (ValueError,))
     line = (
         "transfer-peer {mv peer: store [1] to [4]} (kind:region, region:7(1, 1), createAt:x, steps:[0:{add}, 1:{rm}])"
     )
-    yield Target("pd operator line", (line.encode(),), lambda body: answers.operator(body.decode("utf-8", "replace")))
+    yield Target("pd operator line", (line.encode(),), _recorded(_operator))
     yield Target("pd words", (b'"\\"x\\""', b'{"msg":"x"}'), answers.text)
+
+
+def _operator(body: bytes) -> object:
+    found = answers.operator(body.decode("utf-8", "replace"))
+    return found and (found, steps_of(found))
+
+
+def _recorded(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """What a tenant's server says enters the black box: whatever is read must go in there."""
+    return lambda body: msgspec.msgpack.encode(read(body), enc_hook=dict)
 
 
 def _objects() -> Iterator[Target]:

@@ -36,12 +36,15 @@ DESC_OF: Final = {
     "merge-region": "admin-merge-region",
     "split-region": "admin-split-region",
 }
-_TRANSFER: Final = re.compile(r"transfer leader from store (\d+) to store (\d+)")
+_TRANSFER: Final = re.compile(r"transfer leader from store (\d{1,19})\b to store (\d{1,19})\b")
 _ON: Final = (
-    (re.compile(r"^add learner peer \d+ on store (\d+)"), StepKind.ADD_LEARNER),
-    (re.compile(r"^add peer \d+ on store (\d+)"), StepKind.ADD_PEER),
-    (re.compile(r"^(?:use joint consensus, )?promote learner peer \d+ on store (\d+)"), StepKind.PROMOTE_LEARNER),
-    (re.compile(r"^remove peer on store (\d+)"), StepKind.REMOVE_PEER),
+    (re.compile(r"^add learner peer \d+ on store (\d{1,19})\b"), StepKind.ADD_LEARNER),
+    (re.compile(r"^add peer \d+ on store (\d{1,19})\b"), StepKind.ADD_PEER),
+    (
+        re.compile(r"^(?:use joint consensus, )?promote learner peer \d+ on store (\d{1,19})\b"),
+        StepKind.PROMOTE_LEARNER,
+    ),
+    (re.compile(r"^remove peer on store (\d{1,19})\b"), StepKind.REMOVE_PEER),
 )
 
 

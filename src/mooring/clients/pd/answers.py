@@ -14,26 +14,26 @@ from typing import Any, Final
 import msgspec
 
 from mooring.clients.ports import Json, UnansweredError
-from mooring.core.model.tidb import PdMember, PdOperator, PdPause, Store
+from mooring.core.model.tidb import MOST, Number, PdMember, PdOperator, PdPause, Store
 
 
 class _StoreMeta(msgspec.Struct):
-    id: int
+    id: Number
     address: str = ""
     state_name: str = "Up"
-    last_heartbeat: int = 0
+    last_heartbeat: Number = 0
     labels: list[dict[str, str]] | None = None
 
 
 class _StoreStatus(msgspec.Struct):
-    capacity: str | int = 0
-    available: str | int = 0
-    leader_count: int = 0
+    capacity: str | Number = 0
+    available: str | Number = 0
+    leader_count: Number = 0
     leader_weight: float = 1.0
-    leader_size: int = 0
-    region_count: int = 0
+    leader_size: Number = 0
+    region_count: Number = 0
     region_weight: float = 1.0
-    region_size: int = 0
+    region_size: Number = 0
     start_ts: str | None = None
     last_heartbeat_ts: str | None = None
 
@@ -49,9 +49,14 @@ class _Stores(msgspec.Struct):
 
 class _Member(msgspec.Struct):
     name: str = ""
+    #: PD draws it by lot, out of 64 bits without a sign.
     member_id: int = 0
     client_urls: list[str] | None = None
     health: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.member_id < 1 << 64:
+            raise ValueError("a member's id has 64 bits")
 
 
 class _Members(msgspec.Struct):
@@ -61,7 +66,7 @@ class _Members(msgspec.Struct):
 
 class Status(msgspec.Struct):
     version: str = ""
-    start_timestamp: int = 0
+    start_timestamp: Number = 0
 
 
 class _Pause(msgspec.Struct):
@@ -106,12 +111,12 @@ def decode(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> Any:
 def bytes_of(size: str | int) -> int:
     """`100GiB`, `1.5 TB`, a plain number: PD counts in powers of 1024 whatever it prints."""
     if isinstance(size, int):
-        return size
+        return min(max(0, size), MOST)
     match = _SIZE.match(size[:64])
     if match is None:
         return 0
     try:
-        return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])
+        return min(int(float(match[1]) * 1024 ** _UNITS[match[2].upper()]), MOST)
     except (ValueError, OverflowError):
         return 0
 
@@ -252,12 +257,12 @@ def text(body: bytes) -> str:
             break
         try:
             said = _TEXT.decode(said.encode()).strip()
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             break
     if said.startswith("{"):
         try:
             return str(_OBJECT.decode(said.encode()).get("msg", said))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return said
     return said
 

@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 
 from mooring.clients.pd.answers import decode
-from mooring.core.model.tidb import Peer, Region
+from mooring.core.model.tidb import Number, Peer, Region
 
 
 class _Peer(msgspec.Struct):
-    id: int = 0
-    store_id: int = 0
+    id: Number = 0
+    store_id: Number = 0
     role_name: str = ""
     #: Before 5.0 a learner was marked so.
     is_learner: bool = False
@@ -23,12 +23,12 @@ class _DownPeer(msgspec.Struct):
 
 
 class _Epoch(msgspec.Struct):
-    conf_ver: int = 0
-    version: int = 0
+    conf_ver: Number = 0
+    version: Number = 0
 
 
 class _Region(msgspec.Struct):
-    id: int = 0
+    id: Number = 0
     start_key: str = ""
     end_key: str = ""
     epoch: _Epoch = msgspec.field(default_factory=_Epoch)
@@ -36,14 +36,14 @@ class _Region(msgspec.Struct):
     leader: _Peer | None = None
     down_peers: list[_DownPeer] | None = None
     pending_peers: list[_Peer] | None = None
-    approximate_size: int = 0
-    approximate_keys: int = 0
-    written_bytes: int = 0
-    read_bytes: int = 0
+    approximate_size: Number = 0
+    approximate_keys: Number = 0
+    written_bytes: Number = 0
+    read_bytes: Number = 0
 
 
 class _Regions(msgspec.Struct):
-    count: int = 0
+    count: Number = 0
     regions: list[_Region] | None = None
 
 

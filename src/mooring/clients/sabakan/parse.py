@@ -20,6 +20,8 @@ _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = re.compile(rf"{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}\Z")
 _SHOWN: Final = 10
+#: Racks, and places in one.
+_MOST: Final = 2**31 - 1
 #: Machines read between two turns of others: under a millisecond.
 _SLICE: Final = 256
 #: A state that began at nearly the moment known is the same one: requests take their time.
@@ -41,8 +43,8 @@ class _Bmc(msgspec.Struct, gc=False):
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
     serial: Annotated[str, Meta(min_length=1)]
-    rack: Annotated[int, Meta(ge=0)]
-    index_in_rack: Annotated[int, Meta(ge=0)]
+    rack: Annotated[int, Meta(ge=0, le=_MOST)]
+    index_in_rack: Annotated[int, Meta(ge=0, le=_MOST)]
     role: str
     register_date: str
     retire_date: str

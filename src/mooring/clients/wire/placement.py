@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.model.placement import LabelConstraint, Placement, PlacementRule
+from mooring.core.model.tidb import MOST, Number
 
 
 class _Constraint(msgspec.Struct):
@@ -21,13 +22,13 @@ class _Constraint(msgspec.Struct):
 class _Rule(msgspec.Struct):
     group_id: str = ""
     id: str = ""
-    index: int = 0
+    index: Number = 0
     override: bool = False
     start_key: str = ""
     end_key: str = ""
     role: str = "voter"
     is_witness: bool = False
-    count: int = 0
+    count: Number = 0
     label_constraints: list[_Constraint] | None = None
     location_labels: list[str] | None = None
     isolation_level: str = ""
@@ -35,7 +36,7 @@ class _Rule(msgspec.Struct):
 
 class _Group(msgspec.Struct):
     id: str = ""
-    index: int = 0
+    index: Number = 0
     override: bool = False
 
 
@@ -73,7 +74,7 @@ def placement(
         return Placement(
             rules=found,
             denied=_denied(_LABEL_RULES.decode(labels) or []) if labels is not None else (),
-            low_space_ratio=float(ratio) if isinstance(ratio, int | float) else 0.8,
+            low_space_ratio=float(ratio) if isinstance(ratio, int | float) and abs(ratio) < MOST else 0.8,
             halted=_is_true(settings.get("halt-scheduling")),
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -109,7 +110,7 @@ def _one_rule(replication: Mapping[str, Any]) -> PlacementRule:
     count, labels = replication.get("max-replicas", 3), replication.get("location-labels", "")
     names = labels.split(",") if isinstance(labels, str) else labels if isinstance(labels, list) else ()
     return PlacementRule(
-        count=count if isinstance(count, int) else 3,
+        count=max(0, count) if isinstance(count, int) and count < MOST else 3,
         location_labels=tuple(str(name).strip() for name in names if str(name).strip()),
         isolation_level=str(replication.get("isolation-level", "")),
     )

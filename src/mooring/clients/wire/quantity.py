@@ -30,6 +30,8 @@ _SUFFIXES: Final[dict[str, Decimal]] = {
 
 _MOST: Final = Decimal(2**63 - 1)
 
+#: "-2147483647", or a percentage that no Kubernetes could count.
+_LONGEST: Final = 11
 #: Quantities and limits that JSON may also carry as plain numbers.
 Amount = str | int | float | None
 
@@ -65,6 +67,8 @@ def share_of(value: Amount, total: int, *, round_up: bool) -> int | None:
     if value is None:
         return None
     text = str(value).strip()
+    if len(text) > _LONGEST:
+        return None
     try:
         if not text.endswith("%"):
             return int(text)

@@ -10,11 +10,12 @@ the object it was written for, and only for things of that object's own namespac
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from mooring.core.model.cluster import Pod
+from mooring.core.model.tidb import Number
 
 HANDOFF: Final = "mooring.dev/handoff"
 LEAVING: Final = "mooring.dev/leaving"
@@ -25,6 +26,8 @@ RESERVED_TAINT: Final = "mooring.dev/reserved"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
 #: The step of a mark that is only a memory: this request was given up, and is not taken up again as it stands.
 GAVE_UP: Final = "GaveUp"
+#: One that can be shown: up to the year 9999.
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel"):
@@ -33,20 +36,20 @@ class Mark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     reason: str
     step: str
     #: Epoch seconds.
-    since: float
+    since: Moment
     detail: str = ""
     #: "<namespace>/<name>", where the mark stands on another object than the pod it is about.
     pod: str = ""
     #: Of the pod about to be disturbed.
     pod_uid: str = msgspec.field(default="", name="podUID")
     pod_create_time: str = ""
-    store_id: int = msgspec.field(default=0, name="storeID")
+    store_id: Number = msgspec.field(default=0, name="storeID")
     node: str = ""
     #: Serial number of the machine a mark on a node is about.
     machine: str = ""
     #: `none` or `delete-pod`, the design's word.
     value: str = ""
-    deadline: float | None = None
+    deadline: Moment | None = None
     #: Id of the second operator of a pair (the restart that follows an eviction), once it has begun.
     restart: str = ""
     #: What was there before us ("evicting": "true", "unschedulable": "false"): not ours to undo.

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.placement import Placement
+
+#: Whole numbers that others write have 64 bits, as recordings keep them.
+MOST: Final = 2**63 - 1
+Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 
 #: A spec that wants more says nothing that anybody means.
 MOST_MEMBERS: Final = 10_000
