@@ -76,6 +76,7 @@ class Server:
         self.body, self.status = body, status
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
         self.asked: list[str] = []
+        self.cookies: list[str] = []
 
     async def __aenter__(self) -> "Server":
         app = web.Application()
@@ -91,6 +92,7 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.asked.append(f"{request.method} {request.path}")
+        self.cookies.append(request.headers.get("Cookie", ""))
         return web.Response(body=self.body, status=self.status, headers=self.headers)
 
 
@@ -153,6 +155,16 @@ async def test_a_member_is_not_asked_where_a_hostile_pd_says():
                 await driver.observe()
             await driver.close()
         assert elsewhere.asked == []
+
+
+async def test_cookies_are_not_kept():
+    """A PD could have us keep, and send back, more of them with each answer."""
+    async with Server(Set_Cookie="a=b; Path=/") as pd:
+        driver = client(pd.url.replace("127.0.0.1", "localhost"))
+        for _ in range(2):
+            await driver.operators()
+        assert [cookie for cookie in pd.cookies if cookie] == []
+        await driver.close()
 
 
 async def test_what_is_quoted_of_an_answer_is_short_and_printable():

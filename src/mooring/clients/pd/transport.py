@@ -162,6 +162,7 @@ class Transport:
                     "User-Agent": "mooring",
                     "Accept-Encoding": "identity",
                 },
+                cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
             )

@@ -117,7 +117,8 @@ class Sabakan:
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=False, trust_env=False)
+            jar = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(cookie_jar=jar, auto_decompress=False, trust_env=False)
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         try:
