@@ -189,3 +189,36 @@ def test_regions_that_must_not_be_scheduled_are_left_alone(town):
         made.region(n, 1, 2, 3)
     made.summary.set_placement(Placement((VOTERS,), denied=(("", ""),)))
     assert moves(made, "balance-region") == [] and list(propose(made.picture(), "balance-leader", 9)) == []
+
+
+# ── A hostile PD ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("rules", "replicas"),
+    [
+        ([PlacementRule("pd", str(n), count=15) for n in range(2)], 30),
+        ([PlacementRule("pd", str(n), count=1) for n in range(12)], 12),
+        ([PlacementRule("pd", "one", count=5000)], 5000),
+        ([PlacementRule("pd", "one", location_labels=tuple(map(str, range(100_000))))], 3),
+    ],
+    ids=["halves", "each its own", "very many", "very many labels"],
+)
+def test_rules_that_can_be_fitted_in_endless_ways_are_none_of_ours(rules, replicas):
+    """T12: trying them all would take the leader's loop for hours; such a region is left to PD's checkers."""
+    labels = {n: {"zone": str(n)} for n in range(replicas)}
+    assert fit(rules, labels, [(n, "Voter", n == 0) for n in range(replicas)]) is None
+
+
+def test_a_few_rules_without_labels_are_still_fitted():
+    """Five voters in three rules can be dealt out in dozens of ways: all are tried."""
+    rules = [PlacementRule("pd", str(n), count=count) for n, count in enumerate((2, 2, 1))]
+    assert fit(rules, {n: {} for n in range(5)}, [(n, "Voter", n == 0) for n in range(5)]) is not None
+
+
+def test_rules_that_all_overlap_are_none_of_ours():
+    """T12: tens of thousands of rules over one another are sorted in no time: where too many apply, none is known."""
+    rules = tuple(PlacementRule("pd", f"{n:05}", f"{n:05}", "") for n in range(20_000))
+    book = RuleBook(Placement(rules))
+    assert [r.id for r in book.of(region("00001", "00002"))] == ["00000", "00001"]
+    assert book.of(region("15000", "15001")) == ()

@@ -8,6 +8,7 @@ PD's checkers, which are never paused.
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from math import comb
 from typing import Final
 
 import msgspec
@@ -17,6 +18,12 @@ from mooring.core.model.tidb import Region
 
 #: As PD: one more label that differs counts a hundredfold.
 _BASE: Final = 100
+#: A PD may be hostile: more replicas of a region, rules for it, labels of a rule or ways to deal the replicas out than
+#: this, and it is left to PD's checkers.
+MOST_REPLICAS: Final = 32
+MOST_RULES: Final = 32
+MOST_LABELS: Final = 16
+MOST_WAYS: Final = 2_000
 Labels = Mapping[int, Mapping[str, str]]
 #: Per rule, in their order: (pairs too close together, negated; how far apart). More is better.
 Fit = tuple[tuple[int, int], ...]
@@ -62,9 +69,25 @@ class RuleBook:
     def fit(self, region: Region, replicas: Sequence[Replica], labels: Labels) -> Fit | None:
         """How well they fit its rules; None: not exactly."""
         rules = self.of(region)
-        if not rules or sum(rule.count for rule in rules) != len(replicas):
+        if not rules or sum(rule.count for rule in rules) != len(replicas) or len(replicas) > MOST_REPLICAS:
+            return None
+        if not _countable(rules, replicas, labels):
             return None
         return max(_fits(rules, tuple(replicas), labels), default=None)
+
+
+def _countable(rules: Sequence[PlacementRule], replicas: Sequence[Replica], labels: Labels) -> bool:
+    """Are there ways to deal the replicas out to the rules, and so few that all can be tried?"""
+    ways = 1
+    for rule in rules:
+        ways *= comb(len(_able(rule, replicas, labels)), rule.count)
+        if not 0 < ways <= MOST_WAYS or len(rule.location_labels) > MOST_LABELS:
+            return False
+    return True
+
+
+def _able(rule: PlacementRule, replicas: Iterable[Replica], labels: Labels) -> list[Replica]:
+    return [replica for replica in replicas if _plays(rule, replica) and rule.takes(labels[replica.store])]
 
 
 def _fits(rules: Sequence[PlacementRule], left: tuple[Replica, ...], labels: Labels) -> Iterator[Fit]:
@@ -72,8 +95,7 @@ def _fits(rules: Sequence[PlacementRule], left: tuple[Replica, ...], labels: Lab
         yield ()
         return
     rule, rest = rules[0], rules[1:]
-    able = [replica for replica in left if _plays(rule, replica) and rule.takes(labels[replica.store])]
-    for chosen in combinations(able, rule.count):
+    for chosen in combinations(_able(rule, left, labels), rule.count):
         others = tuple(replica for replica in left if replica not in chosen)
         apart = _apart(rule, [labels[replica.store] for replica in chosen])
         for fit in _fits(rest, others, labels):
@@ -109,7 +131,7 @@ def _differ(one: str, other: str) -> bool:
 
 
 def _segments(rules: Sequence[PlacementRule]) -> tuple[list[str], list[tuple[PlacementRule, ...]]]:
-    """Where the rules change, and which apply from there on."""
+    """Where the rules change, and which apply from there on; none where too many do."""
     begins: dict[str, list[int]] = {"": []}
     ends: dict[str, list[int]] = {}
     for number, rule in enumerate(rules):
@@ -121,7 +143,8 @@ def _segments(rules: Sequence[PlacementRule]) -> tuple[list[str], list[tuple[Pla
     for start in starts:
         active.difference_update(ends.get(start, ()))
         active.update(begins.get(start, ()))
-        found.append(tuple(_applied([rules[number] for number in sorted(active)])))
+        known = sorted(active) if len(active) <= MOST_RULES else ()
+        found.append(tuple(_applied([rules[number] for number in known])))
     return starts, found
 
 
