@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from mooring.install.manifests import Install, manifests
+from mooring.install.policy import policy
 from mooring.lab.cluster import Lab
 from mooring.lab.errors import LabError
 from tests.e2e.test_install import as_account, namespace  # noqa: F401
@@ -26,7 +27,10 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
     objects = manifests(Install(image="m:1", namespace=namespace, features=features))
     lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([o for o in objects if o["kind"] != "Deployment"]))
     account = as_account(lab, namespace, tmp_path)
-    pods = {where: {**POD, "metadata": {"name": "victim", "namespace": where}} for where in ("kube-system", "default")}
+    pods = {
+        where: {**POD, "metadata": {"name": "victim", "namespace": where, "labels": {"k8s-app": "x"}}}
+        for where in ("kube-system", "default")
+    }
     for pod in pods.values():
         lab.kubectl("apply", "-f", "-", input=json.dumps(pod))
 
@@ -38,8 +42,8 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
             return str(error)
         return ""
 
-    def patched(patch: object) -> str:
-        return tried("-n", "default", "patch", "pod", "victim", "--type=strategic", "-p", json.dumps(patch))
+    def patched(patch: object, where: str = "default") -> str:
+        return tried("-n", where, "patch", "pod", "victim", "--type=strategic", "-p", json.dumps(patch))
 
     def replaced(hook: str, **change: object) -> str:
         found = json.loads(lab.kubectl("get", hook, "mooring-mix", "-o", "json"))
@@ -52,6 +56,8 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
     try:
         until(lambda: "leaves the pods of kube-system alone" in delete("kube-system"), "the policy", every_s=0.5)
         assert delete("default") == ""
+        for metadata in ({"labels": {"k8s-app": None}}, {"annotations": {"mooring.dev/leaving": "{}"}}):
+            assert "leaves the pods of kube-system alone" in patched({"metadata": metadata}, "kube-system")
         assert patched({"metadata": {"annotations": {"mooring.dev/leaving": "{}"}}}) == ""
         assert "metadata only" in patched({"spec": {"containers": [{"name": "c", "image": "evil"}]}})
         for hook in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
@@ -61,6 +67,14 @@ def test_the_policy_limits_our_account(lab: Lab, namespace: str, tmp_path):  # n
             foreign = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": hook, "metadata": {"name": "evil"}}
             foreign["kind"] = {"m": "Mutating", "v": "Validating"}[hook[0]] + "WebhookConfiguration"
             assert "forbidden" in tried("create", "-f", "-", input=json.dumps(foreign))
+        # Where fleet empties machines it says so on a pod of kube-system, and changes nothing else there.
+        objects = policy(namespace, {"fleet"}, {})
+        lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+        annotated = {"metadata": {"annotations": {"mooring.dev/leaving": "{}"}}}
+        until(lambda: patched(annotated, "kube-system") == "", "the policy with fleet", every_s=0.5)
+        for metadata in ({"labels": {"k8s-app": None}}, {"labels": {"more": "x"}}):
+            assert "leaves the pods of kube-system alone" in patched({"metadata": metadata}, "kube-system")
+        assert "leaves the pods of kube-system alone" in delete("kube-system")
     finally:
         for pod in pods.values():
             lab.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", input=json.dumps(pod))

@@ -6,7 +6,8 @@ API server also checks each write of the account:
 - a webhook configuration is ours by name, and calls our own Service only: a foreign one would see and change
   everything that is created in the cluster;
 - pods, StatefulSets and TidbClusters keep their spec: what we write is metadata (and the status of a TidbCluster);
-- kube-system is left out: no pod is deleted there, and evicted only where fleet empties machines.
+- kube-system is left out: its pods are neither deleted nor changed; where fleet empties machines they are evicted, and
+  annotated with that, but keep their labels and owners.
 """
 
 from collections.abc import Collection
@@ -61,13 +62,23 @@ def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
     return {"apiGroups": [group], "apiVersions": ["*"], "resources": resources, "operations": operations}
 
 
+def _same(field: str) -> str:
+    """The metadata has this field as before, or still has none."""
+    now, before = f"object.metadata.{field}", f"oldObject.metadata.{field}"
+    return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+
+
 def _validations(namespace: str, features: Collection[str]) -> list[Json]:
     hook = f"request.resource.resource in {list(HOOKS)!r}"
     ours = (
         "has(w.clientConfig.service) && w.failurePolicy == 'Ignore' && "
         f"w.clientConfig.service.namespace == '{namespace}' && w.clientConfig.service.name == 'mooring-webhook'"
     )
-    emptied = "request.subResource == 'eviction'" if "fleet" in features else "false"
+    emptied = "false"
+    if "fleet" in features:
+        kept = " && ".join(map(_same, ("labels", "ownerReferences")))
+        evicted = "has(request.subResource) && request.subResource == 'eviction'"
+        emptied = f"({evicted}) || (request.operation == 'UPDATE' && {kept})"
     return [
         {
             "expression": f"!({hook}) || (request.name == '{CONFIGURATION}' && (request.operation == 'DELETE' || "
@@ -79,7 +90,7 @@ def _validations(namespace: str, features: Collection[str]) -> list[Json]:
             "message": "mooring changes metadata only, no spec",
         },
         {
-            "expression": f"request.namespace != 'kube-system' || request.operation == 'UPDATE' || {emptied}",
+            "expression": "request.resource.resource != 'pods' || request.namespace != 'kube-system' || " + emptied,
             "message": "mooring leaves the pods of kube-system alone",
         },
     ]
