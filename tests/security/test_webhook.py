@@ -22,9 +22,9 @@ YEAR = dt.timedelta(days=365)
 class Issuer:
     """cert-manager, say: an authority that vouches for many."""
 
-    def __init__(self) -> None:
+    def __init__(self, called: str = "everybody's issuer") -> None:
         self.key, self.now = new_key(), dt.datetime.now(dt.UTC)
-        self.authority = issue_authority(name("everybody's issuer"), self.key, self.now, YEAR)
+        self.authority = issue_authority(name(called), self.key, self.now, YEAR)
 
     def leaf(self, *hosts: str) -> Material:
         key = new_key()
@@ -88,6 +88,21 @@ async def test_only_the_api_server_may_ask_where_its_certificate_is_known():
         trust.client.check_hostname = False
         status, _ = await stand.post("/admit/pods", pod_review("request-3"), ssl=trust.client)
         assert status == 200
+
+
+async def test_the_issuer_of_our_own_certificate_vouches_for_no_api_server():
+    """webhook-client-ca beside cert-manager: another leaf of that issuer passes the handshake, and no further."""
+    issuer = Issuer()
+    ours, servers = issuer.leaf("mooring-webhook.mooring-system.svc"), Issuer("the API servers' issuer")
+    stand = Stand(ours)
+    stand.front = ReloadingTls(pem(servers.authority))
+    stand.front.swap(ours)
+    stand.server = WebhookServer(stand.reviewer, stand.front, "127.0.0.1", 0)
+    stand.deployment()
+    async with serving(stand):
+        for path in ("/admit/pods", "/admit/workloads"):
+            status, said = await stand.post(path, pod_review(), ssl=shown(issuer.leaf("app.tenant.svc")))
+            assert (status, "webhook-client-ca" in said) == (403, True)
 
 
 @pytest.mark.parametrize(("size", "status"), [(9 << 20, 413), (3 << 20, 503)])

@@ -7,7 +7,9 @@ then do new handshakes use it. Connections that stand go on with what they began
 
 import ssl
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mooring.process.admission.certificates import CertificateError, Material, peer_name
 
@@ -18,6 +20,7 @@ class ReloadingTls:
     def __init__(self, callers: bytes = b"") -> None:
         """`callers`: authorities, in PEM, of those who may ask besides replicas (the API servers)."""
         self._callers = callers
+        self._issuers = _subjects(callers)
         self.context = _server()
         self.context.sni_callback = self._choose
         self._current: ssl.SSLContext | None = None
@@ -30,6 +33,11 @@ class ReloadingTls:
     def only_known(self) -> bool:
         """Who asks for an admission must show a certificate."""
         return bool(self._callers)
+
+    def knows(self, certificate: Mapping[str, Any]) -> bool:
+        """May whoever shows this ask for an admission? The handshake also lets in those whom the issuer of our own
+        certificate vouches for: that may be anybody in the cluster."""
+        return not self.only_known or certificate.get("issuer") in self._issuers
 
     @property
     def loaded(self) -> bool:
@@ -66,6 +74,17 @@ class ReloadingTls:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current
         return None
+
+
+def _subjects(authorities: bytes) -> frozenset[Any]:
+    """The names of these authorities, as `getpeercert` writes an issuer."""
+    context = _server()
+    try:
+        if authorities:
+            context.load_verify_locations(cadata=authorities.decode())
+    except (ssl.SSLError, ValueError):
+        pass  # `swap` says so
+    return frozenset(found["subject"] for found in context.get_ca_certs())
 
 
 def _server() -> ssl.SSLContext:

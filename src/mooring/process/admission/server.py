@@ -63,7 +63,7 @@ class WebhookPages:
         return self._stranger(request) or await self._answered(self._reviewer.workloads, request)
 
     def _stranger(self, request: web.Request) -> web.Response | None:
-        if not self._front.only_known or _certificate(request):
+        if self._front.knows(_certificate(request)):
             return None
         return _closing(web.Response(status=403, text="a client certificate is wanted here (webhook-client-ca)\n"))
 
