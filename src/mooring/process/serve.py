@@ -121,9 +121,7 @@ class Extender:
         if not open_to_all and not config.extender_token:
             log.warning("extender.closed", address=config.listen_extender, wanted="extender-token, or a certificate")
         app = extender_app(self._replica, self._intake, open_to_all=open_to_all)
-        # A kube-scheduler gives an idle connection up after 90 s: it shall be the one to close it.
-        more = {"read_bufsize": 1 << 18, "keepalive_timeout": 120.0}
-        await _open(self._stack, app, config.listen_extender, "listen-extender", tls, more)
+        await _open(self._stack, app, config.listen_extender, "listen-extender", tls, {"read_bufsize": 1 << 18})
         self.listens = True
 
 

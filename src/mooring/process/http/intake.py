@@ -17,8 +17,16 @@ MIB: Final = 1 << 20
 BUDGET: Final = 192 * MIB
 #: kube-scheduler and the API server wait less than this for the whole answer.
 DEADLINE_S: Final = 10.0
+#: A connection on which nobody asks, or only begins to, is closed. API servers and schedulers give an idle one up after
+#: 90 s: they shall be the ones to close it.
+IDLE_S: Final = 120.0
 #: For `web.AppRunner`: 64 KB may become 64 MiB, and would before anybody could look at it.
-LISTEN: Final[dict[str, Any]] = {"auto_decompress": False, "access_log": None, "lingering_time": 1.0}
+LISTEN: Final[dict[str, Any]] = {
+    "auto_decompress": False,
+    "access_log": None,
+    "lingering_time": 1.0,
+    "keepalive_timeout": IDLE_S,
+}
 
 
 class BodyRefusedError(Exception):

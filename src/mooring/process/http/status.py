@@ -155,8 +155,10 @@ def _json(value: object, status: int = 200) -> web.Response:
 def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if on_loopback and not _is_local(request.host):
-            return web.Response(status=421, text=f"this is not {request.host!r}; ask for localhost or 127.0.0.1\n")
+        # `request.host` would look the name of this machine up, and wait for it, where nobody is named.
+        host = request.headers.get("Host", "localhost")
+        if on_loopback and not _is_local(host):
+            return web.Response(status=421, text=f"this is not {host!r}; ask for localhost or 127.0.0.1\n")
         if on_loopback or request.path in OPEN or request.path.startswith(FILES):
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
