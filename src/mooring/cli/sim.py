@@ -45,10 +45,10 @@ def sim(
         float | None, Parameter(help="With --seed: stop at this virtual second and print the timeline.")
     ] = None,
     only: Annotated[
-        str, Parameter(help="With --seed: only these deeds of its plan, by number, e.g. 3,17 (a shrunken failure).")
+        str, Parameter(help="With --seed: only these actions of its plan, by number, e.g. 3,17 (a shrunken failure).")
     ] = "",
     shrink: Annotated[
-        bool, Parameter(negative="", help="With --seed or --plan: leave out deeds one by one while it still fails.")
+        bool, Parameter(negative="", help="With --seed or --plan: leave out actions one by one while it still fails.")
     ] = False,
     plan: Annotated[str, Parameter(help="Replay a plan from a file, as --save writes it.")] = "",
     save: Annotated[
@@ -93,7 +93,7 @@ def _options(faults: str, features: str, hours: float, until: float | None, only
     if not 0 < hours <= 100:
         raise CommandError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
     if only and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", only):
-        raise CommandError(f"--only {only}: numbers of deeds, e.g. 3,17")
+        raise CommandError(f"--only {only}: numbers of actions, e.g. 3,17")
     return Options(
         hours=hours,
         faults=groups,

@@ -68,7 +68,7 @@ SITUATIONS: Final[dict[str, str]] = {
 
 
 def names() -> list[str]:
-    return sorted([*(f"deed {name}" for name in deed_names()), *SITUATIONS])
+    return sorted([*(f"action {name}" for name in deed_names()), *SITUATIONS])
 
 
 class Coverage:

@@ -21,7 +21,7 @@ def shrink(plan: Plan, tell: Callable[[str], None] = lambda _: None) -> tuple[Pl
         smaller = _without_one_part(plan, kept, size, invariant)
         if smaller is not None:
             kept, result = smaller
-            tell(f"{len(kept)} deeds still break it")
+            tell(f"{len(kept)} actions still break it")
         elif size == 1:
             return _of(plan, kept), tuple(kept), result
         else:

@@ -174,7 +174,7 @@ class Simulation:
     def _do(self, deed: Deed) -> None:
         words = DEEDS[deed.what](self, deed.a, deed.b)
         if words:
-            self.coverage.hit(f"deed {deed.what}")
+            self.coverage.hit(f"action {deed.what}")
             self.note(f"{deed.what}: {words}")
 
     def engine(self) -> Any:
