@@ -33,6 +33,8 @@ async def test_every_moment_fits_every_screen(easel, browser, moment: Callable[[
             ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.id || e.className)"
         )
         assert outside == [], f"{outside} at {width} px"
+        hidden = await tab.ask("['#map .legend', 'nav'].filter((q) => !document.querySelector(q).offsetParent)")
+        assert hidden == [], f"{hidden} at {width} px: what colours mean, and the way to every view"
         assert await tab.ask("document.querySelectorAll('.row').length") < 200
     assert browser.complaints == []
 

@@ -190,6 +190,7 @@ async def test_a_server_may_show_a_recording_and_nothing_else(browser):
         await runner.cleanup()
 
 
+@pytest.mark.timeout(400)
 async def test_the_page_of_a_recording_goes_to_any_moment_and_says_why(browser, tmp_path):
     """O6: `mooring replay BOX page`: the map, the queue and `why` as of then, long after it was recorded."""
     at, said = await asyncio.to_thread(recorded, tmp_path)

@@ -127,9 +127,9 @@ def test_bars_and_old_data():
     console = Console(width=140, record=True, file=io.StringIO())
     console.print(screen({"as_of": 0.0, "head": head, "tables": tables}, height=50, age_s=7.0, trouble="gone"))
     text = console.export_text()
-    assert "STALE 00:00:00, 7.0 s old · leader nobody · gone" in text and "[red]x[/red]" in text
+    assert "STALE 00:00:00, 7.0 s old · leader none · gone" in text and "[red]x[/red]" in text
     console.print(screen({"as_of": 0.0, "head": head | {"silent_s": 30.0}, "tables": tables}, height=50, age_s=0.5))
     assert (
-        "STALE 00:00:00, 30.5 s old · leader nobody · Mooring gets no answer from the API server"
+        "STALE 00:00:00, 30.5 s old · leader none · Mooring gets no answer from the API server"
         in console.export_text()
     )

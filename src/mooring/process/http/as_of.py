@@ -47,7 +47,7 @@ class AsOf:
             return await asyncio.to_thread(self._run, typed, needs)
 
     async def close(self, *_: object) -> None:
-        """Nobody waits for an answer any more."""
+        """No request waits for an answer any more."""
         if self._process is not None:
             self._process.kill()
 

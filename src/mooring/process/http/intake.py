@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiohttp import web
 
 MIB: Final = 1 << 20
-#: All bodies that are held at one time. A body in the making is held by nobody else.
+#: All bodies that are held at one time. A body that is being read is not held elsewhere.
 BUDGET: Final = 192 * MIB
 #: kube-scheduler and the API server wait less than this for the whole answer.
 DEADLINE_S: Final = 10.0

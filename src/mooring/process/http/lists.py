@@ -1,6 +1,6 @@
 """What a frame leaves out: the whole of a view page by page, what of it matches some words, and one rack's machines.
 
-A frame carries the first 200 rows of each view. Whoever scrolls on, or looks for something, asks here; only the rows of
+A frame carries the first 200 rows of each view. Scrolling on and searching ask here; only the rows of
 the page asked for are built.
 """
 

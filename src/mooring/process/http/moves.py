@@ -196,7 +196,7 @@ class Moves:
 
 
 def _replaced_first(move: Move) -> bool:
-    """Its replacement was Ready before it went: nobody was away."""
+    """Its replacement was Ready before it went: no pod was away."""
     return move.what != "pod" or any("DeletePod" in text for _, _, text in move.steps)
 
 

@@ -48,7 +48,7 @@ def words(move: Move) -> str:
         how = {"canceled": "was canceled", "failed": "failed", "timeout": "took too long"}[move.verb]
         return f"{_subject(move)} {how}{f', {move.text}' if move.text else because}"
     if move.promoted_at is None:
-        return f"{_subject(move)} waits for its turn{because}"
+        return f"{_subject(move)} is waiting in the queue{because}"
     done = not move.open
     match move.what:
         case "pod":
@@ -84,10 +84,9 @@ def _pod_words(move: Move, *, done: bool) -> str:
     if move.origin and move.target == move.origin:
         return f"{move.name} {'restarted' if done else 'restarts'} on {move.origin}{away}"
     left = f"{_class(move.origin_class)}{move.origin or '–'}"
-    if done and not move.target:
-        return f"{move.name} left {left}"
-    came = f"{_class(move.target_class)}{move.target}" if move.target else "…"
-    return f"{move.name} {'went' if done else 'goes'} {left} → {came}{away}"
+    if not move.target:
+        return f"{move.name} {'left' if done else 'leaves'} {left}"
+    return f"{move.name} {'went' if done else 'goes'} {left} → {_class(move.target_class)}{move.target}{away}"
 
 
 def _class(word: str) -> str:

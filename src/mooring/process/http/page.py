@@ -174,5 +174,5 @@ def _json(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=HEADERS)
 
 
-#: The page of an application, for whoever serves it.
+#: The page of an application, for the code that serves it.
 PAGE: Final = web.AppKey("page", Page)

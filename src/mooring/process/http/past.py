@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-#: Frames of a piece: whoever looks at one of them reads them all.
+#: Frames of a piece: to look at one of them, all are read.
 PIECE: Final = 60
 MOST_BYTES: Final = 48 * 1024 * 1024
 MOST_MARKS: Final = 200

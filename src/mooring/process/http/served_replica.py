@@ -1,4 +1,4 @@
-"""The replica behind the pages. In the demo it dies and comes back while they are open; then they say so."""
+"""The replica behind the pages. In the demo it is killed and restarted while they are open; then they say so."""
 
 from collections.abc import Callable
 

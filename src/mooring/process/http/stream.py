@@ -2,7 +2,7 @@
 
     tick ──► Framer.build ──► Frame ──► delta to the last one ──► encoded once ──► every viewer
 
-A viewer is a cursor, not a queue: whoever has fallen behind gets the newest snapshot instead of what it missed, so a
+A viewer is a cursor, not a queue: one that has fallen behind gets the newest snapshot instead of what it missed, so a
 slow reader costs nothing. What was sent is kept for a while (`past.py`). The tick comes from wall time: in the demo the
 loop's own clock is virtual. Fails open: with no replica to look at, viewers get beats and keep what they have, looking
 older and older.
@@ -23,10 +23,10 @@ from mooring.process.http.past import Past
 log = structlog.get_logger()
 
 TICK_S: Final = 0.5
-#: While nobody watches a frame is kept every so many ticks: of a small cluster, and of a large one.
+#: Without viewers a frame is kept every so many ticks: of a small cluster, and of a large one.
 QUIET_TICKS: Final = 4
 QUIET_TICKS_MANY: Final = 20
-#: Nobody needs more open streams than this; the next one is told so.
+#: More open streams than this are not needed; the next one is refused with that reason.
 MOST_VIEWERS: Final = 200
 
 
@@ -77,13 +77,13 @@ class Hub:
         self._begin()
 
     def _begin(self) -> asyncio.Task[None]:
-        """The frame that is being built, for everybody who waits for one."""
+        """The frame that is being built, for all that wait for one."""
         if self._building is None or self._building.done():
             self._building = asyncio.get_running_loop().create_task(self.tick(), name="page frame")
         return self._building
 
     async def tick(self) -> None:
-        """Build one frame and tell everybody."""
+        """Build one frame and send it to all."""
         try:
             frame = await self.framer.build()
         except Exception:
@@ -102,7 +102,7 @@ class Hub:
             self._news.notify_all()
 
     async def now(self) -> Frame | None:
-        """The frame that viewers share, or one made for the asking while nobody watches."""
+        """The frame that viewers share, or one made on request without viewers."""
         if not self.viewers or self._frame is None:
             await asyncio.shield(self._begin())
         return self._frame
@@ -127,7 +127,7 @@ class Hub:
         self.viewers += 1
         try:
             if self.viewers == 1 or self._frame is None:
-                await asyncio.shield(self._begin())  # whoever comes first shall not begin with an old one
+                await asyncio.shield(self._begin())  # the first viewer shall not begin with an old one
             seen = -1
             while not self._closing:
                 if self._frame is not None and seen != self.seq:

@@ -122,9 +122,10 @@ function stub(g, r, look, blocked, now) {
     g.fillStyle = colour;
     g.strokeStyle = c.panel;
     g.beginPath();
-    g.moveTo(r.x + r.w, r.y - 7);
-    g.lineTo(r.x + r.w + 8, r.y + 7);
-    g.lineTo(r.x + r.w - 8, r.y + 7);
+    const x = r.x + r.w - 8, y = r.y + r.h / 2; // where the arrow of a moving cell stands: it does not move
+    g.moveTo(x, y - 7);
+    g.lineTo(x + 7, y + 6);
+    g.lineTo(x - 7, y + 6);
     g.closePath();
     g.fill();
     g.stroke();

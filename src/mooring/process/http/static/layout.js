@@ -108,7 +108,7 @@ const CHIPS = [[150, 30, 5], [120, 25, 4], [94, 21, 4], [74, 17, 3], [60, 15, 3]
 
 // `room`: cells are so large that this many would fit, so that tiles beside each other have cells of one size.
 export function inside(w, h, pods, stores, room = 0) {
-  const full = w >= 92 && h >= 50;
+  const full = w >= 72 && h >= 50;
   const medium = !full && w >= 30 && h >= 24;
   const large = full && h >= 108;
   const name = large ? 24 : full ? 19 : medium && w >= 50 ? 13 : 0;

@@ -89,7 +89,7 @@ function draw(name) {
   } else {
     let rows = table.order.map((id) => table.rows.get(id)).filter(Boolean);
     if (page.filter) rows = rows.filter((row) => matches(name, row));
-    else if (name === "timeline") rows = rows.flatMap((row) => (page.open.has(row.id) ? [row, ...steps(row)] : [row]));
+    else if (name === "timeline") rows = rows.flatMap((row) => (page.open.has(row.id) ? [{ ...row, open: true }, ...steps(row)] : [row]));
     else if (name === "nodes" && table.total > rows.length) rows = [...rows, rest(table, rows)];
     tables[name].show({
       count: rows.length, at: (i) => rows[i], peek: (i) => rows[i], find: (id) => rows.findIndex((row) => row.id === id),
@@ -132,12 +132,17 @@ function unfold(row, wanted) {
 }
 
 function drawBars(bars) {
-  const sums = Object.entries(bars).map(([source, counts]) => [source, counts, counts.reduce((a, b) => a + b, 0)]);
+  const features = {}; // balance-leader and balance-region are both balance
+  for (const [source, counts] of Object.entries(bars)) {
+    const name = source.split("-")[0];
+    features[name] = features[name] ? features[name].map((n, k) => n + counts[k]) : counts;
+  }
+  const sums = Object.entries(features).map(([source, counts]) => [source, counts, counts.reduce((a, b) => a + b, 0)]);
   // The overview has room for half an hour.
   const shown = page.view === "all" ? 6 : 12;
   const words = sums.map(([source, counts]) => [source, counts.slice(-shown)]).filter(([, counts]) => counts.some(Boolean))
     .map(([source, counts]) => `${source} ${sparkline(counts)} ${counts.reduce((a, b) => a + b, 0)}`);
-  text($("bars"), words.length ? `last ${shown === 6 ? "30 min" : "hour"} │ ${words.join("  ")}${shown === 6 ? "" : "  (each bar 5 min)"}` : "");
+  text($("bars"), words.length ? `${shown === 6 ? "30 min" : "last hour"} │ ${words.join("  ")}${shown === 6 ? "" : "  (each bar 5 min)"}` : "");
   text($("bars-words"), sums.length ? `begun in the last hour: ${sums.map(([source, , sum]) => `${source} ${sum}`).join(", ")}` : "");
 }
 
@@ -159,7 +164,7 @@ function drawHead() {
   const title = head.needs ? `▲ ${head.needs} · Mooring` : "Mooring";
   if (document.title !== title) document.title = title;
   const notes = [...(head.not_ready ?? [])];
-  if (head.features && !head.deciding && !notes.length) notes.push(head.leading ? "reading marks, not deciding yet" : "a follower: it does not decide");
+  if (head.features && !head.deciding && !notes.length) notes.push(head.leading ? "reading marks, not deciding yet" : "follower, does not decide");
   if (head.backlog > 1000) notes.push(`${head.backlog.toLocaleString("en")} events behind`);
   text($("notes"), notes.join(" · "));
 }
@@ -238,7 +243,7 @@ function label(id, words) { text($(id).querySelector("span"), words); }
 function pause(paused = !page.paused) {
   page.paused = paused;
   $("pause").setAttribute("aria-pressed", String(paused));
-  label("pause", paused ? "go on" : "pause");
+  label("pause", paused ? "resume" : "pause");
   if (page.recording || page.past) { if (paused) scrubber.stop(); else if (page.recording) scrubber.play(); }
   if (!paused && !page.past && !page.recording) page.shown = page.latest;
   drawPulse();

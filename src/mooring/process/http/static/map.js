@@ -181,15 +181,16 @@ export class MapView {
   // Where the gauge of a store is on the screen; null: there is no room for one.
   gaugeOf(id, r) {
     const n = this.nodes.get(id), plan = n?.stores.length ? inside(r.w, r.h, n.cells.length, n.stores.length, this.room) : null;
-    return plan?.full ? { x: r.x + plan.inset, y: r.y + plan.gaugeY, w: r.w - 2 * plan.inset, h: plan.gaugeH, cell: true } : null;
+    return plan?.full ? { x: r.x + 2, y: r.y + plan.gaugeY, w: r.w - 4, h: plan.gaugeH, cell: true } : null;
   }
 
-  // What lines do not cross: names, cells and gauges. Lines pass beneath them.
+  // What lines do not cross: names, sums of racks, cells and gauges. Lines pass beneath them.
   words() {
     if (this.spared !== undefined) return this.spared;
     if (this.nodes.size > 200) return (this.spared = null);
     const path = new Path2D();
     path.rect(0, 0, this.width, this.height);
+    for (const box of this.layout?.boxes ?? []) if (box.words) path.rect(...box.words);
     for (const n of this.nodes.values()) {
       const r = this.rect(n.id), plan = r && inside(r.w, r.h, n.cells.length, n.stores.length, this.room);
       if (!plan?.name) continue;
@@ -249,6 +250,7 @@ export class MapView {
       canvas.width = clientWidth * ratio;
       canvas.height = clientHeight * ratio;
     }
+    this.layout = null; // another screen: arranged for it, whatever was before
     this._arrange();
   }
 
@@ -312,6 +314,7 @@ export class MapView {
       g.fillText(words, at, base);
       at += wide + 10;
     }
+    box.words = [left, base - size, at - left, size * 1.4];
   }
 
   _draw(ids, on = null) {

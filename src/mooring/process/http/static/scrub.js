@@ -112,7 +112,7 @@ export class Scrubber {
     text(this.label, where);
     this.range.setAttribute("aria-valuetext", `${where}${this.live ? ", live" : ""}`);
     text(this.button, this.playing ? "❚❚" : "▶");
-    this.button.setAttribute("aria-label", this.playing ? "stop playing" : "play what was");
+    this.button.setAttribute("aria-label", this.playing ? "stop playing" : "play the past");
     text(this.speedButton, `${this.speed}×`);
     this.speedButton.setAttribute("aria-label", `speed ${this.speed} times`);
     this.liveButton.hidden = this.recorded;

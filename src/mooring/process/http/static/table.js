@@ -76,6 +76,7 @@ export class Table {
     this.nothing.textContent = source.count ? "" : source.empty;
     this.nothing.hidden = source.count > 0;
     this.body.hidden = source.count === 0;
+    this.root.classList.toggle("empty", source.count === 0);
     this.root.setAttribute("aria-rowcount", String(source.count + 1));
     const first = Math.max(0, Math.floor(this.body.scrollTop / ROW) - SPARE);
     const last = Math.min(source.count, Math.ceil((this.body.scrollTop + this.body.clientHeight) / ROW) + SPARE);

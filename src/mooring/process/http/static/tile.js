@@ -189,7 +189,7 @@ function chip(g, pod, x, y, w, h, c, name, faded) {
   if (name) {
     g.fillStyle = pod.state === STARTING || pod.state === ENDING ? c.ink : c[`t-${pod.cls}`];
     const arrow = pod.state === MOVING ? "→" : "";
-    const inset = h >= 21 ? 7 : 4, base = y + h / 2 + (h >= 21 ? 4.2 : 3.6);
+    const inset = h >= 21 ? 7 : w < 40 ? 2.5 : 4, base = y + h / 2 + (h >= 21 ? 4.2 : 3.6);
     g.fillText(fit(g, short(name, pod.cls), w - 2 * inset - (arrow ? 10 : 0)), x + inset, base);
     if (arrow) { g.textAlign = "right"; g.fillText(arrow, x + w - inset + 1, base); g.textAlign = "left"; }
   }
@@ -205,7 +205,8 @@ function stores(g, n, x, y, w, plan, c, gauge) {
     if (plan.full) {
       // With room for it the words stand above the bar, else beside it.
       const high = plan.large, base = top + (high ? 11 : 9);
-      const words = state === "evicting" ? "leaders leave" : "leaders", label = w > 130 ? `${short(pod, "tikv")} ${words}` : words;
+      const words = state !== "evicting" ? "leaders" : w > 130 ? "leaders leave" : "leaving";
+      const label = w > 130 ? `${short(pod, "tikv")} ${words}` : high || w >= 100 ? words : "";
       const number = leaders.toLocaleString("en");
       g.font = `${high ? 600 : 500} ${high ? 11.5 : 10}px ${c.font}`;
       g.textAlign = "right";
@@ -217,7 +218,7 @@ function stores(g, n, x, y, w, plan, c, gauge) {
       g.textAlign = "left";
       g.fillText(high ? fit(g, label, to - from - wide - 6) : label, from, base);
       if (!high) {
-        from += g.measureText(label).width + 5;
+        from += label ? g.measureText(label).width + 5 : 0;
         to -= Math.max(20, wide + 5);
       }
     }

@@ -81,6 +81,14 @@ function state(cell, row) {
   cell.dataset.state = row.state;
 }
 
+// The overview has room for one of both: what it waits for, else how far it has come.
+function now(cell, row) {
+  const [, count, name] = /^(\d+\/\d+) (.*)$/.exec(row.step ?? "") ?? [];
+  if (!count) { waitingOn(cell, row); return; }
+  cell.classList.remove("cut");
+  tell(cell, `step ${count}: ${row.waiting_on || row.progress || name}`);
+}
+
 // Those in the way, each a link to its own why.
 function by(cell, row) {
   const names = row.by ?? [];
@@ -106,7 +114,8 @@ export const COLUMNS = {
     { name: "source", cls: "c-source", fill: plain("source") },
     { name: "what", cls: "c-main", fill: named("what") },
     { name: "step", cls: "c-more c-step", fill: (cell, row) => put(cell, [row.step, row.progress].filter(Boolean).join(", ")) },
-    { name: "waiting for", cls: "c-more", fill: waitingOn },
+    { name: "waiting for", cls: "c-more c-wait", fill: waitingOn },
+    { name: "step, waiting for", cls: "c-more c-now", fill: now },
     { name: "missing", cls: "num c-missing", fill: plain("missing") },
     { name: "used by", cls: "c-more c-by", fill: by },
     { name: "since", cls: "num c-last", fill: (cell, row, s) => put(cell, row.since ? span(s.asOf - row.since) : "") },
@@ -140,7 +149,7 @@ export const COLUMNS = {
     { name: "", label: "how it stands", cls: "c-op", fill: stands },
     { name: "what happened", cls: "c-main words", fill: happened },
     { name: "op", cls: "c-last num", fill: (cell, row) => text(cell, row.step ? "" : `op ${row.op}`) },
-    { name: "source", cls: "c-more c-source", fill: plain("source") },
+    { name: "source", cls: "c-more c-source", fill: (cell, row) => (row.step ? text(cell, "") : put(cell, row.source)) },
   ],
 };
 
@@ -154,12 +163,12 @@ function stands(cell, row, s) {
 
 // One line per move, and a sign that opens its steps.
 function happened(cell, row) {
-  const key = `${row.id} ${row.words} ${row.step ?? ""}`;
+  const key = `${row.id} ${row.words} ${row.step ?? ""} ${row.open ?? ""}`;
   if (cell.key === key) return;
   cell.key = key;
   cell.classList.toggle("step", Boolean(row.step));
   if (row.step) { cell.replaceChildren(row.words ?? ""); return; }
-  const sign = make("span", "unfold", "▸");
+  const sign = make("span", "unfold", row.open ? "▾" : "▸");
   sign.dataset.about = "steps";
   sign.title = "its steps (→ and ←)";
   cell.replaceChildren(sign, " ", ...told(row.words ?? ""));
@@ -205,7 +214,7 @@ function piece(cls, share) {
 }
 
 function usedBy(cell, row) {
-  const parts = (row.used_by ?? []).map(([who, amount]) => `${who}: ${amount}`);
+  const parts = grouped(row.used_by ?? []).map(([who, amount]) => `${who}: ${amount}`);
   if (row.reserved) parts.push(`reserved ${row.reserved}`);
   const waiting = row.waiting ?? [];
   if (waiting.length) parts.push(`${waiting.length === 1 ? "1 waiting" : `${waiting.length} waiting`} (op ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""})`);
@@ -213,6 +222,17 @@ function usedBy(cell, row) {
   const told = (row.used_by ?? []).some(([, , kind]) => kind === "fact"); // a fact says so in its own words
   if (row.state && row.state !== "Up" && !told) parts.unshift(`store is ${row.state}`);
   put(cell, parts.join(" · "));
+}
+
+// What PD does alike on many regions is one thing.
+function grouped(users) {
+  const found = new Map();
+  for (const [who, amount] of users) {
+    const [, what] = /^(PD runs \S+) on region \d+$/.exec(who) ?? [, who];
+    const known = found.get(what) ?? { who, count: 0, amount: 0 };
+    found.set(what, { who: known.count ? `${what} on ${known.count + 1} regions` : who, count: known.count + 1, amount: known.amount + amount });
+  }
+  return [...found.values()].map(({ who, amount }) => [who, amount]);
 }
 
 function pods(cell, row) {

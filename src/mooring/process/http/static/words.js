@@ -9,14 +9,14 @@ const GREY_S = 20;
 export function nothing(name, page, hidden) {
   if (page.filter) return `nothing here matches “${page.filter}” (${hidden.toLocaleString("en")} hidden; Esc clears)`;
   if (!page.heard) return "waiting for the first frame …";
-  if (name === "queue" && !page.shown.head.deciding) return "Nothing is known: only a leader that decides has a queue.";
+  if (name === "queue" && !page.shown.head.deciding) return "This replica does not decide; only the leader has a queue.";
   return {
     map: "No nodes are known yet.",
     queue: "No pending changes: nothing for you to do.",
     stores: "No stores are known: there is no TidbCluster, or its PD has not answered yet.",
     nodes: "No nodes are known yet.",
     racks: "No racks: no machine registry, and no node carries a rack or a zone.",
-    timeline: "Nothing has happened since this Mooring began to watch.",
+    timeline: "No changes since this Mooring started.",
   }[name];
 }
 
@@ -62,7 +62,7 @@ export function pulse(page, now) {
   const trouble = page.trouble || (silent ? "Mooring gets no answer from the API server" : "");
   const old = age < 10 ? age.toFixed(1) : Math.round(age);
   const at = clock(page.shown.asOf);
-  const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : " · nobody leads";
+  const leader = page.shown.head.leader ? ` · leader ${page.shown.head.leader}` : " · no leader";
   let state = "live";
   let words = `LIVE ${at}, ${old} s old${leader}`;
   if (page.recording) { state = "recording"; words = `RECORDING ${page.file}, ${at}${page.ended ? ", its end" : ""}`; }
