@@ -1,7 +1,7 @@
 """`mooring demo`: one day on a sandbox cluster, inside this process; or the same day on a real control plane."""
 
 import asyncio
-import shutil
+import re
 import socket
 import sys
 import time
@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.output import Format, Output, folded, note, print_json, print_table
+from mooring.cli.output import (
+    Format,
+    Output,
+    coloured,
+    folded,
+    note,
+    plain,
+    print_json,
+    print_table,
+    runnable,
+    width,
+)
 
 if TYPE_CHECKING:
     from mooring.demo.day import Day
@@ -25,6 +36,10 @@ PORT: Final = 8390
 SEED: Final = 1
 TRIED: Final = 20
 INDENT: Final = " " * 11
+#: Of a line of the narration, what a terminal shows in bold: the act and its title, or how it ended.
+_HIGHLIGHT: Final = re.compile(r"^\d+/\d+ \d\d:\d\d  .*?(?=  |$)|^ +(?:ok|FAIL)(?=  )")
+#: Columns from which on the table of promises names the acts, not only their numbers.
+TITLES_FROM: Final = 120
 #: Virtual seconds per second while somebody plays after the day.
 KEPT_SPEED: Final = 5.0
 #: What happens later than this goes three times as fast: a day takes about a minute, also on a slow machine.
@@ -74,7 +89,7 @@ def demo(
     if speed is not None and not 0 < speed < inf:
         raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
-        raise CommandError("--short is for the sandbox: the lab lives on the wall clock; leave one of the two out")
+        raise CommandError("--short is for the sandbox: the lab runs on the wall clock; leave one of the two out")
     if on == "lab" and blackbox:
         raise CommandError("--blackbox is for the sandbox; on the lab use mooring run --blackbox")
     if short and (keep or open_):
@@ -158,8 +173,8 @@ def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None
         note("no page (--short)   the same day on a real control plane: mooring demo --on lab")
     else:
         port = listener.getsockname()[1]
-        taken = _taken(port, asked=asked)
-        note(f"page http://127.0.0.1:{port}{taken}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
+        page = f"page http://127.0.0.1:{port}{_taken(port, asked=asked)}"
+        note(f"{page}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
     kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
     note(f"Ctrl-C stops. Nothing is written outside this process; leftovers: none ({kept}).\n")
 
@@ -173,12 +188,19 @@ def _at(port: int) -> str:
 
 
 def _narrate(line: str) -> None:
-    """One line per event into a pipe; on a terminal, folded at its width under the text."""
-    if not sys.stderr.isatty():
-        note(line)
-        return
-    for part in folded(line, max(40, shutil.get_terminal_size().columns), INDENT):
-        note(part.rstrip())
+    """One line per event into a pipe; where there is an edge, folded under its text."""
+    line, room = runnable(plain(line)), width(sys.stderr)
+    if room is not None and len(line) > room:
+        line = re.sub(
+            r"(?<=\S) {4,}(?=[A-Z]\d)", "  ", line
+        )  # ids of promises are at the right margin, if there is one
+    for part in [line] if room is None else folded(line, room, INDENT):
+        print(_HIGHLIGHT.sub(_highlighted, part, count=1) if coloured(sys.stderr) else part, file=sys.stderr)
+
+
+def _highlighted(found: re.Match[str]) -> str:
+    code = {"ok": "1;34", "FAIL": "1;31"}.get(found[0].strip(), "1")
+    return f"\x1b[{code}m{found[0]}\x1b[0m"
 
 
 def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
@@ -188,10 +210,11 @@ def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
         print_json(day_json(day, without))
         return
     sys.stdout.write("\n")
-    print_table(COLUMNS, check_rows(day))
+    room = width()
+    print_table(COLUMNS, check_rows(day, titles=room is None or room >= TITLES_FROM))
     print()
     for line in totals(day, without):
-        print(line)
+        print("\n".join([line] if room is None else folded(line, room, INDENT)))
 
 
 def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:

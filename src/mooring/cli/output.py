@@ -127,9 +127,9 @@ def width(stream: TextIO | None = None) -> int | None:
     return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else None
 
 
-def coloured() -> bool:
-    """Colours are for terminals, and only where nobody asked for none."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def coloured(stream: TextIO | None = None) -> bool:
+    """Colours are for terminals, unless NO_COLOR or TERM=dumb is set."""
+    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def painted(text: str, state: str) -> str:

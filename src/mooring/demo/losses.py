@@ -17,13 +17,14 @@ EVERY_S = 1.0
 class Losses(msgspec.Struct, frozen=True):
     #: Pods that served from a node until it was gone, or was tainted NoExecute.
     pods: int = 0
-    #: Leaders on stores that stopped: their regions answered nobody until an election.
+    #: Leaders on stores that stopped: their regions did not answer until an election.
     leaders: int = 0
     #: Times at which two of three stores were away.
     quorum: int = 0
 
     def __str__(self) -> str:
-        return f"{self.pods} pods cut off, {self.leaders} leaders lost, quorum lost {self.quorum} times"
+        times = "once" if self.quorum == 1 else f"{self.quorum} times"
+        return f"{self.pods} pods cut off, {self.leaders} leaders lost, quorum lost {times}"
 
 
 class LossCounter:

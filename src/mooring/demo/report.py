@@ -23,16 +23,20 @@ def day_json(day: Day, without: Losses | None) -> dict[str, Any]:
     return {"kept": day.kept, "acts": acts, "not_played": not_played(day), **figures, **lost}
 
 
-def check_rows(day: Day) -> list[tuple[str, ...]]:
+def check_rows(day: Day, *, titles: bool = True) -> list[tuple[str, ...]]:
+    """Without titles an act is its number: the narration has named it."""
+    names = [act.title if titles else str(number) for number, act in enumerate(day.acts, 1)]
+    played = list(zip(names, day.played, strict=False))
     rows: list[tuple[str, ...]] = [
-        (c.promise, "kept" if c.kept else "BROKEN", a.title, c.seen) for a in day.played for c in a.checks
+        (c.promise, "kept" if c.kept else "BROKEN", name, c.seen) for name, a in played for c in a.checks
     ]
-    for act in day.played:
+    for name, act in played:
         if act.failed:
-            rows.append(("–", "BROKEN", act.title, act.failed))
+            rows.append(("–", "BROKEN", name, act.failed))
         if not act.kept and act.why:
-            rows.append(("", "why", act.title, act.why))
-    return rows + [("–", "not played", title, "stopped before") for title in not_played(day)]
+            rows.append(("", "why", name, act.why))
+    missing = not_played(day)
+    return rows + [("–", "not played", name, "stopped before") for name in names[len(names) - len(missing) :]]
 
 
 def totals(day: Day, without: Losses | None) -> list[str]:

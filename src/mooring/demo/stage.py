@@ -119,7 +119,7 @@ class Stage(ABC):
 
     @abstractmethod
     def hurry(self) -> AbstractContextManager[None]:
-        """Meanwhile nobody wants to watch: pass as fast as it goes."""
+        """Not worth watching: pass as fast as it goes."""
 
     @abstractmethod
     def run(self, whole: Callable[[], Awaitable[None]]) -> None:

@@ -29,7 +29,7 @@ Part = Callable[[SandboxStage], Awaitable[None]]
 
 
 class WithoutStage(SandboxStage):
-    """Nobody of ours runs: the scheduler finds no extender, pods meet no webhook."""
+    """No replica of ours runs: the scheduler finds no extender, pods meet no webhook."""
 
     async def start(self) -> None:
         pass
@@ -65,7 +65,7 @@ async def _taint(stage: SandboxStage) -> None:
     await stage.rig.api.patch(Kind.NODE, "", NODE, {"spec": {"taints": [taint]}})
 
 
-#: What the same moment is when nobody looks after it. An act that is not here costs nobody anything.
+#: What the same moment is without Mooring. An act that is not here costs nothing.
 PARTS: dict[type[Any], Part] = {
     RollingUpdate: _roll,
     ModeChange: _relabel,

@@ -1,4 +1,4 @@
-"""09:06: every spot node gets notice at once; two minutes later they are gone, and nobody was cut off."""
+"""09:06: every spot node gets notice at once; two minutes later they are gone, and no pod was cut off."""
 
 from mooring.core.model.kinds import Kind
 from mooring.demo.stage import SHOP, Check, Stage

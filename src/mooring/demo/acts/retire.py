@@ -60,7 +60,7 @@ class Retire:
             Check("O2", not early and cordoned(rig, node), f"{node} was empty before it was tainted"),
             Check("E6", cut_off == 0, f"{cut_off} leaders were on a pod when it went"),
             Check("F9", roles_by_address(rig)[address] == "worker, retiring", "stored with its taint, not before"),
-            Check("T11", bool(typed), f"blocked until somebody typed what why said: {typed or 'nothing'}"),
+            Check("T11", bool(typed), f"blocked until the command that `why` printed was typed: {typed or 'none'}"),
             Check("F5", len(stored(rig).members) == 12, "a spare machine took its place"),
         ]
 

@@ -58,7 +58,7 @@ class RollingUpdate:
                 set(reserved) == set(homes.values()),
                 f"{len(reserved)} nodes were reserved meanwhile, none is now",
             ),
-            Check("H3", recorded == homes, "each member's node is written down"),
+            Check("H3", recorded == homes, "each member's node is recorded"),
             Check("H5", fewest >= len(homes) - 1, f"never fewer than {fewest} Ready"),
         ]
 
