@@ -384,4 +384,4 @@ def test_a_play_that_is_cut_short_says_so(demo: Snapshot) -> None:
     planned = acts(["rack-lost", "2"], demo, config.mix.capacity, Options())
     outcome = rehearse(demo, planned, config, limit_s=30.0)
     assert outcome.played.ended == "limit"
-    assert "before everything was quiet" in outcome.played.remarks[-1]
+    assert "before everything had settled" in outcome.played.remarks[-1]

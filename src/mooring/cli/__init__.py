@@ -86,7 +86,7 @@ def main() -> NoReturn:
     code: int = Exit.DONE
     try:
         code = _run()
-        # Here rather than at the interpreter's end, where nobody could answer for what goes wrong.
+        # Here rather than at the interpreter's end, where an error could no longer be reported.
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has left; nothing of ours is wrong.

@@ -74,7 +74,7 @@ def cleanup(
         for line in failed:
             note(f"not done: {line}")
         if not done and not failed:
-            whose = f"nothing that {' or '.join(feature)} began still stands"
+            whose = f"nothing that {' or '.join(feature)} began is still there"
             note(whose if feature else "leftovers: none")
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
 

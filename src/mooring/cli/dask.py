@@ -8,7 +8,7 @@ from mooring.cli.exits import CommandError, Exit
 
 @contextmanager
 def on_dask() -> Iterator[None]:
-    """Another Mooring there is 2, nobody there is 4, each in a sentence."""
+    """Another Mooring there is 2, no answer is 4, each in a sentence."""
     from mooring.sim.dask import DaskMismatchError, DaskUnreachableError
 
     try:

@@ -123,7 +123,7 @@ def _meaning(code: str) -> int:
 
 
 def _blocked(server: str) -> "list[dict[str, Any]]":
-    """What the running Mooring says a person must act on, with the commands; nothing when nobody answers."""
+    """What the running Mooring says a person must act on, with the commands; nothing when there is no answer."""
     try:
         rows = ask(server, "/api/v1/queue")["rows"]
         subjects = dict.fromkeys(row["subject"] for row in rows if row["state"] == "blocked")

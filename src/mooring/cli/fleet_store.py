@@ -66,7 +66,7 @@ class Store:
         return made
 
     async def write(self, name: str, data: Mapping[str, str | None], found: ConfigMap | None) -> None:
-        """Only if nobody has written since `found` was read."""
+        """Only if nothing was written since `found` was read."""
         try:
             if found is None:
                 given = {k: v for k, v in data.items() if v is not None}

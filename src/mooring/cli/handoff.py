@@ -1,4 +1,4 @@
-"""`mooring handoff`: which members are being handed over, how far they have come, and why one does not get on."""
+"""`mooring handoff`: which members are being handed over, how far they have come, and why one makes no progress."""
 
 from typing import Annotated
 

@@ -98,7 +98,7 @@ def down(
         lab.down(keep_logs=keep_logs)
     except LabError as error:
         raise _as_command_error(error) from error
-    note(f"ended {', '.join(ended) or 'nothing (it had died)'}; left behind: {'the logs' if keep_logs else 'nothing'}")
+    note(f"ended {', '.join(ended) or 'nothing (it had stopped)'}; leftovers: {'the logs' if keep_logs else 'none'}")
 
 
 @app.command

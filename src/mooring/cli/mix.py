@@ -36,7 +36,7 @@ def target(
 ) -> None:
     """Say how many replicas a mode puts on on-demand and on spot nodes, and the class of each slot.
 
-    Slot i has the same class for every number of replicas: scaling up or down moves nobody.
+    Slot i has the same class for every number of replicas: scaling up or down moves no other pod.
 
     Example: mooring mix target --kind StatefulSet --replicas 5 -o json
 

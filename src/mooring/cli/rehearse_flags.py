@@ -29,7 +29,7 @@ class Setup:
         Path | None, Parameter(name="--from", help="A snapshot, or a recording of the black box: FILE@03:12:05.")
     ] = None
     demo: Annotated[bool, Parameter(negative="", help="The demo's cluster instead of a snapshot.")] = False
-    notice: Annotated[str, Parameter(help="spot-gone: how long before they go the nodes are told.")] = "120s"
+    notice: Annotated[str, Parameter(help="spot-gone: how long before they go the nodes get notice.")] = "120s"
     unannounced: Annotated[bool, Parameter(negative="", help="spot-gone: they just go.")] = False
     count: Annotated[int, Parameter(help="retire: so many machines, the first by serial that have a node.")] = 0
     rack_label: Annotated[str, Parameter(help="rack-lost: the node label that names the rack.")] = ""

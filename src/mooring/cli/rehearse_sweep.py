@@ -133,7 +133,7 @@ def _news_words(news: "News") -> list[str]:
     if not news.is_worse:
         return ["mooring: nothing got worse"]
     return [f"mooring: worse: {one.words}, by {one.events[0]}" for one in news.worse] + [
-        f"mooring: cannot be told any more: {event}" for event in news.unknown
+        f"mooring: can no longer be judged: {event}" for event in news.unknown
     ]
 
 

@@ -66,9 +66,10 @@ def ask(
     forward: bool = True,
     read: Callable[[Any], Any] = json.load,
 ) -> Any:
-    """GET one answer. Exit 4 when nobody answers, exit 1 with `missing` when the thing is not there.
+    """GET one answer. Exit 4 when there is no answer, exit 1 with `missing` when the thing is not there.
 
-    `forward`: where nobody answers on loopback, look in the cluster of the kubeconfig. `read` takes the answer's body.
+    `forward`: where there is no answer on loopback, look in the cluster of the kubeconfig. `read` takes the answer's
+    body.
     """
     where = Reach(server=reach) if isinstance(reach, str) else reach
     named = where.server or os.environ.get("MOORING_SERVER", "")

@@ -37,7 +37,7 @@ def sim(
         str, Parameter(help="Features that are on, e.g. mix,handoff; left out: as each seed draws them.")
     ] = "",
     hours: Annotated[
-        float, Parameter(help="Virtual hours of load; what comes to rest afterwards is not counted.")
+        float, Parameter(help="Virtual hours of load; the time to settle afterwards is not counted.")
     ] = 0.5,
     jobs: Annotated[Whole, Parameter(help="Processes; 0: one per core.")] = 0,
     dask: Annotated[str, Parameter(help="With --seeds: tcp://HOST:PORT of a Dask scheduler that runs them.")] = "",

@@ -222,7 +222,7 @@ def _first_line(head: Mapping[str, Any], now: float, age_s: float, trouble: str)
     word = "LIVE" if age_s < STALE_S else "STALE"
     said = f" · {trouble}" if trouble else ""
     name = head.get("cluster") or head["identity"]
-    return f"Mooring  {name} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'nobody'}{said}"
+    return f"Mooring  {name} · {word} {at}, {age_s:.1f} s old · leader {head['leader'] or 'none'}{said}"
 
 
 def _rows(table: Mapping[str, Any], words: str = "") -> list[dict[str, Any]]:

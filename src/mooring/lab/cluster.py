@@ -4,7 +4,7 @@
                      │  ▲
        stop/kill one ▼  │ start/restart one
 
-Servers start in the order etcd, API server, everybody else, and end the other way round: the API server does not end
+Servers start in the order etcd, API server, all others, and end the other way round: the API server does not end
 while its etcd is gone, so etcd goes last.
 """
 

@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
 
 def answers(url: str, timeout_s: float = 10.0) -> bool:
     """Whether a GET is answered with 200. Nobody there, or an error of any kind: no."""
-    # These are our own servers on loopback, and nothing secret is sent: whoever answers is only asked how it feels.
+    # These are our own servers on loopback, and nothing secret is sent: the answer is only a health check.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -194,7 +194,7 @@ class Act:
         return await self._patch(guarded)
 
     async def _cut_off(self, write: EditTaints) -> str:
-        """A pod that the taints would cut off and may not, by a list of now; "": none, or nobody asked."""
+        """A pod that the taints would cut off and may not, by a list of now; "": none, or not checked."""
         taints = [t for t in write.add if t.effect == "NoExecute"]
         if write.may_cut_off is None or not taints:
             return ""
@@ -240,8 +240,8 @@ class Act:
 
     async def _add_evict_leader(self, write: AddEvictLeader) -> Outcome:
         """Only what the cluster's mark names, read right before; and read right after, since PD knows no precondition:
-        a process that stalled on the way takes back what it has just put there, and nobody else has to guess whose it
-        is."""
+        a process that stalled on the way takes back what it has just put there, and no other replica has to guess whose
+        it is."""
         gone = f"no mark of {write.cluster} names store {write.store_id} any more"
 
         async def add(pd: PlacementDriver) -> None:

@@ -35,7 +35,7 @@ COUNTER: Final = "mooring_extender_requests_total"
 
 def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.Application:
     """The extender of a replica. It answers from the first moment: until the world is synced, everything passes.
-    `open_to_all`: whoever can connect may ask, since the listener is on loopback or checks certificates."""
+    `open_to_all`: any client may ask, since the listener is on loopback or checks certificates."""
     engine = replica.engine
 
     def policy() -> HomePolicy:
@@ -54,7 +54,7 @@ def app_of(
     intake: Intake | None = None,
     token: str | None = None,
 ) -> web.Application:
-    """`token` None: nobody needs one. Empty: nobody has it, so everybody is turned away."""
+    """`token` None: none is needed. Empty: none is valid, so every request is refused."""
     pages = ExtenderPages(verbs, intake or Intake(), limit=lambda: policy().body_limit_mb * MIB, count=count)
     # The limit is ours to keep: aiohttp's own would answer while the sender still sends.
     app = web.Application(client_max_size=0, middlewares=[] if token is None else [_only_with(token)])

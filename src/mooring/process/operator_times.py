@@ -11,7 +11,7 @@ ENDS: Final = frozenset({"finished", "failed", "canceled", "timeout"})
 class Lifetimes:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        #: Operator → when its present stretch began. Forgotten when we no longer lead: then nobody tells its end.
+        #: Operator → when its present stretch began. Dropped when we no longer lead: its end is not seen then.
         self._since: dict[str, float] = {}
         self._running: set[str] = set()
 

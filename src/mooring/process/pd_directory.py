@@ -4,7 +4,7 @@ Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the servic
 is recreated when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
 began there must end.
 
-Whoever may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
+Anyone who may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
 what an administrator has allowed (`pd-hosts`): else Mooring could be sent anywhere. Before anything is changed in a PD
 it must be this cluster's: `proven` asks it for its stores, and their addresses name the cluster they belong to.
 """
@@ -75,7 +75,7 @@ class PdDirectory:
 
 
 def endpoints(tc: TidbCluster, overrides: Mapping[str, tuple[str, ...]], hosts: Iterable[str] = ()) -> tuple[str, ...]:
-    """Where its PD is. RefusedError: the annotation names an address that nobody has allowed."""
+    """Where its PD is. RefusedError: the annotation names an address that is not allowed."""
     given = overrides.get(str(tc.key))
     if given:
         return given

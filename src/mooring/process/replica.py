@@ -118,7 +118,7 @@ class Replica:
         self.webhook = webhook_parts(
             config, self.engine, api, clock, chance, elector=self.elector, recorder=self.recorder, shell=self.shell
         )
-        # At a URL of our own nobody else answers: its configurations go with us.
+        # At a URL of our own nothing else answers: its configurations go with us.
         self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
         self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
@@ -166,7 +166,7 @@ class Replica:
             try:
                 await asyncio.Event().wait()
             finally:
-                # The lease last: nobody else may begin while a write of ours is under way.
+                # The lease last: no other replica may begin while a write of ours is under way.
                 await self.shell.drain(PATIENCE_S)
                 await self.webhook.reconciler.leave()
                 elector.cancel()

@@ -1,6 +1,6 @@
 """One replica with everything around it: its listeners, its certificates, its settings that may change.
 
-Opened in order and closed in reverse, so that nobody is answered by a half-started process. `mooring run` is this
+Opened in order and closed in reverse, so that no request is answered by a half-started process. `mooring run` is this
 and a signal handler.
 """
 
@@ -48,7 +48,7 @@ async def live(
     context: str = "",
 ) -> None:
     """Until canceled. `server` is the API server's URL; `say` tells the person who started us; `born` and `opened` get
-    to know the replica and its page, for whoever lives in the same process; `context` names the cluster to people."""
+    to know the replica and its page, for code in the same process; `context` names the cluster to people."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
     identity = identity_of(config, server, f"{socket.gethostname()}-{chance.token(6)}")

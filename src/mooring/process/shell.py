@@ -153,7 +153,7 @@ class Shell:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def drain_for_now(self, patience_s: float) -> None:
-        """Let the writes under way end: the lease is lost, and whoever has it next must not overlap with them."""
+        """Let the writes under way end: the lease is lost, and the next leader must not overlap with them."""
         waiting = [t for t in self._tasks if not t.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=patience_s)
@@ -273,7 +273,7 @@ class Shell:
         except PortError as error:
             self.tell(MachinesLost(str(error), began))
         except Exception as error:
-            # A defect of ours costs this look; without an answer nobody would ever ask again.
+            # A defect of ours costs this look; without an answer it would never be asked for again.
             log.exception("machines.read-failed")
             self.tell(MachinesLost(f"{type(error).__name__}: {error}", began))
         else:

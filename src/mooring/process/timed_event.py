@@ -6,7 +6,7 @@ from mooring.clients.ports import Clock
 
 
 class TimedEvent:
-    """As `asyncio.Event`, for one waiter, with a limit. It takes one task: whoever waits does so every turn."""
+    """As `asyncio.Event`, for one waiter, with a limit. It takes one task: the waiter waits every turn."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

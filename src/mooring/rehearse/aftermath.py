@@ -1,4 +1,5 @@
-"""What comes of an event: it strikes, everybody is watched until nothing moves any more, and what was seen is told."""
+"""What comes of an event: it is injected, everything is observed until nothing moves any more, and what was seen is
+reported."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,9 +25,10 @@ from mooring.rehearse.timeline import PlayTimeline
 from mooring.sim.rig import Rig
 
 LOOK_S: Final = 0.5
-#: Nobody is short, nothing waits, and nothing has moved for this long: it is over.
+#: Nothing is short of replicas, nothing waits, and nothing has moved for this long: it is over.
 CALM_S: Final = 80.0
-#: Nothing moved for this long: it is over. Kubernetes believes in a silent node for 50 s and then waits for 300 s.
+#: Nothing moved for this long: it is over. Kubernetes counts on a node that does not report for 50 s and then waits for
+#: 300 s.
 QUIET_S: Final = 420.0
 #: Another replica leads so long after the leader was lost: the lease, and a moment to come up.
 TAKE_OVER_S: Final = 17.0
@@ -68,8 +70,8 @@ class Aftermath:
         cluster, config = rig.cluster, rig.config
         known = workloads(cluster.store)
         self._wanted = known + others(cluster.store, known)
-        # A machine that dies takes its on-demand replicas along, and so does an eviction by somebody else: the floor is
-        # a promise against spot, and of what Mooring itself moves.
+        # A machine that fails takes its on-demand replicas along, and so does an eviction by somebody else: the floor
+        # is a promise against spot, and of what Mooring itself moves.
         floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED - {Name.RETIRE} for act in acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)
         self._timeline = PlayTimeline(lambda: self._observer.now_s)

@@ -44,7 +44,7 @@ def breaches(promises: Sequence[Promise], meters: Sequence[Meter], at: float) ->
 
 
 def not_played(wanted: Sequence[Wanted], observer: Observer) -> list[NotPlayed]:
-    """Owners that lost pods and whose controller nobody plays, the greatest loss first."""
+    """Owners that lost pods and whose controller is not played, the greatest loss first."""
     found = []
     for one, meter in zip(wanted, observer.meters, strict=False):
         lost = len({gone.pod for gone in observer.gone if gone.workload == one.name}) or meter.before - meter.worst
@@ -66,11 +66,11 @@ def still_open(leader: Replica | None) -> tuple[str, ...]:
 
 
 def remarks(wanted: Sequence[Wanted], observer: Observer, cut_s: float | None) -> list[str]:
-    """`cut_s`: the limit, when it came before everything was quiet."""
+    """`cut_s`: the limit, when it came before everything had settled."""
     found = []
     away = sum(meter.before < meter.asked for meter in observer.meters[: len(wanted)])
     if away:
         found.append(f"{some(away, 'workload')} short before the event already, held to what there was")
     if cut_s is not None:
-        found.append(f"the time was over (--for {cut_s:g}s) before everything was quiet")
+        found.append(f"the time was over (--for {cut_s:g}s) before everything had settled")
     return found

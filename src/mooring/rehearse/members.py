@@ -1,4 +1,4 @@
-"""PD's members live with their pods: without a majority nobody answers, and a leader that dies is succeeded.
+"""PD's members run in their pods: without a majority PD does not answer, and a leader that fails is replaced.
 
 The sandbox's PD is one server that answers until a scenario says otherwise. Here the pods say it.
 """

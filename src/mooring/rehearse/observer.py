@@ -1,8 +1,8 @@
 """Who serves and who does not, moment by moment, while an event is played.
 
-Kubernetes counts on a node for 50 s after its machine has died; the observer does not. A pod serves when it is Ready,
+Kubernetes counts on a node for 50 s after its machine has failed; the observer does not. A pod serves when it is Ready,
 not leaving, and its machine runs. So TiKV and PD too end with their machine here, whatever the API server still says of
-their pods: stores stop, and a PD without a majority of its members answers nobody.
+their pods: stores stop, and a PD without a majority of its members does not answer.
 
 Nothing here touches the cluster but for that; it only counts.
 """
@@ -47,7 +47,7 @@ class Come(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StuckPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod on a machine that does not run, and whose Node is still there: nobody starts it elsewhere."""
+    """A pod on a machine that does not run, and whose Node is still there: it is not started elsewhere."""
 
     pod: str
     workload: str

@@ -4,7 +4,7 @@ The verdict answers one question: would every promise be kept? It is `broken` wh
 a line undershot (`promises`), voters lost, leaders cut off by our own hand, pods cut off though there was notice, a
 limit of the queue broken, or pods that find no room. A machine that is lost takes its leaders along and pinned pods
 wait for it: both are told, neither is a promise that Mooring or Kubernetes could have kept. An owner whose controller
-nobody plays and that lost a pod makes it `cannot-tell`: what becomes of such pods is not known here.
+is not played and that lost a pod makes it `cannot-tell`: what becomes of such pods is not known here.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     workloads: int = 0
     breaches: tuple[Breach, ...] = ()
     not_played: tuple[NotPlayed, ...] = ()
-    #: Pods without an owner that were lost: nobody makes them again.
+    #: Pods without an owner that were lost: they are not recreated.
     lost_for_good: tuple[str, ...] = ()
     #: TidbClusters whose PD was not asked.
     assumed_pds: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[str, ...]
     #: The same, each with whose promise it is, for how long, and what would fix it.
     breaches: tuple[Broken, ...]
-    #: Seconds from the event until nobody was interrupted any more; None: somebody still is.
+    #: Seconds from the event until nothing was interrupted any more; None: something still is.
     over_s: float | None
     #: Each pod that goes: where to, or what blocks it, and for how long it is away.
     plan: tuple[Move, ...]

@@ -69,7 +69,7 @@ def workloads(store: ObjectStore) -> list[Wanted]:
 
 
 def others(store: ObjectStore, known: Iterable[Wanted]) -> list[Wanted]:
-    """Owners of pods whose controller nobody plays (a Rollout, a Job): wanted is what each has now."""
+    """Owners of pods whose controller is not played (a Rollout, a Job): wanted is what each has now."""
     uids = {one.uid for one in known}
     found: dict[str, tuple[str, int]] = {}
     for pod in store.list(Kind.POD):
@@ -86,7 +86,7 @@ def _by_name(item: tuple[str, tuple[str, int]]) -> tuple[str, str]:
 
 
 def root_of(store: ObjectStore, pod: Json) -> Json | None:
-    """Who wants this pod, through its ReplicaSet; None: nobody."""
+    """Who wants this pod, through its ReplicaSet; None: none."""
     reference = controller_of(pod)
     if reference is not None and reference["kind"] == "ReplicaSet":
         one = store.find(Kind.REPLICA_SET, pod["metadata"]["namespace"], reference["name"])

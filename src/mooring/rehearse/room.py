@@ -1,7 +1,7 @@
 """Who found no place in the end, why, and how many machines more it would take.
 
 The last question is not estimated: nodes like those that the cluster has are added to the sandbox, one by one, and its
-scheduler says when everybody is placed. A pod that no such node helps, because its volume is on a machine that is gone
+scheduler says when all are placed. A pod that no such node helps, because its volume is on a machine that is gone
 or because a rule of its own keeps it off, is told apart.
 """
 
@@ -89,7 +89,7 @@ async def more_nodes(
             added += 1
             await sleep(SCHEDULING_S)
             if len(_still(cluster, names)) == now:
-                added -= 1  # one more of these helps nobody
+                added -= 1  # one more of these does not help
                 break
         placed = before - len(_still(cluster, names))
         if placed:

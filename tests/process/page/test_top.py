@@ -130,6 +130,5 @@ def test_bars_and_old_data():
     assert "STALE 00:00:00, 7.0 s old · leader none · gone" in text and "[red]x[/red]" in text
     console.print(screen({"as_of": 0.0, "head": head | {"silent_s": 30.0}, "tables": tables}, height=50, age_s=0.5))
     assert (
-        "STALE 00:00:00, 30.5 s old · leader none · Mooring gets no answer from the API server"
-        in console.export_text()
+        "STALE 00:00:00, 30.5 s old · leader none · Mooring gets no answer from the API server" in console.export_text()
     )

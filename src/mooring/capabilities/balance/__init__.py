@@ -1,6 +1,6 @@
 """Balance: where regions and their leaders belong, and our schedulers on a PD.
 
-`Balance` is the capability; `Summary`, `Influence`, `Picture` and `propose` are for whoever wants to ask the schedulers
+`Balance` is the capability; `Summary`, `Influence`, `Picture` and `propose` are for code that asks the schedulers
 about a cluster of their own (the simulation behind `mooring balance compare`).
 """
 

@@ -236,7 +236,7 @@ class Balance:
         )
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterator[Line]:
-        """What PD was told to leave alone: regions that nobody will see moving; and what is waited for."""
+        """What PD was told to leave alone: regions that must not move; and what is waited for."""
         kind, _, rest = subject.partition("/")
         namespace, _, name = rest.partition("/")
         if kind != "cluster" or not world.is_on(self.name):
@@ -254,7 +254,7 @@ class Balance:
 
     def recover(self, world: WorldRead, queue: Queue, now: float) -> Iterator[Recovered]:
         if not world.is_on(self.name):
-            return  # switched off, it takes nobody's operators for its own
+            return  # switched off, it treats no operator as its own
         for tc in sorted(world.tidb_clusters(), key=lambda tc: str(tc.key)):
             view = world.pd(tc.key)
             for found in view.operators if view is not None else ():
@@ -277,7 +277,7 @@ def _read_back(found: PdOperator, cluster: Key, settings: Settings) -> Operator:
         reason=Reason.RESUMED,
         detail=found.brief,
     )
-    # Who leads it is not known before the regions are read: store 0 stands for that, and is nobody's.
+    # Who leads it is not known before the regions are read: store 0 is written for that.
     cost = foreign.costs(found, settings)
     phases = ({f"store/{cluster}/{store}": amount for store, amount in cost.items()},)
     args = {"cluster": str(cluster), "resumed": found.desc}

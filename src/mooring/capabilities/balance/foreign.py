@@ -67,7 +67,8 @@ def _step(text: str) -> Step | None:
 
 
 def move_of(operator: PdOperator, summary: Summary | None = None) -> RegionMove:
-    """What it moves. Without its region (never seen) nobody is charged for leading it: store 0 stands for that."""
+    """What it moves. Without its region (never seen) no store is charged for leading it: store 0 is written for
+    that."""
     region = summary.regions.get(operator.region_id) if summary is not None else None
     leader = region.leader_store if region is not None else 0
     peers = tuple(p.store_id for p in region.peers) if region is not None else (0,)

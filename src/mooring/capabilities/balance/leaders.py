@@ -61,7 +61,7 @@ class _Search:
         return None
 
     def up(self, empty: list[StoreRow]) -> tuple[Region, int] | None:
-        """To the store that leads least, from whoever leads what it holds."""
+        """To the store that leads least, from the leaders of the regions it holds."""
         target = min(empty, key=lambda row: (self.scores[row.id], row.id), default=None)
         for region_id in window(target.held, self._picture.turn) if target is not None else ():
             region = self._picture.free(region_id)

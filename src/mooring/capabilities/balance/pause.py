@@ -1,6 +1,6 @@
 """PD's own schedulers step aside while ours balance, and come back by themselves when we are gone.
 
-Paused for a minute at most and again every twenty seconds: a pause that nobody renews ends. Only the schedulers whose
+Paused for a minute at most and again every twenty seconds: a pause that is not renewed ends. Only the schedulers whose
 work we do are paused; evict-leader, by which hand-overs take leaders off a store, and the checkers that repair never
 are. A longer pause than ours is somebody else's (BR, TiDB Lightning, a person): it is left as it is, and we wait with
 PD. `mooring balance release` writes an annotation on the TidbCluster: then they are resumed at once, and left alone.

@@ -107,7 +107,7 @@ def replica(picture: Picture) -> Iterator[Proposal]:
 
 
 def _led(picture: Picture, region_id: int) -> Region | None:
-    """A region that can be changed: somebody leads it, and nobody moves it. Unlike others it may have dead peers."""
+    """A region that can be changed: it has a leader and no operator. Unlike others it may have peers that are down."""
     region = picture.summary.regions.get(region_id)
     if region is None or region_id in picture.influence.busy or not region.leader_store:
         return None
@@ -128,7 +128,7 @@ def _off(picture: Picture, region: Region, store_id: int, targets: list[StoreRow
     stray = list(_stray(picture, region)) if len(region.peers) > wanted else []
     target = _place(picture, region, store_id, targets)
     if stray:
-        # First: with the dead voter gone instead, it would stand in for one and nobody would miss that.
+        # First: with the dead voter gone instead, it would replace one, and the loss would go unnoticed.
         yield stray[0]
     elif target is not None:
         yield Proposal(REPLICA, move_peer(region, store_id, target), Reason.REPAIR, f"{why}: peer to store {target}")

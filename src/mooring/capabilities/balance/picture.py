@@ -59,7 +59,7 @@ class Picture(msgspec.Struct, frozen=True):
         return row.flow + self.influence.flow.get(row.id, 0)
 
     def free(self, region_id: int) -> Region | None:
-        """The region, if it is known, well, led by somebody, nobody moves it, and it may be moved at all."""
+        """The region, if it is known, healthy, with a leader and no operator, and may be moved at all."""
         region = self.summary.regions.get(region_id)
         if region is None or region_id in self.influence.busy or not region.leader_store:
             return None

@@ -1,7 +1,7 @@
 """merge and split: how large a region is. Small neighbours on the same stores become one, large regions two.
 
 Only neighbours whose peers already lie on the same stores are merged: others would have to be moved first, at a cost
-that nobody asked for and that a merge's price does not contain.
+that was not requested and that a merge's price does not contain.
 """
 
 from collections.abc import Iterator

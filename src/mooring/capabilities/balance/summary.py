@@ -322,7 +322,7 @@ def flow_of(region: Region) -> int:
 
 
 def window(keys: Mapping[int, None], turn: int, limit: int = WINDOW) -> Iterator[int]:
-    """Some of these, another part at each turn: what is in nobody's way today must not hide the rest for ever."""
+    """Some of these, another part at each turn: no part may hide the rest for ever."""
     count = len(keys)
     if count <= limit:
         yield from keys

@@ -8,7 +8,7 @@ from mooring.core.model.cluster import Key, Pod
 from mooring.core.world.members import tidb_member
 from mooring.core.world.read import WorldRead
 
-#: What handoff takes away: nobody else deletes these.
+#: What handoff takes away: no other capability deletes these.
 HANDED_OVER: Final = frozenset({"tikv", "pd"})
 
 
@@ -25,6 +25,6 @@ def component_of(pod: Pod, world: WorldRead) -> Component | None:
 
 
 def is_handed_over(pod: Pod, world: WorldRead) -> bool:
-    """A member of TiKV or PD: handoff takes its leaders off and deletes it, nobody else does."""
+    """A member of TiKV or PD: handoff takes its leaders off and deletes it, no other capability does."""
     found = component_of(pod, world)
     return found is not None and found.name in HANDED_OVER

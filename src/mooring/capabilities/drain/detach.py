@@ -9,7 +9,7 @@ application's own labels, keep sending to it. Neither the Deployment nor its rep
         └──────attach───────────┘   the notice was taken back, or `mooring mix release`
 
 A detached pod has no owner that would miss it, so it carries a mark with its deadline and what was there before; the
-mark is in the same patch, and whoever leads next reads it.
+mark is in the same patch, and the next leader reads it.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,8 @@ NODE_COST: Final = 4
 
 
 def closed_budget(pod: Pod, world: WorldRead) -> Pdb | None:
-    """A PodDisruptionBudget that allows no disruption of this pod now. One that is not Ready disturbs nobody."""
+    """A PodDisruptionBudget that allows no disruption of this pod now. Evicting one that is not Ready disrupts
+    nothing."""
     if not pod.ready:
         return None
     return next((b for b in world.pdbs_of(pod) if b.disruptions_allowed < 1), None)

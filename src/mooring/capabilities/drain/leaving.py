@@ -11,7 +11,7 @@ from mooring.core.model.marks import LEAVING, read_mark
 
 def marks_of(pods: Iterable[Pod], source: str, replica_sets: Collection[str] = ()) -> Iterator[Leftover]:
     """Marks that a source has left on pods. `replica_sets`: the uids of those that exist: a detached pod goes back to
-    its own; where that is gone nobody else would delete it."""
+    its own; where that is gone nothing else would delete it."""
     for pod in pods:
         mark = read_mark(pod.annotations.get(LEAVING, ""))
         if mark is None or mark.source != source:

@@ -1,8 +1,8 @@
 """Which replicas of a workload serve, and the facts about those that are missing.
 
 What is missing is stated as facts on `workload/…`, so that "only while healthy" is the queue's own rule. Each fact
-names the pod that is not Ready: moving that very pod is not blocked by it. Whoever states facts about a workload states
-the same ones, so that no absence is charged twice.
+names the pod that is not Ready: moving that very pod is not blocked by it. Code that states facts about a workload
+states the same ones, so that no absence is charged twice.
 """
 
 from collections.abc import Iterable, Iterator

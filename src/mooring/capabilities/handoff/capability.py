@@ -105,7 +105,7 @@ class Handoff:
         return next_eviction_step(running, world, self.policy, now, restarting=restarting)
 
     def explain(self, subject: str, world: WorldRead, queue: Queue, now: float) -> Iterable[Line]:
-        """What `why` has to say of a TiKV pod, a store or a TidbCluster that nobody else knows."""
+        """What `why` has to say of a TiKV pod, a store or a TidbCluster that no other capability knows."""
         return explain(subject, world, queue, self.policy, now)
 
     # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────

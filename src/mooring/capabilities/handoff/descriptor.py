@@ -23,7 +23,7 @@ def leftovers(marked: Marked) -> Iterator[Leftover]:
 
 def _of_cluster(tc: TidbCluster) -> Iterator[Leftover]:
     """Schedulers that we added go first, and only then the marks: what a mark says must be true until it is gone, or
-    nobody would know of a scheduler that a silent PD has kept."""
+    a scheduler in a PD that does not answer would be lost track of."""
     text = tc.annotations.get(HANDOFF, "")
     marks = read_marks(text)
     if marks is None:

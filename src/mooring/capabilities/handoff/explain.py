@@ -16,7 +16,7 @@ from mooring.core.model.tidb import Store, TidbCluster
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
-#: On a TidbCluster: nobody minds that a log backup lags.
+#: On a TidbCluster: a lagging log backup is accepted.
 WITHOUT_FLUSH: Final = "tidb.pingcap.com/tikv-restart-without-flush-log-backup"
 
 
@@ -86,7 +86,7 @@ def _to_change(tc: TidbCluster, pod: Pod) -> Iterator[Line]:
         yield Line("asked", request.detail)
         return
     yield Line("asked", f"{'restart' if request.value == DELETE_POD else 'leaders off'} by {request.detail}")
-    verb = "forget it " if given_up else "give up   "
+    verb = "withdraw  " if given_up else "give up   "
     yield Line("to change", f"{verb}  kubectl -n {pod.namespace} annotate pod {pod.name} {request.key}-")
     if given_up:
         yield Line("to change", f'try again   kubectl -n {pod.namespace} annotate pod {pod.name} {request.key}=""')

@@ -50,7 +50,7 @@ def members_away(
 def missing_members(
     tc: TidbCluster, wanted: Collection[str], pods: Mapping[str, Pod], stores: Mapping[str, Store] | None
 ) -> Iterator[Fact]:
-    """Wanted members minus those Ready whose store is Up, one fact each, named by pod. `stores` None: nobody knows."""
+    """Wanted members minus those Ready whose store is Up, one fact each, named by pod. `stores` None: unknown."""
     target, known = tikv_target(tc.key), stores or {}
     # tidb-operator's failover adds a member for one that is lost: it stands in for it once that one's regions are gone.
     spare = sum(_well(pods[name], known.get(name)) for name in pods.keys() - set(wanted))
@@ -76,7 +76,7 @@ def _well(pod: Pod, store: Store | None) -> bool:
 def silent_stores(
     tc: TidbCluster, view: PdView, mine: Collection[int], now: float, heartbeat_s: float
 ) -> Iterator[Fact]:
-    """Stores with regions on them that nobody hears from and that are no wanted member's: lost with a disk, scaled in
+    """Stores with regions on them that do not report and that are no wanted member's: lost with a disk, scaled in
     without waiting, or of another cluster in the same PD. A second one away breaks their regions."""
     for store in view.stores:
         if store.id in mine or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
@@ -102,7 +102,7 @@ def foreign_evictions(
 ) -> Iterator[Fact]:
     """Evict-leader schedulers in PD that are not ours: somebody else takes leaders off a store.
 
-    An empty store that is kept evicted disturbs nobody. A PD that has just started may show any store empty.
+    An empty store that is kept evicted is no disruption. A PD that has just started may show any store empty.
     """
     if view is None or not view.evicting:
         return

@@ -15,7 +15,7 @@ from mooring.core.model.tidb import TidbCluster
 
 
 def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
-    """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Whoever may edit the
+    """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Anyone who may edit the
     cluster may have written it, so only members of this very cluster count; the next write takes the others off."""
     marks = read_marks(tc.annotations.get(HANDOFF, ""))
     if not marks:

@@ -62,9 +62,10 @@ def eviction_operator(
     reason: Reason = Reason.ASKED,
 ) -> Operator:
     store, evicting = store_target(cluster, store_id), evicting_target(cluster)
-    # On an interrupted node nobody waits for his turn: every store there loses its leaders one way or the other.
+    # On an interrupted node no store waits for another: every store there loses its leaders one way or the other.
     exclusive = {evicting: 1} if deadline is None else {}
-    # The last phase of a restart is for a member that waits for its volume: it is empty and keeps nobody waiting.
+    # The last phase of a restart is for a member that waits for its volume: it is empty, so no other member waits for
+    # it.
     held = (exclusive, {}) if value == DELETE_POD and exclusive else ({},)
     return Operator(
         id=id_,

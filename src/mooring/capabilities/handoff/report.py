@@ -155,7 +155,7 @@ def _step(running: OperatorRecord) -> str:
 
 
 def _pace(target: str, queue: Queue, running: Mapping[str, OperatorRecord]) -> dict[str, Any]:
-    """Leaders gone since it began, a second, and how long the rest takes at that pace; None while nobody can say."""
+    """Leaders gone since it began, a second, and how long the rest takes at that pace; None while unknown."""
     holder = queue.holder(target)
     pace = pace_of(running[holder.id].notes) if holder is not None and holder.id in running else None
     if pace is None:

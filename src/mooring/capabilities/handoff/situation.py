@@ -120,8 +120,8 @@ def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
 
 
 def _note_ready(notes: dict[str, float], successor: Pod | None, now: float) -> None:
-    """Whoever saw it become Ready knows when. Whoever finds it so (a new leader) believes the API server's moment, or
-    it would begin to wait again; but none that is yet to come."""
+    """A replica that saw it become Ready knows when. One that finds it so (a new leader) takes the API server's moment,
+    or it would begin to wait again; but none that is yet to come."""
     if successor is None or not successor.ready or successor.terminating:
         notes["away"] = 1.0
         notes.pop("ready_at", None)
@@ -150,7 +150,7 @@ def awaited(here: Situation, world: WorldRead) -> Verdict:
     if pod is None:
         detail, remedy = f"{name} is not back yet", ""
     elif pod.uid == here.asked_uid:
-        detail, remedy = f"{name} is on its way out", ""
+        detail, remedy = f"{name} is terminating", ""
         node = world.node(pod.node)
         if pod.node and (node is None or node.ready != "True"):
             detail = f"{detail}, and {pod.node} is not there to end it"

@@ -1,4 +1,4 @@
-"""Where each pod of a StatefulSet was last seen bound, on every replica: what counts while nobody has written it down.
+"""Where each pod of a StatefulSet was last seen bound, on every replica: what counts while it is not recorded.
 
 The record on the TidbCluster or StatefulSet is the leader's to write, a moment after the binding. A member that is
 recreated before that (at the start, in a fail-over, beside a tidb-operator that is slow) still goes home, since every
@@ -72,7 +72,7 @@ class LastBindings:
                 self._forget_unwanted(pod.key, part, world)
 
     def _forget_unwanted(self, pod: Key, part: Workload, world: WorldRead) -> None:
-        """Nobody will create it again, and it is not there any more."""
+        """It will not be created again, and it is not there any more."""
         ordinal = pod.name.rpartition("-")[2]
         wanted = ordinal.isdecimal() and 0 <= int(ordinal) - part.ordinals_start < part.replicas
         if not wanted and world.pod(pod) is None:

@@ -65,7 +65,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
         return int(ordinal) if told else None
 
     def wants(self, name: str) -> bool:
-        """Whether this member is to be there. Where nobody says how many there are, every member is."""
+        """Whether this member is to be there. Where their number is not stated, every member is."""
         ordinal = self.ordinal_of(name)
         if ordinal is None or self.keeper.deletion_at is not None:
             return False

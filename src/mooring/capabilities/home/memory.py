@@ -49,14 +49,14 @@ def recorded(member_set: MemberSet, name: str, places: Places | None = None) -> 
 
 
 def home_of(member_set: MemberSet, name: str) -> str:
-    """Where a member belongs; "" while nobody knows, or after one of our operators moved it off."""
+    """Where a member belongs; "" while unknown, or after one of our operators moved it off."""
     places = read_places(member_set.keeper.annotations)
     node = recorded(member_set, name, places)
     return "" if node == places.get(name, Place()).left else node
 
 
 def last_home(member_set: MemberSet, name: str, world: WorldRead) -> str:
-    """Where a member that is to be scheduled belongs: what was seen last, written down or not; "": nobody knows."""
+    """Where a member that is to be scheduled belongs: what was seen last, recorded or not; "": unknown."""
     return seen_home(member_set, name, world) or home_of(member_set, name)
 
 

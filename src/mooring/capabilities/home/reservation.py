@@ -35,7 +35,7 @@ def tolerates_reservation(pod: Pod) -> bool:
 
 
 def reservation_on(node: Node) -> Mark | None:
-    """For whom this node is reserved, or None: nobody's, or a mark that cannot be read and is left alone."""
+    """For whom this node is reserved, or None: for no member, or a mark that cannot be read and is left alone."""
     text = node.annotations.get(RESERVED_TAINT)
     mark = read_mark(text) if text else None
     return mark if mark is not None and mark.pod else None

@@ -6,7 +6,7 @@
 
 The taint keeps every scheduler's pods out but those that tolerate it, so the node stays feasible for the member itself
 (H8). In the queue it costs one of the reservations of its namespace and one of all. It stands for a bounded time, said
-in the mark, so that whoever finds the mark knows when to end it.
+in the mark, so that the leader that finds the mark knows when to end it.
 """
 
 from typing import Final
@@ -110,14 +110,14 @@ def _next(
     over = Why(Reason.FEATURE_OFF, "home was switched off") if running.off else None
     over = over or _over(running.operator, node, world, policy, now)
     if not ours and notes.get("held") and _taint_left(node, pod_key):
-        # Its mark was taken away by hand and the taint was not: that one is ours, and nobody else would lift it.
+        # Its mark was taken away by hand and the taint was not: that one is ours, and nothing else would remove it.
         return NextStep(step=RELEASE, instructions=(_release(node, "its mark was removed"),))
     if over is None:
         notes.pop("back-at", None)
         if ours:
             return NextStep(step=HOLD, again_at=until, progress=f"{node_name} is kept free for {pod_key}")
         if notes.get("held") and running.acted_at:
-            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, "somebody removed it"))
+            return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, "it was removed from outside"))
         if mark is not None or _foreign(node):
             return NextStep(step=HOLD, end=End(Reason.WITHDRAWN, f"{node_name} has another reservation"))
         notes["held"] = 1.0
@@ -196,7 +196,7 @@ def _over(operator: Operator, node: Node, world: WorldRead, policy: HomePolicy, 
 
 
 def _unfit(node: Node | None, name: str) -> str | None:
-    """Why nobody would be scheduled there anyway."""
+    """Why no pod would be scheduled there anyway."""
     if node is None or node.deletion_at is not None:
         return f"{name} is gone"
     if node.unschedulable:

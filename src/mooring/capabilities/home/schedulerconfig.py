@@ -2,8 +2,8 @@
 
 Three settings carry the promise. `percentageOfNodesToScore: 100`: from 100 nodes on, kube-scheduler stops looking once
 it has found enough feasible nodes, and a member's home may then never be offered. `nodeCacheCapable: true`: only names
-travel, and scores are computed from the scheduler's own view of nodes. `ignorable: true`: when nobody answers, pods are
-scheduled all the same.
+travel, and scores are computed from the scheduler's own view of nodes. `ignorable: true`: when there is no answer, pods
+are scheduled all the same.
 """
 
 import re

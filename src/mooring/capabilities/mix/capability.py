@@ -156,7 +156,7 @@ class Mix:
         return Rebalance(Diagnosis(self, workload, world, queue, now, remembered)).evaluate()
 
     def _stray(self, name: str, world: WorldRead, queue: Queue) -> Evaluation:
-        """A detached pod whose workload went while nobody led: no garbage collector knows it."""
+        """A detached pod whose workload was deleted while no replica led: no garbage collector knows it."""
         namespace, _, rest = name.partition("/")
         pod = world.pod(Key(namespace, rest))
         mark = None if pod is None else mark_on(pod)

@@ -71,7 +71,7 @@ def write(memory: ConfigMap | None, where: Key, subject: str, note: Note | None,
 
 
 def stale(data: Mapping[str, str], now: float) -> list[str]:
-    """Notes that nobody needs any more: day-old ones, then the oldest beyond the bound."""
+    """Notes that are no longer needed: day-old ones, then the oldest beyond the bound."""
     ages: list[tuple[float, str]] = []
     for key in sorted(data):
         try:

@@ -12,7 +12,7 @@ import msgspec
 _LONGEST_RETURN_S: Final = 12 * 3600.0
 
 
-#: How much longer nobody is moved while no API server seems to reach us.
+#: How much longer no pod is moved while no API server seems to reach us.
 _ALONE: Final = 20
 
 

@@ -1,7 +1,7 @@
-"""Undo everything of ours that outlives a process: for an uninstall, or when nobody leads any more.
+"""Undo everything of ours that outlives a process: for an uninstall, or when no replica leads any more.
 
 Only what a mark says we did. A detached pod goes back to its ReplicaSet; where that is gone, or its node is, the pod is
-deleted: nobody else would. A mark on an attached pod is dropped. A cordon is lifted if it was ours.
+deleted: nothing else would. A mark on an attached pod is dropped. A cordon is lifted if it was ours.
 """
 
 from collections.abc import Collection, Iterable

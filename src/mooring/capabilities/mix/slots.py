@@ -59,7 +59,7 @@ class Managing(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotOurs(msgspec.Struct, frozen=True, gc=False):
-    """A bare pod, a Job, a DaemonSet, a ReplicaSet of nobody's."""
+    """A bare pod, a Job, a DaemonSet, a ReplicaSet without an owner."""
 
 
 class NotSeen(msgspec.Struct, frozen=True, gc=False):
@@ -203,7 +203,7 @@ class SlotLedger:
         return self._free[0] if self._free else self._high
 
     def choose(self, slot: int, target: Target, replicas: int) -> NodeClass:
-        """The class of the pod about to take `slot`. Whoever holds it now (its predecessor) does not count."""
+        """The class of the pod about to take `slot`. The pod that has it now (its predecessor) does not count."""
         if target != self._aim:
             self._aim = target
             self._due = sum(self._is_due(held) for held in self._holders)

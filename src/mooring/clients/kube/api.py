@@ -29,7 +29,7 @@ LIST_TIMEOUT_S: Final = 60.0
 WRITE_TIMEOUT_S: Final = 2.5
 #: No line for this long while the server still owes us initial events: it has stalled.
 INITIAL_STALL_S: Final = 30.0
-#: The server ends a watch after `timeout_s`; this long later we no longer believe in it.
+#: The server ends a watch after `timeout_s`; this long later we give it up.
 WATCH_GRACE_S: Final = 30.0
 #: Lines handled in one go before others get their turn (under a millisecond).
 LINES_PER_TURN: Final = 16
@@ -163,7 +163,7 @@ class HttpKubeApi:
         path = RESOURCES[kind].path(namespace, name, subresource)
         params = {"fieldManager": FIELD_MANAGER}
         if patch_type is PatchType.APPLY:
-            # What we apply is ours: a controller that gave way to whoever wrote last would flap.
+            # What we apply is ours: a controller that gave way to the last writer would flap.
             params["force"] = "true"
         what = describe("patch", kind, namespace, name)
         return await self._write(Request("PATCH", path, what, params, patch, patch_type.value))

@@ -8,7 +8,7 @@
                          streams in a row
 
 Promises
-- `Listed` is the whole truth at one resourceVersion; what is missing in it was deleted while nobody looked. So no
+- `Listed` is the whole truth at one resourceVersion; what is missing in it was deleted unobserved. So no
   delete is ever lost: not in an outage, not by a compacted etcd.
 - Nothing reaches the sink from a sync that did not end.
 - 410 means the same as HTTP status and inside the stream. Bookmarks move the resourceVersion on. ResourceVersions are
@@ -52,7 +52,7 @@ WATCH_TIMEOUT_S: Final = (290.0, 590.0)
 STREAMS_IN_VAIN: Final = 3
 #: A stream that lived this long and ended is no failure; a shorter one is, or we would turn in a tight circle.
 SHORT_STREAM_S: Final = 2.0
-#: A known kind answers 404 this often before we believe that it is gone.
+#: A known kind answers 404 this often before we take it for gone.
 NOT_FOUND_BELIEVED: Final = 3
 NOT_FOUND_RETRY_S: Final = 30.0
 

@@ -6,7 +6,7 @@ collection afterwards. So it is off while any sync runs; when the last one ends,
 never looks at it again. A sync that fails switches it on again too: an API server may be down for hours.
 
 What changes afterwards stays too and is not frozen: under 1,000 admissions a second a full collection came every few
-seconds and took 25 to 40 ms, in which nobody was answered. So it is made rare; what goes in cycles here is young.
+seconds and took 25 to 40 ms, in which no request was answered. So it is made rare; what goes in cycles here is young.
 """
 
 import asyncio

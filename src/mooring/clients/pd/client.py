@@ -180,7 +180,7 @@ class PdClient:
 
     async def _health(self, members: Sequence[PdMember]) -> dict[int, bool | None]:
         """By member, for a look. PD asks each one by HTTP and waits for those that are silent; the look does not, and
-        where PD cannot say in time, nobody is called unwell."""
+        where PD cannot say in time, no member is called unhealthy."""
         if len(members) < 2:
             return {}
         try:

@@ -1,7 +1,7 @@
 """One instance of whatever repeats: strings, label maps, owners, pod shapes.
 
 A table keeps two generations. New entries, and old ones that are asked for again, live in the young one; when that is
-full it becomes the old one and what nobody asked for in between is dropped. So a table never holds more than twice
+full it becomes the old one and what was not used in between is dropped. So a table never holds more than twice
 its size, whatever the cluster does, and losing an entry costs a duplicate, never a wrong answer. (`sys.intern` would
 serve the strings on Python 3.11, but makes them immortal on 3.12.)
 """

@@ -1,7 +1,7 @@
 """A TidbCluster on the wire → the model.
 
 The CRD of tidb-operator has changed its schema over the years and clusters run with validation switched off, so this
-one is read from plain JSON, field by field, and believes nothing about types.
+one is read from plain JSON, field by field, and assumes nothing about types.
 """
 
 from collections.abc import Callable, Mapping

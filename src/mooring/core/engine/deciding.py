@@ -85,7 +85,8 @@ class Deciding:
     # ── What is affected ──────────────────────────────────────────────────────────────────────────────────────────
 
     def on_trigger(self, trigger: Trigger, on: frozenset[str], now: float) -> None:
-        """Mark what this may concern. Regions go to whoever asked, on or off: what has begun must still end."""
+        """Mark what this may concern. Regions go to the capability that asked, on or off: what has begun must still
+        end."""
         for name, capability in self._capabilities.items():
             if name in on or isinstance(trigger, RegionsSeen):
                 self._mark_affected(capability, trigger, now)
@@ -257,8 +258,8 @@ class Deciding:
         self.in_flight.forget((OPERATOR, event.id))
         self.repetitions.ended(operator, now, acted=bool(record.acted_at))
         self.say(now, event.how, event.id, operator, event.reason, event.detail)
-        # Whoever proposed it is asked again: the world may already want the next thing. If nothing was done, then a
-        # moment later: the same evaluation would propose the same for ever.
+        # The capability that proposed it is asked again: the world may already want the next thing. If nothing was
+        # done, then a moment later: the same evaluation would propose the same for ever.
         idle = not record.acted_at and now - record.promoted_at < MOMENT_S
         capability = self._capability_of(operator)
         if capability.name in on:

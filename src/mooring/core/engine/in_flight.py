@@ -1,4 +1,5 @@
-"""Writes under way. Whoever waits for one is not asked again before it has ended, so nothing is asked for twice.
+"""Writes under way. A capability that waits for one is not asked again before it has ended, so nothing is asked for
+twice.
 
 A refused write is not repeated at once: 1 s, 2 s, … 30 s, or what the server asked for. News may end that wait early: a
 conflict brings the object as it is now, and the next try carries its version. Where the server itself is unwell or has

@@ -11,7 +11,7 @@ from mooring.core.model.events import Change, PdLost, PdSeen, RegionsSeen, Trigg
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 
-#: Whoever waits for the machine registry: it names nobody.
+#: Those that wait for the machine registry: it names no object.
 _REGISTRY = "registry"
 _NOBODY: Final[dict[str, None]] = {}
 
@@ -43,7 +43,7 @@ class OperatorIndex:
             case PdSeen(cluster=cluster) | PdLost(cluster=cluster):
                 names: tuple[str, ...] = (f"cluster/{cluster}",)
             case RegionsSeen():
-                return ()  # whoever asked for it is told by the outcome
+                return ()  # the one that asked for it gets the outcome
             case Change(kind=Kind.POD, key=key):
                 names = (f"pod/{key}",)
             case Change(kind=Kind.NODE, key=key):

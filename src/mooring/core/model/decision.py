@@ -111,7 +111,7 @@ class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     progress: str = ""
     #: A figure that changes as long as it gets on (leaders left): it tells slow from stalled.
     figure: float | None = None
-    #: Why it does not get on just now.
+    #: Why it makes no progress just now.
     waiting_on: Verdict | None = None
     end: End | None = None
     #: Soft memory of this operator, replaced as a whole; None: unchanged.
@@ -149,7 +149,7 @@ class OperatorRecord(msgspec.Struct, kw_only=True, gc=False):
     step: int = 0
     step_since: float = 0.0
     progress: str = ""
-    #: Why it does not get on just now.
+    #: Why it makes no progress just now.
     waiting_on: Verdict | None = None
     #: Soft memory of its capability (samples, counters): what `NextStep.notes` last answered. Nothing may depend on it
     #: for truth.

@@ -33,7 +33,7 @@ class Right(msgspec.Struct, frozen=True, order=True):
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """What a mark says was begun and still stands, and the writes that end it."""
+    """What a mark says was begun and is still there, and the writes that end it."""
 
     #: The object, and how it ends: "node n3: end the reservation".
     what: str

@@ -88,7 +88,7 @@ class MachinesLost(msgspec.Struct, frozen=True, gc=False):
 
 
 class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
-    """One of our own operators has ended: whoever proposed it looks again."""
+    """One of our own operators has ended: the capability that proposed it evaluates again."""
 
     operator: Operator
 

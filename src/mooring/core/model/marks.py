@@ -4,8 +4,9 @@ A mark names operator, source, reason, step, since when, and what was there befo
 did. It is a small JSON value in an annotation of ours, readable by a person with kubectl. A mark that cannot be read
 is never guessed at: it is reported and left alone.
 
-Marks stand where others may write, too: whoever may edit a pod or a TidbCluster may forge one. So a mark counts only on
-the object it was written for, and only for things of that object's own namespace; docs/security.md lists each of them.
+Marks are where others may write, too: anyone who may edit a pod or a TidbCluster may forge one. So a mark counts only
+on the object it was written for, and only for things of that object's own namespace; docs/security.md lists each of
+them.
 """
 
 from collections.abc import Mapping
@@ -80,7 +81,7 @@ def read_mark(text: str) -> Mark | None:
 
 
 def _printable(mark: Mark) -> bool:
-    """What we write is; what is not could be obeyed by the terminal of whoever asks why."""
+    """What we write is; what is not could be executed by the terminal of the person who asks why."""
     texts = (mark.operator, mark.source, mark.reason, mark.step, mark.detail, mark.pod, mark.node, mark.value)
     return all(map(str.isprintable, texts))
 

@@ -39,7 +39,7 @@ class Reason(StrEnum):
     BACK_OFF = "back-off"
     NOT_SYNCED = "not-synced"
     NOT_LEADER = "not-leader"
-    # Why a running one does not get on.
+    # Why a running one makes no progress.
     STALLED = "stalled"
     PD_UNREACHABLE = "pd-unreachable"
     PD_UNSURE = "pd-unsure"

@@ -81,7 +81,7 @@ _slots = msgspec.json.Decoder(frozenset[int])
 
 
 def _left_out(text: str) -> frozenset[int]:
-    """What cannot be read leaves nobody out."""
+    """What cannot be read leaves no member out."""
     try:
         return frozenset(i for i in _slots.decode(text) if i >= 0) if text else frozenset()
     except (msgspec.DecodeError, RecursionError):

@@ -43,7 +43,7 @@ ROLES: Final[Mapping[StepKind, frozenset[str]]] = MappingProxyType(
     }
 )
 
-#: Above this nobody means a number: `null` says unlimited.
+#: Above this a number is no limit: `null` says unlimited.
 _MOST: Final = 10**12
 
 #: The design's schedulers; every other source is one of ours.

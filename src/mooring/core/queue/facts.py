@@ -17,7 +17,7 @@ class FactBook:
 
     def __init__(self, lanes: Mapping[str, Lane]) -> None:
         self._lanes = lanes
-        #: subject → target → amount. Nobody's facts (subject "") are not in it.
+        #: subject → target → amount. Facts without a subject ("") are not in it.
         self._of: dict[str, dict[str, int]] = {}
         self._targets = 0
         self.dirty: dict[str, Lane] = {}
@@ -80,7 +80,7 @@ class FactBook:
                 self.touch(lane)
 
     def touch(self, lane: Lane) -> None:
-        """Whoever waits on this lane is to be asked again whether facts keep it out."""
+        """Operators that wait on this lane are to be checked again whether facts keep it out."""
         if lane.facts or lane.parked:
             self.dirty[lane.name] = lane
 

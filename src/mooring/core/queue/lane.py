@@ -8,8 +8,8 @@ within the limit") are a *prefix* of its line. `front` is where that prefix ends
     room    = limit − used − (a + b + c)     d does not fit into it
 
 An operator counts on how many of its lanes it stands behind `front` (`blocked`) and runs when that is 0. A promotion
-moves cost from "fitting, waiting" to "used": room and front stay, so promoting everybody with blocked = 0 in queue
-order is a fixed point. Everything else moves `front` over those whose standing changes, and over nobody else.
+moves cost from "fitting, waiting" to "used": room and front stay, so promoting every operator with blocked = 0 in queue
+order is a fixed point. Everything else moves `front` over those whose standing changes, and over no others.
 """
 
 from bisect import bisect_left
@@ -68,7 +68,7 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Nothing is charged here and nobody stands here: forgetting it forgets nothing."""
+        """Nothing is charged here and nothing waits here: dropping it loses nothing."""
         return not (self.used or self.running or len(self.queue) > self.dead or self.parked or self.facts)
 
     def waiting(self) -> Iterator[OperatorRecord]:
@@ -97,7 +97,7 @@ class Lane:
             self.advance(ready)
 
     def remove(self, record: OperatorRecord, need: int, ready: list[OperatorRecord]) -> None:
-        """Take a waiting operator out; whoever stood behind it may now fit."""
+        """Take a waiting operator out; those behind it may now fit."""
         index = bisect_left(self.queue, record.key, key=_key)
         del self.queue[index]
         if index < self.front:

@@ -5,7 +5,8 @@
        enter ─> lanes ─────> settle ─> ready ─> begin ─> … ─> end
                  └── leave ────────────────────────────────────┘   canceled while it waits
 
-Each method leaves the books right by itself. Whoever fits everywhere is in `ready` afterwards; the queue promotes it.
+Each method leaves the books right by itself. An operator that fits everywhere is in `ready` afterwards; the queue
+promotes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ class LaneTable(dict[str, Lane]):
         return self.limits[target] if target in self.limits else self.settings.limit(target)
 
     def _sweep(self) -> None:
-        """Workloads and nodes come and go: forget the lanes nobody uses, now and then."""
+        """Workloads and nodes come and go: drop unused lanes now and then."""
         for name in [name for name, lane in self.items() if lane.idle]:
             del self[name]
         self._sweep_at = max(_SWEEP_AT, 2 * len(self))

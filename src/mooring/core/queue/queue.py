@@ -295,7 +295,7 @@ class Queue:
             ready.clear()
             if lanes.facts.dirty:
                 # What facts charge is now the promoted one's to answer for: some may be parked no longer. They had no
-                # room then and have none now, so this promotes nobody.
+                # room then and have none now, so this promotes none.
                 lanes.settle()
         return events
 

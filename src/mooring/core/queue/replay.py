@@ -26,7 +26,7 @@ Json = dict[str, Any]
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.FAILED, Reason.CANCELED, Reason.TIMEOUT})
 #: Ids of PD are unsigned 64-bit numbers.
 _IDS_END: Final = 1 << 64
-#: Nobody waits longer, and sums of such times are still exact to the millisecond.
+#: No wait is longer, and sums of such times are still exact to the millisecond.
 _TIMES_END: Final = 1e12
 _KINDS: Final = {kind.value: kind for kind in config.ROLES}
 

@@ -22,7 +22,7 @@ DEFAULT_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType(
     }
 )
 
-#: A kind nobody has thought of gets the careful answer.
+#: An unknown kind gets the careful answer.
 UNKNOWN_KIND_LIMIT: Final = 1
 
 

@@ -20,7 +20,7 @@ from mooring.core.queue.lane import Lane
 if TYPE_CHECKING:
     from mooring.core.queue.queue import Queue
 
-#: Naming more than this helps nobody; the rest is a number.
+#: Naming more than this does not help; the rest is a number.
 MOST_NAMED = 20
 
 

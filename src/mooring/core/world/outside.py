@@ -19,7 +19,7 @@ class Outside:
         self.machines_asked_at: float | None = None
         #: What the registry said instead of an answer, the last time.
         self.machines_lost = ""
-        #: The features that are switched on; None: nobody has said.
+        #: The features that are switched on; None: unknown.
         self.features: frozenset[str] | None = None
 
     def forget(self, cluster: Key) -> None:

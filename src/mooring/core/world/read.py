@@ -144,5 +144,5 @@ class WorldRead(Protocol):
     # ── features ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_on(self, feature: str) -> bool:
-        """Whether a feature is switched on: whoever hands work to another asks. True while nobody has said."""
+        """Whether a feature is switched on: a capability that hands work to another asks. True while unknown."""
         ...

@@ -94,7 +94,7 @@ class Table(Generic[T]):
     def shows_the_same(self, old: T, new: T) -> bool:
         """Whether all that is new in `new` is its version: then there is nothing to decide again."""
         version = new.resource_version
-        # Nobody else has seen this row yet, so it may wear the old version while the two are compared.
+        # This row is still private, so it may carry the old version while the two are compared.
         _set(new, "resource_version", old.resource_version)
         same: bool = new == old
         _set(new, "resource_version", version)
@@ -112,7 +112,7 @@ class Table(Generic[T]):
             names[new.name] = new.uid
         else:
             # Names and indexes hold the old row's strings. Handing them on keeps one copy of each instead of two;
-            # they are equal, so nobody can tell.
+            # they are equal, so it makes no difference.
             _set(new, "uid", old.uid)
             _set(new, "name", old.name)
         self._rows[new.uid] = new

@@ -104,7 +104,7 @@ class World:
     def known(self, kind: Kind, obj: Object) -> Object:
         """The stored row, if it is this very version of the object; else the object.
 
-        For whoever gathers a list: what the world has already need not be held twice until the list is complete.
+        For code that gathers a list: what the world has already need not be held twice until the list is complete.
         """
         stored: Object | None = self._rows.by_kind[kind].by_uid(obj.uid)
         return stored if stored is not None and stored.resource_version == obj.resource_version != "" else obj

@@ -1,4 +1,4 @@
-"""What marks say was begun and still stands, feature by feature, and the write that ends each.
+"""What marks say was begun and is still there, feature by feature, and the write that ends each.
 
 A running Mooring ends by itself what it began, also of a feature that was switched off, while it has the rights. Once
 they are gone with the feature, somebody else must: `mooring cleanup --feature` with a person's rights, told by `mooring

@@ -1,6 +1,6 @@
 """What Mooring leaves in a cluster, found and taken back: for an uninstall, or after one that went wrong.
 
-Webhook configurations first: nobody may be asked at an address that is about to go. Then whatever a mark says we did,
+Webhook configurations first: no request may go to an address that is about to go. Then whatever a mark says we did,
 with what was there before us kept; then our own objects. Settings that a person wrote are named and left alone. Of a
 single feature only what disturbs others is taken back: what it remembers is for when it is switched on again.
 """
@@ -40,7 +40,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     what: str
     undo: Callable[[], Awaitable[str]] | None = None
-    #: Whose it is, when it disturbs others; "": a memory, or nobody's in particular.
+    #: Whose it is, when it disturbs others; "": a record, or no one's in particular.
     feature: str = ""
 
 
@@ -61,7 +61,7 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     for one in [o for o in await _all(api, Kind.STATEFUL_SET) if isinstance(o, Workload) and HOME in o.annotations]:
         patch = {"metadata": {"annotations": {HOME: None}}}
         forget = Patch(kind=Kind.STATEFUL_SET, key=one.key, uid=one.uid, patch=patch, why="cleanup")
-        found.append(Trace(f"statefulset {one.key}: forget where its members were", _doing(act, forget)))
+        found.append(Trace(f"statefulset {one.key}: delete the record of its members' nodes", _doing(act, forget)))
     for kind, name in OBJECTS:
         if await _there(api, kind, namespace, name):
             found.append(Trace(f"{kind} {namespace}/{name}", _deleting(api, kind, namespace, name)))

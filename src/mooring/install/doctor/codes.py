@@ -36,7 +36,7 @@ CODES: Final[dict[str, str]] = {
     "MO603": "Mooring and tidb-operator act on the same annotations",
     "MO701": "A mark cannot be read",
     "MO702": "A mark of something that no longer runs",
-    "MO703": "What a switched-off feature began still stands",
+    "MO703": "What a switched-off feature began is still there",
     "MO801": "The settings are not valid",
     "MO802": "Readers have no token",
     "MO803": "The page is on the network without TLS",

@@ -36,7 +36,7 @@ class DoctorTarget(msgspec.Struct, frozen=True, kw_only=True):
     #: Where a running Mooring answers.
     server: str
     token: str = ""
-    #: Whose rights are asked about: a ServiceAccount in our namespace, or "" for whoever asks.
+    #: Whose rights are asked about: a ServiceAccount in our namespace, or "" for the caller.
     account: str = ""
 
 
@@ -169,7 +169,7 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
         [n for n in nodes if isinstance(n, Node)],
         [t for t in clusters if isinstance(t, TidbCluster)],
     )
-    if on is None:  # nobody answers, and nobody said what should be on
+    if on is None:  # no answer, and it was not said what should be on
         return [*found, *running.marks(*marked, alive)]
     remains = running.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
     rest = running.marks(*marked, alive, on)
@@ -208,7 +208,7 @@ async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
 
 
 async def _account(patient: DoctorTarget) -> str:
-    """The ServiceAccount when it is there (and we may ask in its name); else whoever asks."""
+    """The ServiceAccount when it is there (and we may ask in its name); else the caller."""
     if not patient.account:
         return ""
     path = f"/api/v1/namespaces/{patient.config.namespace}/serviceaccounts/{patient.account}"

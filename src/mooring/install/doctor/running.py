@@ -17,7 +17,7 @@ from mooring.install.cleanup.begun import Begun, feature_of
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.admission.configurations import NAME as HOOKS
 
-#: Asks a path of the running Mooring: JSON, or None when nobody answers.
+#: Asks a path of the running Mooring: JSON, or None when there is no answer.
 Ask = Callable[[str], Awaitable[Any]]
 
 #: How much of a long list a finding shows.
@@ -129,7 +129,7 @@ async def webhooks(api: HttpKubeApi, namespace: str, *, on: bool) -> list[Findin
 
 
 async def extender(asked: int | None, probe: Callable[[], Awaitable[str]], address: str, *, on: bool) -> Finding:
-    """Configured and answering. `asked`: how often schedulers have asked the running one, None when nobody can say;
+    """Configured and answering. `asked`: how often schedulers have asked the running one, None when unknown;
     that is proof also where the extender listens on a pod's loopback, out of the doctor's reach."""
     if not on:
         return well("extender", "home is off: no scheduler need ask us")
@@ -206,7 +206,7 @@ def marks(
     running: frozenset[str] | None,
     on: frozenset[str] = frozenset(names()),
 ) -> list[Finding]:
-    """Marks that cannot be read, and marks of operators that nobody runs. `running` None: no Mooring answered. Those of
+    """Marks that cannot be read, and marks of operators that do not run. `running` None: no Mooring answered. Those of
     features that are not on are for `remains`."""
     found: list[Finding] = []
     count = 0
@@ -233,7 +233,7 @@ def marks(
 
 
 def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
-    """What features that are off have begun: their rights went with them, so nobody ends it but a person."""
+    """What features that are off have begun: their rights went with them, so only a person can end it."""
     found = []
     for feature in sorted({b.feature for b in standing if b.writes} - on):
         whats = [b.what for b in standing if b.feature == feature and b.writes]

@@ -23,7 +23,7 @@ def unsafe(config: Config) -> Iterator[Finding]:
         yield ill("settings", "MO804", "schedulers authenticate", seen, fix, warning=True)
     wide = [pattern for pattern in config.pd_hosts if pattern.partition(":")[0].strip("*?.") == ""]
     if wide:
-        seen = f"pd-hosts has {wide[0]!r}: whoever edits a TidbCluster sends Mooring to any address"
+        seen = f"pd-hosts has {wide[0]!r}: anyone who may edit a TidbCluster can send Mooring to any address"
         fix = "name the hosts in pd-hosts, e.g. pd.example.com:2379, or each PD with mooring run --pd NS/CLUSTER=URL"
         yield ill("settings", "MO805", "pd-hosts names hosts", seen, fix, warning=True)
     urls = (config.sabakan_url, *(url for given in config.pd.values() for url in given))

@@ -1,4 +1,4 @@
-"""The webhook's certificates: made by us, rotated by us, never a moment in which the API server trusts nobody.
+"""The webhook's certificates: made by us, rotated by us, never a moment in which the API server trusts none.
 
 An authority and one leaf of it lie in a Secret of our namespace. The leaf serves the webhook, and is also what one
 replica shows another when it passes a request on. The API server trusts the authorities in the webhook configuration's

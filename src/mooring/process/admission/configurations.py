@@ -3,8 +3,8 @@
 Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer
 corrects what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so
 that the API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes
-them away when Mix is switched off; outside a cluster also when it stops, since then nobody serves the URL. They belong
-to our namespace: whoever deletes that and forgets about them has them collected.
+them away when Mix is switched off; outside a cluster also when it stops, since then nothing serves the URL. They belong
+to our namespace: when that is deleted they are garbage-collected.
 """
 
 import base64
@@ -26,7 +26,7 @@ OWNED_PODS: Final = (
     "has(object.metadata.labels) && ('pod-template-hash' in object.metadata.labels || "
     "'statefulset.kubernetes.io/pod-name' in object.metadata.labels)"
 )
-#: Workloads that speak to Mix, or spoke to it before this change.
+#: Workloads that have settings for Mix, or had them before this change.
 SPEAKING_WORKLOADS: Final = " || ".join(
     f"({side} != null && has({side}.metadata.{part}) && {side}.metadata.{part}.exists(k, k.startsWith('vacant.io/')))"
     for side in ("object", "oldObject")

@@ -46,7 +46,7 @@ PassOn = Callable[[bytes], Awaitable[bytes | None]]
 
 
 class NotLeadingError(Exception):
-    """A request was passed on to a replica that does not lead (any more): whoever passed it on looks again."""
+    """A request was passed on to a replica that does not lead (any more): the replica that passed it on looks again."""
 
 
 class Reviewer:
@@ -74,7 +74,7 @@ class Reviewer:
         self._leads = leads
         self._ready = ready
         self._sleep = sleep
-        #: Called while a request finds nobody who leads: whoever campaigns may look at the lease at once.
+        #: Called while a request finds no leader: a candidate may look at the lease at once.
         self.on_leaderless: Callable[[], None] = lambda: None
         self.rush = AdmissionLoad(now)
         self._waiting: set[asyncio.Future[None]] = set()
@@ -106,8 +106,8 @@ class Reviewer:
         return allowed(request.uid, decision.operations, decision.warnings)
 
     async def _passed_on(self, body: bytes) -> bytes | None:
-        """The leader's answer. While nobody leads (one stops, the next takes over) the request waits, about as long as
-        the API server does; None when nobody was found, or we lead ourselves by now."""
+        """The leader's answer. While no replica leads (one stops, the next takes over) the request waits, about as long
+        as the API server does; None when none was found, or we lead ourselves by now."""
         end = self._now() + LEADERLESS_S
         while True:
             answer = None if self.pass_on is None else await self.pass_on(body)
@@ -141,7 +141,7 @@ class Reviewer:
             self._waiting.discard(moved)
 
     def world_moved(self) -> None:
-        """The world has taken something in: whoever waits for the watch looks again."""
+        """The world has changed: requests that wait for the watch look again."""
         for moved in self._waiting:
             if not moved.done():
                 moved.set_result(None)

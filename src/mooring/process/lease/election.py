@@ -109,7 +109,7 @@ class Election:
             self._seen, self._seen_at = lease, now
         if self.leading:
             if lease is not None and lease.holder != self.identity:
-                return StepDown(f"{lease.holder or 'nobody'} holds the lease")
+                return StepDown(f"{lease.holder or 'no replica'} holds the lease")
             return self._overdue(now) or Renew(lease)
         if lease is not None and lease.holder in {"", self.identity}:
             # Given back; or ours by a write whose answer was lost. Either way the compare-and-swap decides.

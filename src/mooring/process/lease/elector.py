@@ -164,7 +164,7 @@ class Elector:
         return True
 
     async def _step_down(self, why: str) -> None:
-        # First the fence: from here on `may_write` says no. Then whoever is still busy.
+        # First the fence: from here on `may_write` says no. Then what is still under way.
         self._election.stepped_down()
         _log.warning("lease.stepped-down", lease=self._name, why=why)
         await self._on_stopped()
@@ -198,7 +198,7 @@ class Elector:
         if base is None or base.holder != holder:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (base.transitions + 1) if base and holder else (base.transitions if base else 0)
-        # A second's lease for nobody: older clients look at the duration too.
+        # A lease of a second without a holder: older clients look at the duration too.
         duration_s = self._timing.lease_s if holder else 1
         spec.update(holderIdentity=holder, leaseDurationSeconds=duration_s, renewTime=now)
         if base is None:

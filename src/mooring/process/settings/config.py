@@ -69,7 +69,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     webhook_service: str = "mooring-webhook"
     #: A directory with tls.crt, tls.key and ca.crt (cert-manager). Not given: we make and rotate them ourselves.
     webhook_certificates: str = ""
-    #: A file with the authorities of API servers' client certificates: nobody else may ask for an admission.
+    #: A file with the authorities of API servers' client certificates: no other client may ask for an admission.
     webhook_client_ca: str = ""
     #: Where the other replicas reach us; not given: the address by which we reach the API server.
     advertise_address: str = ""

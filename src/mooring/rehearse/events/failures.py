@@ -1,7 +1,7 @@
 """Every single failure that a snapshot can have: each node, rack, zone, spot pool, machine and TiKV member. Pure.
 
 Nodes that are alike (labels, size, taints, rack, and pods of the same owners) would be lost alike: one is played, and
-the others are named beside it. A member of a database is like nobody else.
+the others are named beside it. A member of a database is like no other pod.
 """
 
 from collections import Counter, defaultdict
@@ -71,7 +71,7 @@ def _values(snapshot: Snapshot, label: str) -> list[str]:
 
 
 def _members(snapshot: Snapshot) -> list[str]:
-    """TiKV pods whose PD was asked: nobody restarts the others."""
+    """TiKV pods whose PD was asked: the others are not restarted."""
     keys = [Key(shot.namespace, shot.cluster) for shot in snapshot.pds]
     pods = [podstate.key_of(pod) for key in keys for pod in tikv_pods(snapshot.of(Kind.POD), key)]
     return [f"pod/{namespace}/{name}" for namespace, name in sorted(pods)]

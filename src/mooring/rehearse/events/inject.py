@@ -1,8 +1,8 @@
 """The event itself: what the outside does to the sandbox's cluster when the moment has come.
 
-A rack or a node that is lost falls silent: on bare metal nobody takes the Node object away. A spot node is the cloud's:
-a while after its machine, the Node goes too. Retiring is said by the registry, and a restart is asked for as a person
-asks, by annotation.
+A rack or a node that is lost stops reporting: on bare metal nothing deletes the Node object. A spot node is the
+cloud's: a while after its machine, the Node goes too. Retiring is said by the registry, and a restart is asked for as a
+person asks, by annotation.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def strike(cluster: Cluster, act: Act) -> None:
 
 
 def _cut_off(cluster: Cluster, act: Act) -> None:
-    """Nobody hears of them, they go on running, and they speak again."""
+    """They do not report, go on running, and report again."""
     for node in act.nodes:
         cluster.kubelets.silence(node)
 

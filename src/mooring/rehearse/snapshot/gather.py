@@ -98,7 +98,7 @@ def _roots(sets: list[Json]) -> dict[str, str]:
 
 
 def _start_times(pods: list[Json], roots: Mapping[str, str]) -> dict[str, float]:
-    """Seconds from its node to Ready, by the uid of whoever wants such pods."""
+    """Seconds from its node to Ready, by the uid of the owner of such pods."""
     seen: dict[str, list[float]] = {}
     for pod in pods:
         owner, took = controller_of(pod), start_time(pod)

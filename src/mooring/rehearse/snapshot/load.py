@@ -43,7 +43,7 @@ class Loaded:
         self.cluster = cluster
         #: Real regions that one played region stands for, by cluster.
         self.scale: dict[tuple[str, str], float] = {}
-        #: Clusters whose PD nobody had looked at.
+        #: Clusters whose PD was not read.
         self.assumed_pds: set[Key] = set()
         self.remarks: list[str] = []
 
@@ -169,7 +169,7 @@ def _register(cluster: Cluster, snapshot: Snapshot) -> None:
 
 
 def _schedulers(snapshot: Snapshot) -> set[str]:
-    """Everybody whom a pod or a template asks for."""
+    """Everything that a pod or a template refers to."""
     specs = [pod["spec"] for pod in snapshot.of(Kind.POD)]
     for kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET, Kind.STATEFUL_SET, Kind.DAEMON_SET):
         specs.extend(obj["spec"]["template"]["spec"] for obj in snapshot.of(kind))

@@ -20,7 +20,7 @@ from mooring.sandbox.pd.tikv import Tikv
 
 #: At most so many regions are played one by one.
 MOST: Final = 2_000
-#: What a PD that nobody asked is taken to hold.
+#: What a PD that was not read is assumed to hold.
 ASSUMED_REGIONS: Final = 300
 _REPLICAS: Final = 3
 
@@ -61,7 +61,7 @@ def thinned(placements: Sequence[Placement], most: int = MOST) -> list[Placement
 
 
 def assumed(key: Key, pods: Sequence[Json]) -> PdShot:
-    """A PD that nobody looked at: one store per TiKV pod, regions spread evenly over them."""
+    """A PD that was not read: one store per TiKV pod, regions spread evenly over them."""
     names = sorted(p["metadata"]["name"] for p in tikv_pods(pods, key))
     ids = range(1, len(names) + 1)
     address = f".{key.name}-tikv-peer.{key.namespace}.svc:20160"

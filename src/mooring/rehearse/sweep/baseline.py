@@ -76,7 +76,7 @@ def markdown(now: Sweep, news: News) -> list[str]:
             cells = (one.object, one.promise, how_long(one), f"`{one.events[0]}`{more}", one.fix)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
-    lines += [f"- cannot be told any more: `{event}`" for event in news.unknown]
+    lines += [f"- can no longer be judged: `{event}`" for event in news.unknown]
     lines += [f"- fixed: {words}" for words in news.fixed]
     before = len(now.weakest) - len(news.worse)
     lines.append(f"- {last_line(now)}; {some(before, 'broken promise')} as before")

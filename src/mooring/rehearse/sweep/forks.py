@@ -2,7 +2,7 @@
 
 A fork is the same process at the same virtual moment: an event played in it comes out as `mooring rehearse play` of
 that event would, byte for byte, without the loading. Nothing that a child does reaches the others; what it found comes
-back through a pipe. A child that dies is an error of its event alone.
+back through a pipe. A child that is killed is an error of its event alone.
 """
 
 import asyncio

@@ -201,7 +201,7 @@ class Fleet:
             waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger)
             return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.recheck_s)
         if settings is None and index.configured:
-            # Settings that broke before we led: nobody has switched fleet off, so what has begun waits for good ones.
+            # Settings that broke before we led: fleet was not switched off, so what has begun waits for good ones.
             waiting_on = Verdict(State.BLOCKED, Reason.MISCONFIGURED, wrong)
             return NextStep(step=running.step, waiting_on=waiting_on, again_at=now + self.policy.recheck_s)
         off = _off(settings, wrong, running)

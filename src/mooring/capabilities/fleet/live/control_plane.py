@@ -1,9 +1,9 @@
 """Changing the control plane, one member and one stored revision at a time: the `change-control-plane` operator.
 
 It is carried out by storing it; the queue's room (`control-plane` 1) is kept until the newcomer is a Ready node and
-whoever left is gone, or a worker, and at most as long as a change has to settle: what is still missing then takes its
-room as a fact, which its own cure passes. After a crash the stored revision is the only witness: what is not stored has
-not begun, and what is stored and not yet Ready takes its room as a fact.
+the member that left is gone, or a worker, and at most as long as a change has to settle: what is still missing then
+takes its room as a fact, which its own cure passes. After a crash the stored revision is the only witness: what is not
+stored has not begun, and what is stored and not yet Ready takes its room as a fact.
 """
 
 from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store

@@ -43,7 +43,7 @@ def machine_words(
 def retirement(
     node: Node, member: Member, machine: Machine, world: WorldRead, policy: FleetPolicy, now: float
 ) -> Verdict | None:
-    """What a machine on its way out waits for while no operator is at work on it; None: it is on no such way."""
+    """What a leaving machine waits for while no operator is at work on it; None: it is not leaving."""
     serial, state = machine.serial, machine.state.value
     mark = retiring_mark(node)
     if retire.still_wanted(member, machine) and taken_back(node):
@@ -66,7 +66,7 @@ def _role(member: Member) -> str:
     if member.control_plane:
         return "control plane"
     if member.leaving:
-        return "worker on its way out"
+        return "leaving worker"
     return f"worker, tainted {member.state_taint[0]}" if member.state_taint else "worker"
 
 

@@ -57,7 +57,7 @@ class Pass(msgspec.Struct, frozen=True):
     wanted: ClusterPlan
     #: Why nothing may change just now; "" when something may.
     settling: str = ""
-    #: Everybody sits where the plan wants them, tainted as their machines ask: nothing to store, nothing to propose.
+    #: Every machine has the role that the plan wants, and its taints: nothing to store, nothing to propose.
     quiet: bool = False
 
 
@@ -78,7 +78,7 @@ def make_pass(survey: Survey, policy: FleetPolicy, *, changing: bool = False) ->
 
 
 def as_stored(survey: Survey) -> Pass:
-    """Nobody comes and nobody goes: for a write of what was released alone."""
+    """No machine is added or removed: for a write of what was released alone."""
     plan = stays(survey)
     return Pass(plan, plan)
 
@@ -105,7 +105,7 @@ def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:
         error = _adoption_guard(plan, survey.nodes)
         return plan if error is None else ClusterPlan(plan.action, error=error, notes=plan.notes)
     if plan.error is not None and plan.error.code is ErrorCode.MISSING_MACHINE:
-        # A new template cannot be written for a machine nobody lists: the plain pass takes that one out first.
+        # A new template cannot be written for a machine that is not listed: the plain pass takes that one out first.
         return decide(msgspec.structs.replace(view, regenerate=False))
     return plan
 
@@ -124,7 +124,7 @@ def _adoption_guard(plan: ClusterPlan, nodes: Mapping[str, Node]) -> PlanError |
 
 
 def stays(survey: Survey) -> ClusterPlan:
-    """The stored cluster as a plan: nobody comes, nobody goes, and taints follow as far as they are released."""
+    """The stored cluster as a plan: no machine is added or removed, and taints follow as far as they are released."""
     machines = survey.machines
     assignments = [
         Assignment(m.address, m.control_plane, machines.get(m.address)) for m in survey.ledger.members if not m.leaving

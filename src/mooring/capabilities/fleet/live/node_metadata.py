@@ -1,4 +1,4 @@
-"""Labels, annotations and taints of the design on a live Node: ours only, everybody else's stay.
+"""Labels, annotations and taints of the design on a live Node: ours only, all others stay.
 
 Ours are the keys of the design's tables, and what the template itself brought, which is written down on the node
 (`mooring.dev/fleet`) so that it can be taken away again. A kubelet may write that annotation on its own Node, and would
@@ -123,7 +123,7 @@ def _taints(
 ) -> tuple[Instruction | None, Verdict | None]:
     have = set(node.taints)
     missing = [t for t in wanted if t not in have]
-    # Of the template: set when nobody on the node would be cut off. Of the state: its release is that it is stored.
+    # Of the template: set when no pod on the node would be cut off. Of the state: its release is that it is stored.
     cut = {t: _cut_off(t, pods) for t in missing if t.effect == _NO_EXECUTE and t.key != keys.STATE_TAINT}
     add = tuple(t for t in missing if not cut.get(t))
     places = {(t.key, t.effect) for t in wanted}

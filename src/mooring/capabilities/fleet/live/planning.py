@@ -1,9 +1,9 @@
 """The key `plan`: settings, machines and the stored cluster → what is stored now, and what waits for its turn.
 
-Most minutes nobody has moved, and a pass over ten thousand machines takes tens of milliseconds. So the answer of a pass
-that found everybody in their place is kept in the notes, with what it was made from: the very settings, ledger and list
-of machines, and the count of changes of nodes. After some queries the pass is made again in any case: losing an event
-costs time, never truth.
+Most minutes no machine has changed, and a pass over ten thousand machines takes tens of milliseconds. So the answer of
+a pass that found every machine in place is kept in the notes, with what it was made from: the very settings, ledger and
+list of machines, and the count of changes of nodes. After some queries the pass is made again in any case: losing an
+event costs time, never truth.
 """
 
 from collections.abc import Iterator

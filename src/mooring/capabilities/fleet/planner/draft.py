@@ -139,7 +139,7 @@ class Draft:
         self.say(address, why)
 
     def replace_control_plane(self, address: str, why: str) -> bool:
-        """Somebody else takes over, an unused machine before a worker; False, and nothing changed, when nobody can."""
+        """Another machine takes over, an unused one before a worker; False, and nothing changed, when none can."""
         before = dict(self.control_planes)
         del self.control_planes[address]
         self._forget_counts()
@@ -164,7 +164,7 @@ class Draft:
         self.say(address, why)
 
     def remove_lowest_workers(self, until: int) -> None:
-        """Whoever scores lowest goes; of equals, one that was demoted in this very pass (it is the smaller change)."""
+        """The lowest score goes; of equals, one that was demoted in this very pass (it is the smaller change)."""
         if len(self.workers) <= until:
             return
         demoted = frozenset(a for a in self.workers if a in self.members and self.members[a].control_plane)

@@ -99,8 +99,8 @@ class RackQueue:
     """Machines in the order of their scores, while each one taken changes the scores of its rack.
 
     A candidate's key is `value + step × count(rack)` above its tie, the smallest first. Taking one changes the count so
-    that the rack's next key is at least a whole step further on. So candidates of one score are a level, which nobody
-    joins any more once its turn has come: it is sorted once and handed out, and no heap has to be searched.
+    that the rack's next key is at least a whole step further on. So candidates of one score are a level, which no
+    machine joins any more once its turn has come: it is sorted once and handed out, and no heap has to be searched.
     """
 
     def __init__(self, racks: Iterable[_Rack], machines: dict[int, Machine], *, removing: bool) -> None:

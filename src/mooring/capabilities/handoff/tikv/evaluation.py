@@ -168,7 +168,7 @@ class TikvEvaluation:
         return restart_for(self._tc.key, pod, request, store)
 
     def _withdrawn(self) -> Iterator[Withdrawal]:
-        """Operators that still wait although nobody wants them any more."""
+        """Operators that still wait although their request is gone."""
         cluster, stores = self._tc.key, self._seen.stores if self._seen is not None else ()
         claims = [store_target(cluster, s.id) for s in stores]
         claims += [pod_subject(Key(cluster.namespace, s.pod_name)) for s in stores]
@@ -192,7 +192,7 @@ class TikvEvaluation:
                 )
 
     def _orphans(self, requests: list[tuple[Pod, Request]]) -> Iterator[Operator]:
-        """Marks that nothing runs for, on pods nobody asks anything of (a restored manifest): swept by ending them."""
+        """Marks that nothing runs for, on pods without a request (a restored manifest): swept by ending them."""
         asked, cluster = {pod.name for pod, _ in requests}, self._tc.key
         for name, mark in sorted(self._marks.items()):
             if mark.step == GAVE_UP or name in asked or self._queue.holder(store_target(cluster, mark.store_id)):
@@ -222,7 +222,7 @@ def _evicts(mark: Mark) -> bool:
 
 
 def _theirs(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
-    """tidb-operator evicts it. An entry of it that nobody asks for, and that PD knows nothing of, was left behind."""
+    """tidb-operator evicts it. An entry of it without a request, and that PD does not have, was left behind."""
     if pod.name not in tc.operator_evict_leader:
         return False
     if view is None or EVICT_LEADER in pod.annotations or EVICT_LEADER_FOR_RESIZE in pod.annotations:

@@ -227,7 +227,7 @@ def _await_pod(here: Situation, world: WorldRead) -> NextStep:
     if _ended_by_others(here):
         return _add(here, HOLD, f"keeps the leaders off store {here.store_id}")
     if pod is not None and not pod.node and pod.uid != here.asked_uid and asks_again(here):
-        here.notes["born_asking"] = 1.0  # nobody annotates a pod before it has a node
+        here.notes["born_asking"] = 1.0  # a pod is not annotated by hand before it has a node
     waiting_on = None if is_back(here) else awaited(here, world)
     return NextStep(
         step=HOLD,

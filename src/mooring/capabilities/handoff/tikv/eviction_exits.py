@@ -155,7 +155,7 @@ def drop_requests(pod: Pod, policy: HandoffPolicy) -> Patch:
 
 
 def _tell_end(here: Situation, tc: TidbCluster, end: End) -> EmitEvent:
-    """On the pod that is there now, else on its cluster: whoever looks at either reads how it ended."""
+    """On the pod that is there now, else on its cluster: either shows how it ended."""
     text = f"{end.detail}; leaders may return to store {here.store_id}"
     if here.pod is not None:
         return EmitEvent(kind=Kind.POD, key=here.pod.key, uid=here.pod.uid, reason=end.reason, message=text)

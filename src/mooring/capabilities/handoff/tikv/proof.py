@@ -60,15 +60,15 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
         return Doubt(Reason.LEADERS_LEFT, f"{store.leader_count} leaders left", store.leader_count)
     age = max(0.0, now - view.start_timestamp)
     if age < policy.young_pd_s:
-        return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: what it knows of leaders is still coming in")
+        return Doubt(Reason.PD_UNSURE, f"PD started {age:.0f} s ago: its stores are still reporting their leaders")
     # A store that has had no region for long may well have none (new, or emptied): it must not wait for ever.
     settled = age >= SETTLED * policy.young_pd_s
     if view.region_count == 0 or (store.region_count == 0 and not settled):
-        return Doubt(Reason.PD_UNSURE, "PD knows no regions there: it has not heard from the stores yet")
+        return Doubt(Reason.PD_UNSURE, "PD knows no regions there: its stores have not reported yet")
     leaders = sum(s.leader_count for s in view.stores)
     missing, tolerated = view.region_count - leaders, tolerated_leaderless(view.region_count, policy)
     if missing > (tolerated if settled else 0):
-        what = "it has not heard from all" if not settled else f"{tolerated} without a leader are tolerated"
+        what = "not all stores have reported" if not settled else f"{tolerated} without a leader are tolerated"
         return Doubt(Reason.PD_UNSURE, f"PD counts {leaders} leaders for {view.region_count} regions: {what}")
     return None
 

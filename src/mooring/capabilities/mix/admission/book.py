@@ -1,6 +1,6 @@
 """Who holds which slot of each owner: pods that were seen, and pods that were admitted and are not seen yet.
 
-An index of the world. The world shows it every change; admission alone writes to it (`reserve`), and whoever decides
+An index of the world. The world shows it every change; admission alone writes to it (`reserve`), and code that decides
 about workloads may read it. It is worth something only to the replica that answers the API server: `forget_all` when
 the lease is lost.
 """
@@ -20,13 +20,13 @@ from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.world.read import WorldRead
 
-#: A ledger that nobody asked for this long is built again when it is needed again.
+#: A ledger that was not used for this long is built again when it is needed again.
 _IDLE_S: Final = 300.0
 _SWEEP_S: Final = 5.0
 
 
 class BookWrite(msgspec.Struct, frozen=True, gc=False):
-    """A write of admission to the book, for whoever records what enters the engine."""
+    """A write of admission to the book, for the recorder of what enters the engine."""
 
     verb: str
     owner_uid: str = ""
@@ -40,7 +40,7 @@ class _Kept(msgspec.Struct):
 
 
 def _not_recorded(_: BookWrite) -> None:
-    """Nobody records what is written."""
+    """What is written is not recorded."""
 
 
 class SlotBook:
@@ -82,7 +82,7 @@ class SlotBook:
         return self._reservations.of(owner_uid)
 
     def ledger(self, owner_uid: str) -> SlotLedger | None:
-        """For explanations and checks; None: nobody has asked for this owner lately."""
+        """For explanations and checks; None: not used for this owner lately."""
         kept = self._ledgers.get(owner_uid)
         return None if kept is None else kept.ledger
 
@@ -125,7 +125,7 @@ class SlotBook:
             kept.ledger.drop(reservation.token)
 
     def forget_all(self) -> None:
-        """The lease is lost: whoever leads next counts again."""
+        """The lease is lost: the next leader counts again."""
         self.written(BookWrite("forget_all"))
         self._reservations = Reservations()
         self._ledgers.clear()

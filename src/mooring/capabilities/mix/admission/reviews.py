@@ -1,6 +1,6 @@
 """AdmissionReview (admission.k8s.io/v1), as far as it is read, and the answers to it.
 
-Decoding is typed and skips what nobody reads (managedFields, containers); it is most of what an admission costs.
+Decoding is typed and skips what is not read (managedFields, containers); it is most of what an admission costs.
 """
 
 import base64

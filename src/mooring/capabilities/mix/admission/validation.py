@@ -1,7 +1,7 @@
 """What is said to somebody who creates or changes a Deployment or StatefulSet.
 
 Refused, with every problem at once and what would be right, is only what the person has just written. A workload that
-was wrong before (it was made while nobody checked) may still be changed elsewhere, scaled and deleted: it gets a
+was wrong before (it was created unchecked) may still be changed elsewhere, scaled and deleted: it gets a
 warning. Warnings stay under 120 characters where they can, since kubectl shows them on one line.
 """
 
@@ -104,7 +104,7 @@ def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> li
 
 
 def _misplaced(draft: Draft) -> list[str]:
-    """Settings in places where nobody reads them."""
+    """Settings in places where they are not read."""
     warnings = [
         f"annotation {key} is ignored: it is read from the labels of the {draft.kind}"
         for key in (ENABLED, MODE)

@@ -1,4 +1,4 @@
-"""Is this node about to go, and when? Read from the Node object alone, in the words of whoever brings the notice.
+"""Is this node about to go, and when? Read from the Node object alone, as the tool that brings the notice writes it.
 
 A notice is of one of two kinds. An *interruption* has a deadline that is real: only then may a pod go past its budget.
 A *voluntary* disruption (Karpenter or the cluster autoscaler drain, maintenance, a Node being deleted) has none.
@@ -45,7 +45,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 def signal_of(node: Node, policy: InterruptionPolicy, node_class: NodeClass) -> Signal | None:
-    """The first detector that speaks."""
+    """The first detector that finds a notice."""
     if policy.action is OnNotice.OFF:
         return None
     found: Signal | None = None

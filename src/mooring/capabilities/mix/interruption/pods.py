@@ -38,7 +38,7 @@ from mooring.core.world.read import WorldRead
 if TYPE_CHECKING:
     from mooring.capabilities.mix.capability import Mix
 
-#: After its deadline a pod that nobody reports on any more is taken off the books.
+#: After its deadline a pod that is no longer reported on is no longer counted.
 _GONE_AFTER_S: Final = 30.0
 _SOON_S: Final = 5.0
 #: Whether the last move of a workload helped is told by its own key, a moment later.
@@ -82,7 +82,7 @@ class Emptying:
         return self
 
     def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
-        """Pods that can be moved; whoever has the fewest Ready siblings elsewhere first."""
+        """Pods that can be moved; the one with the fewest Ready siblings elsewhere first."""
         found: list[tuple[int, str, str, Pod, Workload | None]] = []
         stays = cache(self._stays)
         for pod in self.world.pods_on(node.name):
@@ -170,7 +170,8 @@ class Emptying:
         return self._operator(pod, workload, EVICT, Reason.NOTICE, words, takes_room=True)
 
     def _calm(self, pod: Pod, workload: Workload) -> Operator | None:
-        """Nobody takes the machine away at a known moment: it goes like every other move, or says what keeps it."""
+        """The machine is not taken away at a known moment: the pod goes like every other move, or says what keeps
+        it."""
         seen = self._seen.get(workload.uid)
         if seen is None:
             seen = self._seen[workload.uid] = Diagnosis(self.mix, workload, self.world, self.queue, self.now)

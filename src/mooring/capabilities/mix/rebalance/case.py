@@ -19,7 +19,7 @@ NO_NOTES = WorkloadNotes()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
-    """Who should go, and what it would fix; or why nobody goes just now."""
+    """Who should go, and what it would fix; or why none goes just now."""
 
     candidates: tuple[Candidate, ...] = ()
     #: Pods that stand wrong for this reason. At most so many go.

@@ -37,7 +37,7 @@ class DetachedPods:
         return sorted((key for keys in self._of.values() for key in keys), key=str)
 
     def of(self, workload: str, world: WorldRead) -> tuple[Pod, ...]:
-        """Those that still serve, whoever has the least time first."""
+        """Those that still serve, the one with the least time first."""
         if workload not in self._of:
             return ()
         kind, namespace, name = (*workload.split("/"), "", "")[:3]

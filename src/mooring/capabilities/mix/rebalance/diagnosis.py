@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mooring.capabilities.mix.capability import Mix
 
 SOURCE = "mix"
-#: After an admission gap nobody has got used to the pods yet.
+#: After an admission gap the pods are still new.
 _REPAIR_SETTLE_S = 2.0
 _CLASSES = (NodeClass.ON_DEMAND, NodeClass.SPOT)
 
@@ -131,7 +131,7 @@ class Diagnosis:
             return self._starved(waiting[0])
         found = plan(health, self.management.target, self.world, to_spot=self.pace.to_spot)
         if found.off_by:
-            # Whoever stands on a node that is being emptied is moved off it anyway.
+            # A pod on a node that is being emptied is moved off it anyway.
             stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
             if found.candidates and not stay:
                 return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
@@ -175,7 +175,7 @@ class Diagnosis:
             remedy = "add on-demand nodes, or set mix.on-shortage to relax"
             verdict = Verdict(State.BLOCKED, Reason.NO_ROOM, f"{words}, on-shortage: wait", remedy)
             return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
-        # Deleting a pod that never started hurts nobody; its own fact is what it is charged for.
+        # Deleting a pod that never started disrupts nothing; its own fact is what it is charged for.
         found = tuple(Candidate(p, NodeClass.ON_DEMAND, Reason.NO_ROOM, f"{words}: let it prefer one") for p in pods)
         return self.paused() or Case(found, len(found), Verdict(State.WAITING, Reason.NO_ROOM, words))
 

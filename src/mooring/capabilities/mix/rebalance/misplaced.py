@@ -1,7 +1,7 @@
 """Which pods of a workload stand wrong, who goes first, and what can be fixed without moving anybody.
 
 Adopt first, restart last: a pod that was there before us gets its class from the node it runs on, by a label. Then
-exactly the difference T(R) − a is moved, and nobody else. Where the count fits but slots do not follow the sequence
+exactly the difference T(R) − a is moved, and no other pod. Where the count fits but slots do not follow the sequence
 (a low slot was lost, the mode was changed), slots are written again: scale-down reads them, and no pod notices.
 
     a < T   T − a of the spot ones go; their successors are admitted as on-demand
@@ -80,7 +80,7 @@ def _moves(health: Health, target: Target, world: WorldRead, to: NodeClass, want
 
 
 def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:
-    """Why nobody of a workload that is off its target can go: the reason, in words, and what would help."""
+    """Why no pod of a workload that is off its target can go: the reason, in words, and what would help."""
     tied = [pod for pod in health.pods if CONFLICT in pod.annotations]
     if tied:
         words = f"{counted(len(tied), 'pod')} tied to the other class: {tied[0].annotations[CONFLICT]}"
@@ -93,7 +93,7 @@ def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:
 
 
 def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, world: WorldRead) -> list[Pod]:
-    """Who goes first: whoever serves least, then whoever stands worst."""
+    """Who goes first: the one that serves least, then the one that is placed worst."""
     crowd: dict[str, int] = {}
     for pod in health.pods:
         crowd[pod.node] = crowd.get(pod.node, 0) + 1
@@ -137,8 +137,8 @@ def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Tole
 
 
 def is_repaired(pods: Iterable[Pod], book: SlotBook, now: float) -> bool:
-    """Some were created not long ago without our webhook (nobody led), and API servers reach us again: they have hardly
-    served yet, so their workload is put right as quickly as its own maxUnavailable and its budgets allow."""
+    """Some were created not long ago without our webhook (no replica led), and API servers reach us again: they have
+    hardly served yet, so their workload is put right as quickly as its own maxUnavailable and its budgets allow."""
     alone = [p.created_at for p in pods if p.active and RESERVATION not in p.annotations]
     return bool(alone) and now - max(alone) < _YOUNG_S and book.asked_at > max(alone)
 
@@ -219,7 +219,7 @@ def _slots(pods: list[Pod], target: Target, world: WorldRead, *, settled: bool) 
 
 
 class FreeSlots:
-    """The slots that nobody holds, lowest first, by class. Each is looked at once, however many are asked for."""
+    """The slots without a pod, lowest first, by class. Each is looked at once, however many are asked for."""
 
     def __init__(self, taken: set[int], target: Target, count: int) -> None:
         self._taken = set(taken)
@@ -254,7 +254,7 @@ def _fixed_slot(pod: Pod, slot: int, world: WorldRead, *, stateful: bool) -> Pat
     before = slot_of(pod)
     if before != slot:
         annotations[SLOT] = str(slot)
-        # Whoever set a cost of his own keeps it.
+        # A cost that a person set is kept.
         cost = pod.annotations.get(DELETION_COST)
         if not stateful and (cost is None or (before is not None and cost == str(COST_BASE - before))):
             annotations[DELETION_COST] = str(COST_BASE - slot)

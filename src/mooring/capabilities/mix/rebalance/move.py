@@ -96,7 +96,7 @@ def operator(
 
 
 def share_of(namespace: str) -> str:
-    """Of all moves, what one namespace may have under way: nobody's pods keep everybody else's waiting."""
+    """Of all moves, what one namespace may have under way: the pods of one do not make all others wait."""
     return f"{ALL_MOVES}/{namespace}"
 
 
@@ -307,7 +307,7 @@ def _delete(situation: MoveSituation, pod: Pod, why: str) -> DeletePod:
     call = last_call(deadline, pod, situation.notice)
     late = call is not None and situation.now >= call
     if deadline is not None and late and deadline > situation.now:
-        # It is lost anyway: what is left of its time is its grace. Past the moment nobody knows how much that is, and
+        # It is lost anyway: what is left of its time is its grace. Past the moment it is unknown how much that is, and
         # a node that outlived its notice may give it all.
         grace = max(1, min(pod.shape.grace_s, int(deadline - situation.now)))
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)

@@ -1,4 +1,4 @@
-"""What is done about one workload: proposals, withdrawals, facts, writes that disturb nobody, what is remembered."""
+"""What is done about one workload: proposals, withdrawals, facts, writes that disrupt nothing, what is noted."""
 
 from collections.abc import Iterator
 
@@ -109,7 +109,7 @@ class Rebalance:
             waiting = [p for p in self.health.unplaced if not p.schedulable]
             times += [p.created_at + self.pace.shortage_s for p in waiting]
         elif self.health.missing and (case.candidates or self.seen.standing):
-            times.append(self.now + self.pace.look_again_s)  # nobody tells of pods that are no longer ours
+            times.append(self.now + self.pace.look_again_s)  # no event comes for pods that are no longer ours
         return min((at for at in times if at is not None and at > self.now), default=None)
 
     # ── Who goes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,7 +162,7 @@ class Rebalance:
         return put_mark(pod, mark, "asks handoff to move it")
 
     def _is_free(self, pod: Pod) -> bool:
-        """Nobody else is taking it away. A mark of ours without an operator (its writer stalled) is taken over."""
+        """Nothing else is taking it away. A mark of ours without an operator (its writer stalled) is taken over."""
         mark = mark_on(pod)
         return mark is None or (mark.source in SOURCES and bool(mark.operator))
 
@@ -174,7 +174,7 @@ class Rebalance:
                 yield msgspec.structs.replace(read_back(pod, mark, self.workload), id="")
 
     def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
-        """Marks without cause: a request that nobody has any more, or a late write of a leader that stalled."""
+        """Marks without cause: a request that is gone, or a late write of a leader that stalled."""
         for pod in self.health.marked:
             mark = mark_on(pod)
             if mark is None or mark.source not in SOURCES or pod.uid in chosen:
@@ -187,7 +187,7 @@ class Rebalance:
                 kind=Kind.POD, key=pod.key, uid=pod.uid, reason=Reason.SWEPT, message=f"mark removed: {why}"
             )
 
-    # ── Writes that disturb nobody ────────────────────────────────────────────────────────────────────────────
+    # ── Writes that disrupt nothing ────────────────────────────────────────────────────────────────────────────
 
     def _fixed_slot(self, target: Target) -> Iterator[Instruction]:
         if self.seen.standing:

@@ -189,7 +189,7 @@ class _Writer:
     def __init__(self, anchors: Mapping[int, str]) -> None:
         self._anchors = anchors
         self._written: dict[int, int] = {}
-        #: Values written so far; set back by whoever counts.
+        #: Values written so far; set back by the code that counts.
         self.count = 0
 
     def value(self, value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Who asked: the API server notes, field by field, which client wrote it last (`metadata.managedFields`).
 
-The world does not keep that (it is most of an object's bytes and nobody decides by it), so whoever answers a person
+The world does not keep that (it is most of an object's bytes and no decision uses it), so code that answers a person
 looks the one object up and adds the name.
 """
 
@@ -40,7 +40,7 @@ def annotation_behind(answer: Explanation) -> AskingAnnotation | None:
 
 
 def manager_of(fields: Iterable[Mapping[str, Any]], key: str) -> tuple[str, str]:
-    """The field manager that wrote this annotation, and when (RFC 3339); ("", ""): nobody says so."""
+    """The field manager that wrote this annotation, and when (RFC 3339); ("", ""): unknown."""
     for entry in fields:
         annotations = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or {}
         if f"f:{key}" in annotations:

@@ -99,7 +99,7 @@ def _by_reason(engine: Engine, subject: Subject, first: Answer) -> Iterator[Line
 
 
 def _budget(world: WorldRead, pod: Pod) -> Iterator[Line]:
-    """A budget that lets nobody go: what is counted, and the two ways out."""
+    """A budget that allows no disruption: what is counted, and the two ways out."""
     closed = [b for b in world.pdbs_of(pod) if b.disruptions_allowed <= 0]
     for pdb in sorted(closed, key=lambda b: b.name)[:2]:
         yield Line(LABEL, _what_would_do(pdb))

@@ -54,7 +54,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     leading: bool = False
     #: Who decides, as far as this replica knows.
     leader: str = ""
-    #: How old the newest word from the API server is; None: nobody said.
+    #: How old the newest event from the API server is; None: unknown.
     data_age_s: float | None = None
     #: How old the look at the PD behind this subject is; None: no PD is involved, or it was never seen.
     pd_age_s: float | None = None

@@ -71,6 +71,6 @@ def _as_of(answer: Mapping[str, Any]) -> str:
     if answer.get("leading"):
         parts.append(f"leader {leader}".rstrip())
     else:
-        parts.append(f"a follower answers; {leader or 'nobody'} leads")
+        parts.append(f"a follower answers; {leader or 'no replica'} leads")
     parts.append("same answer: -o json")
     return " · ".join(parts)

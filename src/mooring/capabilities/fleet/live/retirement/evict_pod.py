@@ -95,7 +95,7 @@ def evict_operator(
     workload, subject = workload_behind(pod, world), subject_of(pod)
     target, way = target_of(pod, workload), _way_of(pod, workload, world, now)
     held = held_by(pod, world, policy, now)
-    # What only a person may delete is never evicted by us, so it takes nobody's room while it is shown.
+    # What only a person may delete is never evicted by us, so it uses no room while it is shown.
     free = not target or (held is not None and held.reason in _PERSON)
     if is_late(world.node(pod.node), policy, now):
         # Still one replica of a workload at a time; what it lacks besides keeps the machine no longer.
@@ -145,7 +145,7 @@ def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPoli
     if is_stuck(pod, now):
         return _await(running, world, policy, now, f"{name} does not end")
     if pod.terminating:
-        return NextStep(step=last - 1, progress=f"{name} is on its way out", again_at=again)
+        return NextStep(step=last - 1, progress=f"{name} is terminating", again_at=again)
     node = world.node(pod.node)
     if not is_being_emptied(node):
         if leaving_mark(pod) is not None:
@@ -157,7 +157,7 @@ def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPoli
     workload = world.workload_of(pod)
     way = _way_of(pod, workload, world, now)
     held = held_by(pod, world, policy, now)
-    # A budget keeps nobody whose replacement comes first.
+    # A budget does not keep a pod whose replacement comes first.
     if held is not None and not (way == DETACH and held.reason is Reason.PDB):
         return NextStep(step=0, waiting_on=held, progress=held.detail, again_at=again)
     if way != operator.args["way"] or (not operator.cost and target_of(pod, workload)):

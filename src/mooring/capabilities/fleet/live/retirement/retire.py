@@ -9,7 +9,7 @@
       └────────────┴─ healthy again · switched off: requests and marks taken back, our cordon lifted
                    └─ machine or node vanished: ended, visibly
 
-Everything is read from the node, its pods and the stored cluster: whoever comes after a crash goes on from there.
+Everything is read from the node, its pods and the stored cluster: after a crash the next leader resumes from there.
 """
 
 from typing import Final
@@ -263,7 +263,7 @@ def _tolerates(pod: Pod) -> bool:
 
 
 def _taint(situation: RetireSituation, node: Node, mark: Mark, world: WorldRead, policy: FleetPolicy) -> NextStep:
-    """Stored first, then on the node, where a live list must show what we see: nobody to cut off but what is kept by
+    """Stored first, then on the node, where a live list must show what we see: no pod to cut off but what is kept by
     budgets once the time is over."""
     member, may_cut_off = situation.member, None
     if policy.retire != "immediate":

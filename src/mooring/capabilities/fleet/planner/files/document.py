@@ -1,6 +1,6 @@
 """cluster.yml, constraints and node lists as text: YAML or JSON in, YAML or JSON out, nothing changed on the way.
 
-YAML has readings that nobody means in these files: an unquoted date becomes a timestamp, `1:30` becomes ninety. Both
+YAML has readings that are not meant in these files: an unquoted date becomes a timestamp, `1:30` becomes ninety. Both
 stay the text that was written. A key given twice is refused: the second one would silently win. On the way out a
 string that some reader would take for a number (`12e5`, a serial) is quoted.
 """
