@@ -5,6 +5,7 @@ import pytest
 
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.kubelet import Pace
@@ -95,6 +96,8 @@ def test_nobody_is_evicted_where_there_is_no_room_elsewhere():
         verdict = stage.rig.leader().engine.verdicts["mix", f"node/{node}"]
         assert (verdict.state, verdict.reason) == (State.WAITING, Reason.NO_ROOM)
         assert "no on-demand node has room (3 nodes: 3 interrupted)" in verdict.detail
+        answer = explain(stage.rig.leader().engine, f"node/{node}")
+        assert answer is not None and answer.answer.startswith(f"{node} is waiting: db-"), "the pod, then why it stays"
         stage.cluster.add_nodes(3, "n1", capacity="on-demand")
         await stage.rig.until(lambda: not nodes & set(stage.cluster.nodes_of(NAMESPACE, "db").values()), 600.0)
 

@@ -83,7 +83,7 @@ class Interruption:
     def _verdict(self, node: Node, notice: Notice, done: Emptying) -> Verdict:
         if done.kept and not done.moving:
             first = done.kept[0]
-            return Verdict(first.state, first.reason, f"{node.name} ({notice.signal}): {first.detail}", first.remedy)
+            return Verdict(first.state, first.reason, f"{first.detail}; {notice.signal}", first.remedy)
         if notice.deadline is None:
             words = f"{node.name} is being emptied ({notice.signal}), as budgets and workloads allow"
         else:

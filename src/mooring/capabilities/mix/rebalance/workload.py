@@ -135,7 +135,8 @@ class Rebalance:
 
     def _proposal(self, candidate: Candidate) -> Operator:
         pod = candidate.pod
-        fast = is_fast(self.workload) and can_detach(pod, self.workload) and is_ready(pod, self.workload, self.now)
+        surges = is_fast(self.workload) and self.workload.max_surge > 0
+        fast = surges and can_detach(pod, self.workload) and is_ready(pod, self.workload, self.now)
         return operator(
             pod,
             self.workload,
