@@ -1,18 +1,7 @@
 """Asking Handoff is free: over a simulated day, evaluating twice gives the same and changes nothing (rule 1)."""
 
-import pytest
-
-from mooring.capabilities.handoff import Handoff, HandoffPolicy
-from tests.capabilities.handoff.asking import Asker
+from tests.capabilities.asking import Asker
 from tests.capabilities.handoff.handoff_stage import Stage
-
-
-def test_the_capability_is_its_policy():
-    """Rule 1: nothing can be set on it, and two of one policy are equal."""
-    with pytest.raises(AttributeError):
-        Handoff().policy = HandoffPolicy()  # type: ignore[misc]
-    assert Handoff() == Handoff()
-    assert vars(Handoff()).keys() == {"policy"}
 
 
 def test_asking_twice_over_a_day():
@@ -43,6 +32,6 @@ def test_asking_twice_over_a_day():
         await pass_by(s, 60)
 
     stage.play(scenario)
-    assert asker.evaluations > 100
-    assert asker.proposals > 0
-    assert asker.steps > 30
+    assert asker.evaluations["handoff"] > 100
+    assert asker.proposals["handoff"] > 0
+    assert asker.steps["handoff"] > 30

@@ -2,21 +2,12 @@
 
 import pytest
 
-from mooring.capabilities.home import Home, HomePolicy
 from mooring.core.model.kinds import Kind
 from mooring.process.settings.config import Config
 from mooring.sim.rig import Rig
-from tests.capabilities.handoff.asking import Asker
+from tests.capabilities.asking import Asker
 
 NS = "tidb"
-
-
-def test_the_capability_is_its_policy():
-    """Rule 1: nothing can be set on it, and two of one policy are equal."""
-    with pytest.raises(AttributeError):
-        Home().policy = HomePolicy()  # type: ignore[misc]
-    assert Home() == Home()
-    assert vars(Home()).keys() == {"policy"}
 
 
 @pytest.mark.parametrize("keeps_status", [True, False])
@@ -55,6 +46,6 @@ def test_asking_twice_over_a_day(keeps_status):
         await pass_by(150)
 
     rig.play(day)
-    assert asker.evaluations > 100
-    assert asker.steps > 0
-    assert asker.notes > 100
+    assert asker.evaluations["home"] > 100
+    assert asker.steps["home"] > 0
+    assert asker.notes["home"] > 100
