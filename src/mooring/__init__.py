@@ -2,8 +2,8 @@
 
     observe → decide → queue → act
 
-Everything known about the cluster flows into one `world`; pure deciders look at it and propose operators; one queue
-(`core.queue`) lets them pass by cost; one actor (`process.act`) carries released steps out
+Everything known about the cluster flows into one `world`; pure capabilities evaluate it and propose operators; one
+queue (`core.queue`) lets them pass by cost; one actor (`process.act`) carries released steps out
 (docs/architecture.md).
 """
 

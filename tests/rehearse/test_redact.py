@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.snapshot.gather import gather, start_time
-from mooring.rehearse.snapshot.redact import slim
+from mooring.rehearse.snapshot.redact import redact
 from mooring.rehearse.snapshot.schema import KINDS
 from mooring.sandbox.kubelet import START
 
@@ -58,18 +58,18 @@ WHOLE: dict[Kind, dict[str, Any]] = {
 def test_no_secret_environment_or_command_is_in_a_snapshot() -> None:
     """O4: only fields that placement reads; whatever else an object holds stays behind."""
     for kind, obj in WHOLE.items():
-        assert SECRET not in json.dumps(slim(kind, obj)), kind
+        assert SECRET not in json.dumps(redact(kind, obj)), kind
 
 
 def test_what_placement_reads_is_kept() -> None:
     """O4: requests, tolerations, claims, labels, our own annotations."""
-    pod = slim(Kind.POD, WHOLE[Kind.POD])
+    pod = redact(Kind.POD, WHOLE[Kind.POD])
     assert pod["metadata"]["labels"] == {"app": "web"}
     assert pod["metadata"]["annotations"] == {"vacant.io/slot": "3"}
     assert pod["spec"]["containers"] == [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]
     assert pod["spec"]["tolerations"] == POD_SPEC["tolerations"]
     assert [v["name"] for v in pod["spec"]["volumes"]] == ["data", "tmp"]
-    assert slim(Kind.CONFIG_MAP, WHOLE[Kind.CONFIG_MAP])["data"] == {"url": "http://sabakan:10080/graphql"}
+    assert redact(Kind.CONFIG_MAP, WHOLE[Kind.CONFIG_MAP])["data"] == {"url": "http://sabakan:10080/graphql"}
 
 
 json_values = st.recursive(
@@ -88,7 +88,7 @@ def test_a_field_nobody_has_heard_of_stays_behind(kind: Kind, more: dict[str, An
     if kind in {Kind.POD, Kind.NODE, Kind.PV, Kind.PVC, Kind.PDB, Kind.RESOURCE_QUOTA, Kind.CONFIG_MAP}:
         plain["spec"].pop("template")
         dressed["spec"].pop("template")
-    assert slim(kind, dressed) == slim(kind, plain)
+    assert redact(kind, dressed) == redact(kind, plain)
 
 
 def test_two_revisions_that_differ_in_an_image_still_differ() -> None:
@@ -96,7 +96,7 @@ def test_two_revisions_that_differ_in_an_image_still_differ() -> None:
 
     def revision(number: str) -> dict[str, Any]:
         meta = {**META, "annotations": {"deployment.kubernetes.io/revision": number}}
-        return slim(Kind.REPLICA_SET, {"metadata": meta, "spec": {"template": {"spec": POD_SPEC}}})
+        return redact(Kind.REPLICA_SET, {"metadata": meta, "spec": {"template": {"spec": POD_SPEC}}})
 
     assert revision("1")["spec"]["template"] != revision("2")["spec"]["template"]
     assert revision("2")["spec"]["template"] == revision("2")["spec"]["template"]

@@ -73,7 +73,7 @@ def why(
     """Explain one object, in the words of the running Mooring.
 
     Line 1 is the answer. `waiting`: nothing for you to do. `blocked`: a person must act. `refused`: never.
-    `stable` and `moving` say so. What does not happen is explained too: the deciders are run dry.
+    `stable` and `moving` say so. What does not happen is explained too: the capabilities are run dry.
 
     Example: mooring why pod/demo-tikv-1 -n tidb
 

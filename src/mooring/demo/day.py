@@ -1,7 +1,7 @@
 """The demo's day: every act in order, narrated; the table of promises at the end, also after Ctrl-C or a failure.
 
-The day does not know its ground: a stage does (`stage.py`). On the sandbox the narration holds virtual figures only, so
-one seed tells one story, byte for byte.
+The day does not know its environment: a stage does (`stage.py`). On the sandbox the narration holds virtual figures
+only, so one seed gives one text, byte for byte.
 """
 
 import asyncio

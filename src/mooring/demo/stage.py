@@ -61,7 +61,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     regions: int = 180
     #: From its node to Ready, of a pod of the shop.
     shop_start_s: float = 8.0
-    #: Annotations that say how long a member of the database takes to start and to end; none: as the ground has it.
+    #: Annotations that say how long a member of the database takes to start and to end; none: as there.
     member_times: Mapping[str, str] = {}
     #: A mode is changed, and this long nothing else may move.
     quiet_s: float = 30.0
@@ -75,7 +75,7 @@ class Stage(ABC):
         self.figures = figures
         self._say: Callable[[str], None] = lambda _: None
 
-    # ── What a ground has ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── What an environment has ───────────────────────────────────────────────────────────────────────────────────
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class Stage(ABC):
 
     @abstractmethod
     def run(self, whole: Callable[[], Awaitable[None]]) -> None:
-        """On the loop that this ground lives on, to its end."""
+        """On the loop that this environment lives on, to its end."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -187,7 +187,7 @@ class Stage(ABC):
         """Until new pods are asked about."""
         await admitting(self.rig)
 
-    def watch(self, speed: float | None) -> None:  # noqa: B027 — a ground on the wall clock has one speed
+    def watch(self, speed: float | None) -> None:  # noqa: B027 — an environment on the wall clock has one speed
         """An act begins that wants to be watched at this speed; None: it has ended."""
 
     def ready(self, namespace: str, name: str) -> int:

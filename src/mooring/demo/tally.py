@@ -6,7 +6,7 @@ from mooring.core.queue.targets import is_store
 
 
 class Tally:
-    """Listens to an engine's story."""
+    """Listens to an engine's history."""
 
     def __init__(self) -> None:
         self.moves = 0

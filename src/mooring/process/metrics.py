@@ -49,7 +49,7 @@ HISTOGRAMS: Final[dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]]] = {
     ),
     "mooring_operator_run_seconds": ("From promoted to ended", ("source",), (1, 5, 15, 60, 300, 1800, 7200)),
 }
-#: Why something in the queue waits; created at 0 for every source, as are the reasons why one is held.
+#: Why something in the queue waits; created at 0 for every source, as are the reasons why one is blocked.
 WAITING_REASONS: Final = (Reason.TARGET_FULL, Reason.BEHIND, Reason.FACT, Reason.NOT_SYNCED)
 AT_RISK_S: Final = 60.0
 # A scrape holds the names of the tables above and no others: not when each series was created, a series more for each.
@@ -112,7 +112,7 @@ class Metrics:
             waiting[series] = waiting.get(series, 0) + 1
         for one in engine.running.values():
             running[one.operator.source] = running.get(one.operator.source, 0) + 1
-        for series in _held(engine):
+        for series in _blocked(engine):
             waiting[series] = waiting.get(series, 0) + 1
         # A series once told is told at 0 afterwards, never dropped: an alert must be able to end.
         self._waiting_series.update(waiting)
@@ -120,7 +120,7 @@ class Metrics:
             self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
         for source, count in running.items():
             self.gauge("mooring_operators_running", {"source": source}, count)
-        self.gauge("mooring_needs_you", {}, sum(1 for _ in _held(engine)))
+        self.gauge("mooring_needs_you", {}, sum(1 for _ in _blocked(engine)))
         late = (o for o in engine.waiting.values() if o.deadline is not None and o.deadline - engine.now < AT_RISK_S)
         self.gauge("mooring_deadlines_at_risk", {}, sum(1 for _ in late))
         self._look_at_capabilities(engine)
@@ -150,7 +150,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def _held(engine: Engine) -> Iterator[tuple[str, str, str]]:
+def _blocked(engine: Engine) -> Iterator[tuple[str, str, str]]:
     """Source, state and reason of whatever a person must act on: operators on their way, and what was not begun."""
     for running in engine.running.values():
         if running.waiting_on is not None and running.waiting_on.state == State.BLOCKED:

@@ -1,4 +1,4 @@
-"""How long operators wait and run, read off the story: from queued to promoted, from promoted to ended."""
+"""How long operators wait and run, read off the history: from queued to promoted, from promoted to ended."""
 
 from typing import Final
 

@@ -11,7 +11,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
 from mooring.rehearse.events.catalog import LOSSES, PLANNED, Act, Name
-from mooring.rehearse.events.inject import strike
+from mooring.rehearse.events.inject import inject
 from mooring.rehearse.findings import breaches, interrupted, not_played, remarks, still_open
 from mooring.rehearse.members import Members
 from mooring.rehearse.observer import EndedByUs, Observer
@@ -97,7 +97,7 @@ class Aftermath:
         self._timeline.say("event", act.title)
         if act.notice_s is not None:
             self._observer.noticed.update(act.nodes)
-        strike(self._rig.cluster, act)
+        inject(self._rig.cluster, act)
         if act.name is Name.LEADER_LOST:
             self._rig.kill()
             self._rig.cluster.timeline.after(TAKE_OVER_S, self._take_over)

@@ -17,7 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import mooring
 
@@ -33,8 +33,10 @@ class DaskMismatchError(Exception):
     """What differs, and what would be right."""
 
 
-class Lost(Exception):  # noqa: N818
+class Lost(NamedTuple):
     """A part that no worker could answer, and why."""
+
+    why: str
 
 
 # ── Here ──────────────────────────────────────────────────────────────────────────────────────────────────────────

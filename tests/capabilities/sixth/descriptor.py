@@ -1,15 +1,16 @@
-"""A tiny sixth capability: a pod that says `sixth/label` gets the label `sixth=done`, one pod at a time."""
+"""A tiny sixth capability: a node with the label `sixth=asked` gets `sixth=done`, two nodes at a time."""
 
-from mooring.core.model.decision import End, Evaluation, NextStep, Verdict
+from mooring.core.model.decision import End, Evaluation, NextStep
 from mooring.core.model.descriptor import Descriptor, Leftover, Right
 from mooring.core.model.events import Change
 from mooring.core.model.instructions import Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator, Step, StepKind
-from mooring.core.model.reasons import Reason, State
 
-ASKS = "vacant.io/interrupt-at"  # an annotation that the wire format keeps
-MARK = "mooring.dev/leaving"
+
+def label(node, value):
+    patch = {"metadata": {"labels": {"sixth": value}}}
+    return Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="says so")
 
 
 class Sixth:
@@ -37,15 +38,16 @@ class Sixth:
             phases=({"sixth": 1},),
             args={"node": node.name, "uid": node.uid},
         )
-        words = Verdict(State.WAITING, Reason.ASKED, "sixth was asked for", subject=f"node/{node.name}")
-        return Evaluation(proposals=(operator,), verdict=words, verdicts=(words,), notes=now)
+        return Evaluation(proposals=(operator,), notes=now)
 
     def next_step(self, running, world, queue, now):
         node = world.node(running.operator.args["node"])
         if node is None or node.labels.get("sixth") == "done":
             return NextStep(step=0, end=End())
-        patch = {"metadata": {"labels": {"sixth": "done"}}}
-        return NextStep(step=0, instructions=(Patch(kind=Kind.NODE, key=node.key, uid=node.uid, patch=patch, why="t"),))
+        begins_at = running.promoted_at + 2.0
+        if now < begins_at:
+            return NextStep(step=0, again_at=begins_at)
+        return NextStep(step=0, instructions=(label(node, "done"),))
 
     def recover(self, world, queue, now):
         return ()
@@ -68,6 +70,8 @@ DESCRIPTOR = Descriptor(
     phrases={"sixth-label": ("{it} being labelled", "when {it} is labelled")},
     request="a label",
     key_kind="node",
-    leftovers=lambda marked: [Leftover(f"node {n.name}: sixth") for n in marked.nodes if n.labels.get("sixth")],
+    leftovers=lambda marked: [
+        Leftover(f"node {n.name}: sixth", (label(n, None),)) for n in marked.nodes if n.labels.get("sixth")
+    ],
     report=lambda engine, config: {"nodes": sorted(n.name for n in engine.world.nodes())},
 )

@@ -5,18 +5,25 @@ That line is added here for the test; run, `why`, metrics, manifests, doctor, cl
 
 import msgspec
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from mooring.capabilities import registry
 from mooring.core.engine.why.asking import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import State
-from mooring.install.cleanup.begun import begun
-from mooring.install.rights import rights_of, rules
+from mooring.install.cleanup.leftovers import leftovers
+from mooring.install.cleanup.remove import traces
+from mooring.install.doctor import cluster as doctor
+from mooring.install.doctor import running as doctor_running
+from mooring.install.manifests import Install, manifests
 from mooring.process.assemble import capabilities, queue_settings
+from mooring.process.http.status import status_app
 from mooring.process.metrics import Metrics
 from mooring.process.settings.config import Config
 from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.sim.rig import Rig
+from mooring.sim.whole.plan import draw_plan
+from mooring.sim.whole.simulation import Simulation
 
 
 @pytest.fixture
@@ -38,10 +45,28 @@ def test_features_limits_and_capabilities_know_it(sixth):
 
 
 def test_rights_and_manifests_know_it(sixth):
-    """Manifests and doctor: its rights are granted when it is on, and only then."""
-    assert ("sixth", registry.descriptor("sixth").rights[1]) in rights_of({"sixth"})
-    assert any("sixth.example" in rule["apiGroups"] for rule in rules({"sixth"}, own=False))
-    assert not any("sixth.example" in rule["apiGroups"] for rule in rules({"handoff"}, own=False))
+    """Manifests: its rights are granted, and the feature is on, when it is asked for, and only then."""
+
+    def applied(*features):
+        objects = manifests(Install(image="mooring", features=frozenset(features)))
+        groups = {g for o in objects if o["kind"] == "ClusterRole" for rule in o["rules"] for g in rule["apiGroups"]}
+        return "sixth.example" in groups, "sixth=true" in msgspec.json.encode(objects).decode()
+
+    assert applied("sixth") == (True, True)
+    assert applied("handoff") == (False, False)
+
+
+async def test_doctor_asks_for_its_rights(sixth):
+    """Doctor: what it may not do is named with the feature and the fix."""
+
+    class Api:
+        async def raw(self, method, path, body):
+            return {"status": {"allowed": body["spec"]["resourceAttributes"]["group"] != "sixth.example"}}
+
+    lacking = [f for f in await doctor.rights(Api(), "mooring-system", {"sixth"}, "") if f.code == "MO202"]
+    assert [(f.what, f.seen) for f in lacking] == [
+        ("rights of sixth", "you may not get sixths.sixth.example in all namespaces")
+    ]
 
 
 def test_it_runs_and_is_explained_counted_and_cleaned_up(sixth):
@@ -55,35 +80,59 @@ def test_it_runs_and_is_explained_counted_and_cleaned_up(sixth):
         engine = replica.engine
         await rig.until(lambda: engine.deciding)
         await rig.api.patch(Kind.NODE, "", "n1", {"metadata": {"labels": {"sixth": "asked"}}})
+        await rig.until(lambda: engine.running, every_s=0.25)
+        assert explain(engine, "node/n1").answer == "n1 is moving: step 1/1 Cordon; ends when it is labelled."
 
         def done():
             node = engine.world.node("n1")
             return node is not None and node.labels.get("sixth") == "done" and not engine.running
 
         await rig.until(done, every_s=0.05)
-        look(engine, replica.config)
+        look(engine)
+        await look_over_http(replica)
+        await clean_up(rig, engine)
 
     rig.play(play)
 
 
-def look(engine, config):
-    """Everything that makes itself from the descriptor, while the replica leads."""
+def look(engine):
+    """What makes itself from the descriptor, while the replica leads."""
     assert {"queued", "promoted", "finished"} <= {e.verb for e in engine.history.timeline if e.source == "sixth"}
-    answer = explain(engine, "node/n1")
-    assert answer.state == State.STABLE
+    assert explain(engine, "node/n1").state == State.STABLE
     metrics = Metrics()
     metrics.look_at(engine, 0)
     text = metrics.render().decode()
     assert "mooring_sixth_evaluated 3.0" in text
     assert 'mooring_operators_running{source="sixth"}' in text
-    left = begun((), engine.world.nodes(), (), frozenset())
-    assert [(one.feature, one.what) for one in left] == [("sixth", "node n1: sixth")]
-    assert msgspec.to_builtins(registry.descriptor("sixth").report(engine, config))["nodes"] == ["n0", "n1", "n2"]
 
 
-def test_sim_draws_it_too(sixth):
-    """Sim: random subsets of features are drawn from the same list."""
-    from mooring.sim.whole.plan import draw_plan
+async def look_over_http(replica):
+    """The API has a path for its report."""
+    route = next(r for r in status_app(lambda: replica).router.routes() if r.resource.canonical == "/api/v1/sixth")
+    answer = await route.handler(make_mocked_request("GET", "/api/v1/sixth"))
+    assert msgspec.json.decode(answer.body)["nodes"] == ["n0", "n1", "n2"]
 
-    drawn = {name for seed in range(40) for name in draw_plan(seed).shape.features}
-    assert "sixth" in drawn
+
+async def clean_up(rig, engine):
+    """Doctor names what is left of it once it is off, and cleanup ends that."""
+    left = leftovers((), engine.world.nodes(), (), frozenset())
+    (found,) = doctor_running.remains(left, frozenset({"mix"}))
+    assert (found.code, "node n1: sixth" in found.seen, "--feature sixth" in found.fix) == ("MO703", True, True)
+    (trace,) = [one for one in await traces(rig.api, lambda _: None, "mooring-system") if one.feature == "sixth"]
+    await trace.undo()
+    assert "sixth" not in rig.cluster.store.get(Kind.NODE, "", "n1")["metadata"]["labels"]
+
+
+def test_sim_draws_it_and_runs_it(sixth):
+    """Sim: random subsets of features are drawn from the same list; a run with it alone keeps every promise."""
+    assert "sixth" in {name for seed in range(40) for name in draw_plan(seed).shape.features}
+    on = []
+
+    class Day(Simulation):
+        async def _pass(self, seconds):
+            on.append(self.engine().on)
+            return await super()._pass(seconds)
+
+    result = Day(draw_plan(3, hours=0.05, features=("sixth",))).run()
+    assert result.failure is None, result.failure
+    assert on[0] == {"sixth"}

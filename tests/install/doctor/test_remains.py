@@ -9,7 +9,7 @@ from mooring.clients.ports import RefusedError
 from mooring.core.model.cluster import Key, Node, Taint
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark, write_mark
-from mooring.install.cleanup.begun import begun
+from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.remove import traces
 from mooring.install.doctor import running
 from mooring.process.settings.config import Config
@@ -54,7 +54,7 @@ def test_a_hand_over_whose_rights_are_gone_is_named_and_ended_by_a_person_while_
 
         async def looked_at():
             clusters = (await rights.list(Kind.TIDB_CLUSTER)).items
-            return running.remains(begun([], [], clusters, set()), frozenset({"mix"}))
+            return running.remains(leftovers([], [], clusters, set()), frozenset({"mix"}))
 
         (finding,) = await looked_at()
         assert finding.code == "MO703" and "handoff is off" in finding.seen and "tidb/demo" in finding.seen
@@ -124,7 +124,7 @@ def test_each_feature_is_told_by_its_own_marks():
         node(name="n4", annotations={CORDONED_BY: mark("spot", before=ours)}, unschedulable=True),
         node(name="n5", annotations={CORDONED_BY: mark("fleet", before=ours)}, unschedulable=True),
     ]
-    standing = begun([], nodes, [], set())
+    standing = leftovers([], nodes, [], set())
     assert sorted((b.feature, b.what.partition(":")[0]) for b in standing) == [
         ("fleet", "node n5"),
         ("home", "node n3"),

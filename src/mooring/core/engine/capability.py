@@ -18,11 +18,11 @@ from mooring.core.world.read import WorldRead
 class Capability(Protocol):
     #: Its feature gate: `home`, `mix`, `handoff`, `fleet`, `balance`.
     name: str
-    #: The sources its operators carry; an operator is steered by the capability that owns its source.
+    #: The sources its operators carry; the capability that owns the source takes its steps.
     sources: frozenset[str]
 
     def affected_keys(self, trigger: Trigger, world: WorldRead) -> Iterable[str | Deferred]:
-        """The keys to look at again after this, now or a little later. Cheap: called for every event."""
+        """The keys to evaluate again after this, now or a little later. Cheap: called for every event."""
         ...
 
     def keys(self, world: WorldRead) -> Iterable[str]:
@@ -47,7 +47,7 @@ class Capability(Protocol):
         ...
 
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
-        """What must still be seen before `resume` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
+        """What must still be seen before `recover` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
         ...
 
 

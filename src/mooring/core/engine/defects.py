@@ -1,5 +1,5 @@
-"""A defect of ours costs the object it shows on, not the whole cluster: one pod that a decider stumbles over must not
-end the process that hands leaders over, again after every restart.
+"""A defect of ours costs the object it shows on, not the whole cluster: one pod that a capability stumbles over must
+not end the process that hands leaders over, again after every restart.
 
 `mooring run` listens, logs and counts. The key, or the operator, is blocked with a reason and tried again a little
 later; what it stated before goes on to count, and what runs keeps its place. Without a listener a defect is raised:

@@ -182,7 +182,7 @@ class Engine:
         taken_in, before = tuple(events), self.decisions
         pending = deque(taken_in)
         while pending:
-            for trigger in self._take_in(pending.popleft(), pending):
+            for trigger in self._triggers(pending.popleft(), pending):
                 self._on_trigger(trigger)
         out = self.work(self.now, enough)
         if self.record is not None:
@@ -239,7 +239,7 @@ class Engine:
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_in(self, event: Event, pending: deque[Event]) -> Iterable[Trigger]:
+    def _triggers(self, event: Event, pending: deque[Event]) -> Iterable[Trigger]:
         """What an event means for the capabilities. What it brings besides goes to the front of `pending`."""
         match event:
             case Seen() | Gone() | Listed():

@@ -1,4 +1,4 @@
-"""The story of each object: what happened to it, in order, and what caused it. `why` reads it.
+"""The history of each object: what happened to it, in order, and what caused it. `why` reads it.
 
 Bounded twice: the newest entries of each object, and the most recently touched objects. It is soft state; after a
 restart it begins with what the marks say.
@@ -102,7 +102,7 @@ def cause_of(trigger: Trigger) -> str:
 
 
 def subjects_of(operator: Operator) -> tuple[str, ...]:
-    """Every object whose story this is: the operator, its claims, and the pod and node it names."""
+    """Every object whose history this is: the operator, its claims, and the pod and node it names."""
     named = [f"{kind}/{operator.args[kind]}" for kind in ("pod", "node") if kind in operator.args]
     return tuple(dict.fromkeys((f"operator/{operator.id}", operator.subject, *operator.claims, *named)))
 

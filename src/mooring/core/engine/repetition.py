@@ -1,8 +1,8 @@
 """Every loop has a budget: an operator that is proposed again and again for one subject, without anything having been
 done in between, is slowed down and reported.
 
-The first repetitions are free: a decider may change its mind while the world settles. From the fourth within a minute
-on, the subject backs off: a minute, doubling to an hour. A write in its name, or an hour of peace, forgives.
+The first repetitions are free: a capability may change its mind while the world settles. From the fourth within a
+minute on, the subject backs off: a minute, doubling to an hour. A write in its name, or an hour of peace, forgives.
 """
 
 from typing import Final

@@ -214,7 +214,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
     updated_replicas: int = 0
     status_replicas: int = 0
     min_ready_s: int = 0
-    #: Selector as matchLabels only (what our deciders need).
+    #: Selector as matchLabels only (what capabilities need).
     match_labels: Mapping[str, str] = NO_LABELS
     # Deployment
     paused: bool = False

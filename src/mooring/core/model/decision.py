@@ -1,8 +1,8 @@
-"""What deciders answer: values with reasons.
+"""What capabilities answer: values with reasons.
 
-A decider is asked two questions. `look(key, …)`: is there something to do about this object? `steer(running, …)`: what
-is next for an operator that the queue has released? Both answers are recomputed from what is observed, so a lost
-event costs time and never truth.
+A capability is asked two questions. `evaluate(key, …)`: is there something to do about this object?
+`next_step(running, …)`: what is next for an operator that the queue has released? Both answers are recomputed from what
+is observed, so a lost event costs time and never truth.
 """
 
 from collections.abc import Mapping
@@ -63,13 +63,13 @@ class PdRefresh(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deferred(msgspec.Struct, frozen=True, gc=False):
-    """A key that was touched by something that changes little: look at it soon, unless a look comes by before."""
+    """A key affected by something that changes little: evaluate it soon, unless something else does so before."""
 
     key: str
 
 
 class Evaluation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The answer to `look`: all of it replaces what the same key answered before."""
+    """The answer to `evaluate`: all of it replaces what the same key answered before."""
 
     proposals: tuple[Operator, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
@@ -98,7 +98,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
 
 class NextStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The answer to `steer`."""
+    """The answer to `next_step`."""
 
     #: Index into the operator's steps.
     step: int

@@ -93,5 +93,5 @@ class OperatorEnded(msgspec.Struct, frozen=True, gc=False):
     operator: Operator
 
 
-#: What may make a decider look again.
+#: What may make a capability evaluate again.
 Trigger = Change | PdSeen | PdLost | RegionsSeen | MachinesSeen | MachinesLost | OperatorEnded

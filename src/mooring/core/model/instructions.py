@@ -1,7 +1,7 @@
 """What the engine asks of the shell: small values, each with its own id and the id of what caused it.
 
 Only `run.act` carries them out. Those that change something outside carry their precondition (uid, resourceVersion);
-a decider leaves `id` and `cause` empty and the engine stamps them.
+a capability leaves `id` and `cause` empty and the engine stamps them.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from mooring.core.model.reasons import Reason
 
 class _Instruction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     id: str = ""
-    #: The operator, decider key or event behind it.
+    #: The operator, capability key or event behind it.
     cause: str = ""
     #: In words, for logs and for `why`.
     why: str = ""

@@ -1,4 +1,4 @@
-"""What deciders may ask of the world: they are typed against this Protocol and cannot change anything.
+"""What capabilities may ask of the world: they are typed against this Protocol and cannot change anything.
 
 Every question costs what its answer is worth: a lookup, or a walk over the few rows asked for. Only `pods()`,
 `nodes()`, `workloads()` and `tidb_clusters()` walk a whole kind, and they are for start-up, reports and checks, not

@@ -1,6 +1,6 @@
 """The objects of one kind, by name and by uid, and the rule that time does not run backwards.
 
-A watch delivers in order, but an event can still be late: a reconnect replays, a decider's own write answers before
+A watch delivers in order, but an event can still be late: a reconnect replays, a capability's own write answers before
 the watch does. So:
 
 - an object with an older resourceVersion than the stored one of the same uid is not news. Versions are compared as

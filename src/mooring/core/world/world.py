@@ -1,4 +1,4 @@
-"""Everything known about the cluster, now: fed by events, read by deciders.
+"""Everything known about the cluster, now: fed by events, read by capabilities.
 
 The promise: after any sequence of events the world is what a list of the same moment would build, at a cost that grows
 with the change and not with the cluster. `mooring.core.world.check` compares the two.

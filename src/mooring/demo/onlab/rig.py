@@ -1,4 +1,4 @@
-"""`rehearse.ground.Environment` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
+"""`sim.environment.Environment` on the real control plane: a mirror to look at, one Mooring, the wall clock."""
 
 from collections.abc import Callable
 

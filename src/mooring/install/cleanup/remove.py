@@ -18,7 +18,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import HOME
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import TidbCluster
-from mooring.install.cleanup.begun import begun
+from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.undo import Unfenced
 from mooring.process.act import Act
 from mooring.process.admission.configurations import NAME as HOOKS
@@ -51,7 +51,7 @@ async def traces(api: KubeApi, pds: PdOf, namespace: str) -> list[Trace]:
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         if await _there(api, kind, "", HOOKS):
             found.append(Trace(f"{kind} {HOOKS}", lambda: _uninstalled(api), "mix"))
-    standing = begun(
+    standing = leftovers(
         [o for o in await _all(api, Kind.POD) if isinstance(o, Pod)],
         [o for o in await _all(api, Kind.NODE) if isinstance(o, Node)],
         [o for o in await _all(api, Kind.TIDB_CLUSTER) if isinstance(o, TidbCluster)],

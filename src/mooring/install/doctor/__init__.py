@@ -1,6 +1,6 @@
 """The doctor: is this cluster fit for Mooring, and is Mooring well in it?
 
-    findings = await examine(Patient(...), pre=False)
+    findings = await examine(DoctorTarget(...), pre=False)
 
 Each check looks at one thing and answers with findings: what was seen, the command that fixes it, a stable code. It
 goes on after a failure; what cannot be looked at because of an earlier failure is said to be skipped.

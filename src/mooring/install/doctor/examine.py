@@ -15,7 +15,7 @@ from mooring.core.model.cluster import Node, Pod
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.model.tidb import PdView, TidbCluster
-from mooring.install.cleanup.begun import begun
+from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.doctor import cluster, fleet, running
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.install.doctor.safety import masked, unsafe
@@ -40,82 +40,82 @@ class DoctorTarget(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
 
 
-async def examine(patient: DoctorTarget, *, pre: bool = False) -> list[Finding]:
+async def examine(target: DoctorTarget, *, pre: bool = False) -> list[Finding]:
     """`pre`: before anything is installed; only what the cluster must bring along."""
-    api, config = patient.api, patient.config
+    api, config = target.api, target.config
     first = await cluster.reachable(api)
     if first.code == "MO101":
-        return [first, *await _without_api(patient, pre=pre)]
+        return [first, *await _without_api(target, pre=pre)]
     server_now = await cluster.server_time(api)
-    found = [first, await cluster.clock_skew(api, patient.clock.now), await cluster.tidb_kind(api, config.on())]
+    found = [first, await cluster.clock_skew(api, target.clock.now), await cluster.tidb_kind(api, config.on())]
     if pre:
-        return [*found, *await cluster.may_install(api), *_settings(patient)]
+        return [*found, *await cluster.may_install(api), *_settings(target)]
     there = await cluster.namespace(api, config.namespace)
-    account = await _account(patient)
+    account = await _account(target)
     found += [there, *await cluster.rights(api, config.namespace, config.on(), account)]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        found += await _running(patient, session, server_now)
-    found += await _left_behind(patient, found)
-    return [*found, *_settings(patient)]
+        found += await _running(target, session, server_now)
+    found += await _left_behind(target, found)
+    return [*found, *_settings(target)]
 
 
-async def _without_api(patient: DoctorTarget, *, pre: bool) -> list[Finding]:
+async def _without_api(target: DoctorTarget, *, pre: bool) -> list[Finding]:
     """The API server does not answer: what can be looked at without it, and what could not."""
-    config = patient.config
+    config = target.config
     because = "the API server does not answer"
     found = [skipped(group, group, because) for group in ("rights", "webhooks", "marks")]
     if not pre:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
 
             async def ask(path: str) -> Any:
-                return await _ask(session, patient, path)
+                return await _ask(session, target, path)
 
-            found += await running.answers(ask, patient.server, config.on(), config.namespace)
+            found += await running.answers(ask, target.server, config.on(), config.namespace)
         keys = (key.partition("/") for key in config.pd)
         named = [TidbCluster(namespace=ns, name=name, uid="", resource_version="") for ns, _, name in keys]
-        found += await running.placement_drivers(named, lambda tc: _look(patient, tc))
-    return [*found, *_settings(patient)]
+        found += await running.placement_drivers(named, lambda tc: _look(target, tc))
+    return [*found, *_settings(target)]
 
 
-async def _running(patient: DoctorTarget, session: aiohttp.ClientSession, server_now: float | None) -> list[Finding]:
-    config = patient.config
+async def _running(target: DoctorTarget, session: aiohttp.ClientSession, server_now: float | None) -> list[Finding]:
+    config = target.config
 
     async def ask(path: str) -> Any:
-        return await _ask(session, patient, path)
+        return await _ask(session, target, path)
 
-    found = await running.answers(ask, patient.server, config.on(), config.namespace)
-    found.append(await _leader(patient, await ask("/api/v1/status"), server_now))
-    on = await _features(patient, session)
-    found += await running.webhooks(patient.api, config.namespace, on="mix" in on)
+    found = await running.answers(ask, target.server, config.on(), config.namespace)
+    found.append(await _leader(target, await ask("/api/v1/status"), server_now))
+    on = await _features(target, session)
+    found += await running.webhooks(target.api, config.namespace, on="mix" in on)
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))
-    if await cluster.is_sandbox(patient.api):
+    if await cluster.is_sandbox(target.api):
         found.append(skipped("extender", "the extender", "the sandbox's scheduler asks without a network"))
     else:
         found.append(await running.extender(asked, lambda: _probe(session, address), address, on="home" in on))
-    found.append(await fleet.generators(patient.api, config.namespace, on="fleet" in on))
+    found.append(await fleet.generators(target.api, config.namespace, on="fleet" in on))
     return found
 
 
-async def _leader(patient: DoctorTarget, status: Any, server_now: float | None) -> Finding:
+async def _leader(target: DoctorTarget, status: Any, server_now: float | None) -> Finding:
     """The lease, its dates read by the cluster's clock; where that is not told, the leader's word is taken."""
     if server_now is None and isinstance(status, dict) and status["leading"]:
         return well("mooring", f"{status['identity']} leads, as it says itself")
-    now = server_now or patient.clock.now()
-    return await running.leader(patient.api, patient.config.namespace, patient.config.lease_name, now)
+    now = server_now or target.clock.now()
+    return await running.leader(target.api, target.config.namespace, target.config.lease_name, now)
 
 
-async def _features(patient: DoctorTarget, session: aiohttp.ClientSession) -> frozenset[str]:
+async def _features(target: DoctorTarget, session: aiohttp.ClientSession) -> frozenset[str]:
     """What is on: the running one knows best, else what was asked about."""
-    status = await _ask(session, patient, "/api/v1/status")
-    return frozenset(status["features"]) if isinstance(status, dict) else patient.config.on()
+    status = await _ask(session, target, "/api/v1/status")
+    return frozenset(status["features"]) if isinstance(status, dict) else target.config.on()
 
 
-async def _ask(session: aiohttp.ClientSession, patient: DoctorTarget, path: str) -> Any:
-    headers = {"Authorization": f"Bearer {patient.token}"} if patient.token else {}
+async def _ask(session: aiohttp.ClientSession, target: DoctorTarget, path: str) -> Any:
+    headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
     try:
-        async with session.get(patient.server.rstrip("/") + path, headers=headers) as answer:
+        async with session.get(target.server.rstrip("/") + path, headers=headers) as answer:
             text = await answer.text()
             if answer.content_type == "application/json":
                 return msgspec.json.decode(text)
@@ -142,26 +142,26 @@ def _asked(scrape: Any) -> int | None:
     return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
 
 
-async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Finding]:
+async def _left_behind(target: DoctorTarget, before: list[Finding]) -> list[Finding]:
     """PDs and marks, both from one reading of pods, nodes and TidbClusters."""
     try:
-        pods, nodes = await list_all(patient.api, Kind.POD), await list_all(patient.api, Kind.NODE)
+        pods, nodes = await list_all(target.api, Kind.POD), await list_all(target.api, Kind.NODE)
     except PortError as error:
         return [skipped("marks", "marks", str(error))]
     try:
-        clusters = await list_all(patient.api, Kind.TIDB_CLUSTER)
+        clusters = await list_all(target.api, Kind.TIDB_CLUSTER)
     except PortError:
         clusters = []
     named = [t for t in clusters if isinstance(t, TidbCluster)]
-    found = await running.placement_drivers(named, lambda tc: _look(patient, tc), await _seen_by_mooring(patient))
-    if "handoff" in patient.config.on():
-        found += running.shared_annotations(named, patient.config.handoff)
+    found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by_mooring(target))
+    if "handoff" in target.config.on():
+        found += running.shared_annotations(named, target.config.handoff)
     alive: frozenset[str] | None = None
-    on = patient.config.on() if patient.sources.get("features", "default") != "default" else None
+    on = target.config.on() if target.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-            queue = await _ask(session, patient, "/api/v1/queue")
-            on = await _features(patient, session)
+            queue = await _ask(session, target, "/api/v1/queue")
+            on = await _features(target, session)
         if isinstance(queue, dict):
             alive = frozenset(op["id"] for op in queue["running"])
     marked = (
@@ -171,22 +171,22 @@ async def _left_behind(patient: DoctorTarget, before: list[Finding]) -> list[Fin
     )
     if on is None:  # no answer, and it was not said what should be on
         return [*found, *running.marks(*marked, alive)]
-    remains = running.remains(begun(*marked, await _replica_sets(patient.api, marked[0])), on)
+    remains = running.remains(leftovers(*marked, await _replica_sets(target.api, marked[0])), on)
     rest = running.marks(*marked, alive, on)
     return [*found, *remains, *(f for f in rest if f.code or not remains)]
 
 
-async def _seen_by_mooring(patient: DoctorTarget) -> frozenset[str]:
+async def _seen_by_mooring(target: DoctorTarget) -> frozenset[str]:
     """TidbClusters whose PD answers the running Mooring: that is what counts, wherever the doctor stands."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        told = await _ask(session, patient, "/api/v1/handoff")
+        told = await _ask(session, target, "/api/v1/handoff")
     clusters = told.get("clusters", ()) if isinstance(told, dict) else ()
     return frozenset(one["cluster"] for one in clusters if one["pd"] == "answers")
 
 
-async def _look(patient: DoctorTarget, tc: TidbCluster) -> PdView:
-    config = patient.config
-    make = make_pd(patient.clock, patient.chance, given=config.pd, hosts=config.pd_hosts)
+async def _look(target: DoctorTarget, tc: TidbCluster) -> PdView:
+    config = target.config
+    make = make_pd(target.clock, target.chance, given=config.pd, hosts=config.pd_hosts)
     pd = make(tc.key, endpoints(tc, config.pd, config.pd_hosts))
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -207,32 +207,32 @@ async def _replica_sets(api: HttpKubeApi, pods: list[Pod]) -> set[str]:
         return set()
 
 
-async def _account(patient: DoctorTarget) -> str:
+async def _account(target: DoctorTarget) -> str:
     """The ServiceAccount when it is there (and we may ask in its name); else the caller."""
-    if not patient.account:
+    if not target.account:
         return ""
-    path = f"/api/v1/namespaces/{patient.config.namespace}/serviceaccounts/{patient.account}"
+    path = f"/api/v1/namespaces/{target.config.namespace}/serviceaccounts/{target.account}"
     try:
-        await patient.api.raw("GET", path)
+        await target.api.raw("GET", path)
     except (NotFoundError, PortError):
         return ""
-    return patient.account
+    return target.account
 
 
-def _settings(patient: DoctorTarget) -> list[Finding]:
+def _settings(target: DoctorTarget) -> list[Finding]:
     """Every setting that is not the default, with its source."""
-    values = msgspec.to_builtins(patient.config)
+    values = msgspec.to_builtins(target.config)
     found = [
         well("settings", f"{key} = {_short(values[key], secret='token' in key)}   from {source}")
-        for key, source in sorted(patient.sources.items())
+        for key, source in sorted(target.sources.items())
         if source != "default"
     ]
-    host, _ = host_port(patient.config.listen_http, "listen-http")
-    if host not in {"127.0.0.1", "localhost", "::1"} and not patient.config.http_token:
-        seen = f"listen-http is {patient.config.listen_http} and http-token is not set: page and API answer no request"
+    host, _ = host_port(target.config.listen_http, "listen-http")
+    if host not in {"127.0.0.1", "localhost", "::1"} and not target.config.http_token:
+        seen = f"listen-http is {target.config.listen_http} and http-token is not set: page and API answer no request"
         fix = "set MOORING_HTTP_TOKEN (the chart: http.tokenSecret)"
         found.append(ill("settings", "MO802", "readers have a token", seen, fix, warning=True))
-    found += unsafe(patient.config)
+    found += unsafe(target.config)
     return found or [well("settings", "all settings are defaults")]
 
 

@@ -13,7 +13,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING, Mark, read_mark, read_marks
 from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.core.model.times import moment
-from mooring.install.cleanup.begun import Begun, feature_of
+from mooring.install.cleanup.leftovers import FeatureLeftover, feature_of
 from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.admission.configurations import NAME as HOOKS
 
@@ -232,7 +232,7 @@ def marks(
     return found or [well("marks", f"{count} marks, each of something that runs" if count else "no marks are left")]
 
 
-def remains(standing: list[Begun], on: frozenset[str]) -> list[Finding]:
+def remains(standing: list[FeatureLeftover], on: frozenset[str]) -> list[Finding]:
     """What features that are off have begun: their rights went with them, so only a person can end it."""
     found = []
     for feature in sorted({b.feature for b in standing if b.writes} - on):

@@ -55,7 +55,6 @@ def status_app(
             web.get("/api/v1/status", pages.status),
             web.get("/api/v1/queue", pages.queue),
             web.get("/api/v1/why/{subject:.+}", pages.why),
-            web.get("/api/v1/story", pages.story),
             web.get("/api/v1/blackbox", pages.blackbox),
             *(web.get(f"/api/v1/{one.name}", _report(replica, one)) for one in descriptors() if one.report),
         ]
@@ -141,11 +140,6 @@ class StatusPages:
                     await answer.write(block)
             await answer.write_eof()
             return answer
-
-    async def story(self, request: web.Request) -> web.Response:
-        limit = request.query.get("limit", "200")
-        count = min(2000, int(limit)) if limit.isdecimal() and len(limit) < 6 else 200
-        return _json(list(self._replica.engine.history.timeline)[-count:])
 
 
 def _json(value: object, status: int = 200) -> web.Response:

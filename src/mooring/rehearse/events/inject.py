@@ -25,7 +25,7 @@ UNREACHABLE_S: Final = 60.0
 DRAIN_AGAIN_S: Final = 5.0
 
 
-def strike(cluster: Cluster, act: Act) -> None:
+def inject(cluster: Cluster, act: Act) -> None:
     match act.name:
         case Name.RACK_LOST | Name.NODE_LOST | Name.ZONE_LOST | Name.LEADER_LOST:
             for node in act.nodes:

@@ -15,7 +15,7 @@ import mooring
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import Machine
-from mooring.rehearse.snapshot.redact import slim
+from mooring.rehearse.snapshot.redact import redact
 from mooring.rehearse.snapshot.schema import KINDS, PdShot, Snapshot
 from mooring.sandbox.clock import parse_rfc3339
 from mooring.sandbox.controllers.workloads.ownership import controller_of
@@ -50,7 +50,7 @@ def gather(
     priorities = _priorities(found[Kind.POD])
     objects: dict[str, list[Json]] = {}
     for kind, these in found.items():
-        made = [slim(kind, one) for one in these]
+        made = [redact(kind, one) for one in these]
         if kind in _TEMPLATED:
             for one, was in zip(made, these, strict=True):
                 uid = was["metadata"]["uid"]

@@ -81,7 +81,7 @@ _USER_INFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _MEMBER: Final = ("name", "id", "node", "health", "podName", "state", "lastTransitionTime")
 
 
-def slim(kind: Kind, obj: Json) -> Json:
+def redact(kind: Kind, obj: Json) -> Json:
     """The part of an object that a snapshot keeps."""
     made: Json = {
         "apiVersion": RESOURCES[kind].api_version,

@@ -1,6 +1,6 @@
 """The snapshot: one versioned file that holds what placement reads of a cluster, and nothing else.
 
-Objects are plain Kubernetes JSON, cut down by `slim`; a PD is its stores and how many regions stand on which of them;
+Objects are plain Kubernetes JSON, cut down by `redact`; a PD is its stores and how many regions stand on which of them;
 machines are the registry's rows. A file of a newer version, a damaged one or another program's is refused in a
 sentence: a rehearsal of half a cluster would be worse than none.
 """

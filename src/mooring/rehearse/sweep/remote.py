@@ -31,7 +31,7 @@ def run_on_dask(snapshot: Snapshot, todo: Sequence[Failure], plan: Plan, address
     answers = on_dask(address, __name__, work, [msgspec.msgpack.encode(one) for one in todo])
     try:
         for number, body in answers:
-            told(todo[number], Failed(str(body)) if isinstance(body, Lost) else _result(body))
+            told(todo[number], Failed(body.why) if isinstance(body, Lost) else _result(body))
     except KeyboardInterrupt:
         answers.close()  # type: ignore[attr-defined]
         return False

@@ -1,4 +1,4 @@
-"""What the API server fills in: the defaults that a decider or a user can observe.
+"""What the API server fills in: the defaults that a capability or a user can observe.
 
 Copy-on-write: an object that has everything comes back as it is.
 """

@@ -75,7 +75,7 @@ class Faults:
         self.rates = FaultRates()
         #: The way a 410 is told: in the stream (as the watch cache does), or as the status of the answer.
         self.expired_as_status = False
-        #: What happened, for the story of a run: (at, words).
+        #: What happened, for the record of a run: (at, words).
         self.log: list[tuple[float, str]] = []
 
     # ── Appointments ──────────────────────────────────────────────────────────────────────────────────────────────

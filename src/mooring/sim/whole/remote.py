@@ -14,7 +14,7 @@ def run_on_dask(seeds: Sequence[int], options: Options, address: str) -> Iterato
     work = msgspec.msgpack.encode(options)
     for number, body in on_dask(address, __name__, work, [msgspec.msgpack.encode(seed) for seed in seeds]):
         if isinstance(body, Lost):
-            raise DaskUnreachableError(f"seed {seeds[number]} was lost on the workers of {address}: {body}")
+            raise DaskUnreachableError(f"seed {seeds[number]} was lost on the workers of {address}: {body.why}")
         yield msgspec.msgpack.decode(body, type=Result)
 
 

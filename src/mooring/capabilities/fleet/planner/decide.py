@@ -1,4 +1,4 @@
-"""The decider: one look at template, constraints, machines and the current cluster → one plan. Pure."""
+"""The planner: template, constraints, machines and the current cluster → one plan. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

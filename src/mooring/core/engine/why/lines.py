@@ -117,7 +117,7 @@ def _stalled(running: OperatorRecord, now: float) -> str:
 
 
 def dry_lines(engine: Engine, subject: Subject, dry: tuple[Dry, ...], first: Answer) -> Iterator[Line]:
-    """What the deciders would do now. Said when nothing happens, and of what is switched off."""
+    """What the capabilities would do now. Said when nothing happens, and of what is switched off."""
     if not engine.deciding:
         who = "it does not lead" if not engine.leading else "what has begun is still being read back"
         yield Line("dry run", f"this replica proposes nothing: {who}")

@@ -1,4 +1,4 @@
-"""What a subject stands for: the object in the world, its operators, its keys, its story.
+"""What a subject stands for: the object in the world, its operators, its keys, its history.
 
 pod/<ns>/<name> · node/<name> · machine/<serial> · operator/<id> · store/<ns>/<cluster>/<id> ·
 cluster/<ns>/<name> · workload/<ns>/[<kind>/]<name> · rack/<name>
@@ -174,7 +174,7 @@ def happening_of(world: WorldRead, subject: Subject) -> Trigger | None:
 
 
 def history_of(engine: Engine, subject: Subject) -> tuple[HistoryEntry, ...]:
-    """Its own story; of what is made of many, the newest entries about any of them."""
+    """Its own history; of what is made of many, the newest entries about any of them."""
     own = tuple(engine.history.of(subject.name))
     if own or subject.kind not in {"cluster", "node", "workload", "machine", "rack"}:
         return own

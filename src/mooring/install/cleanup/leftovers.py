@@ -1,4 +1,4 @@
-"""What marks say was begun and is still there, feature by feature, and the write that ends each.
+"""What marks say was begun and is still there (the leftovers of each feature), and the write that ends each.
 
 A running Mooring ends by itself what it began, also of a feature that was switched off, while it has the rights. Once
 they are gone with the feature, somebody else must: `mooring cleanup --feature` with a person's rights, told by `mooring
@@ -14,7 +14,7 @@ from mooring.core.model.marks import Mark
 from mooring.core.model.tidb import TidbCluster
 
 
-class Begun(Leftover, frozen=True, kw_only=True):
+class FeatureLeftover(Leftover, frozen=True, kw_only=True):
     feature: str
 
 
@@ -23,9 +23,10 @@ def feature_of(mark: Mark) -> str:
     return next((one.name for one in descriptors() if mark.source in one.sources), mark.source)
 
 
-def begun(
+def leftovers(
     pods: Iterable[Pod], nodes: Iterable[Node], clusters: Iterable[TidbCluster], replica_sets: Collection[str]
-) -> list[Begun]:
+) -> list[FeatureLeftover]:
     """What each capability left behind. `replica_sets`: the uids of those that exist."""
     marked = Marked(tuple(pods), tuple(nodes), tuple(clusters), frozenset(replica_sets))
-    return [Begun(left.what, left.writes, feature=one.name) for one in descriptors() for left in one.leftovers(marked)]
+    found = ((one.name, left) for one in descriptors() for left in one.leftovers(marked))
+    return [FeatureLeftover(left.what, left.writes, feature=name) for name, left in found]
