@@ -22,11 +22,11 @@ from mooring.clients.wire.kube import project
 from mooring.core.model.capacity import NodeClass
 from mooring.core.model.cluster import Workload
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import COMPONENT, MANAGED_BY
 from mooring.rehearse.losses import majority
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import labels_of
-from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 
 #: Pods of these go with their node and need no other place.

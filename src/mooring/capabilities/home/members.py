@@ -12,7 +12,7 @@ import msgspec
 from mooring.capabilities.home.policy import HomePolicy, Mode
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
-from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.tidb import COMPONENT, INSTANCE, TidbCluster
 from mooring.core.world.members import by_owner
 from mooring.core.world.read import WorldRead
 
@@ -20,8 +20,6 @@ from mooring.core.world.read import WorldRead
 LABEL: Final = "mooring.dev/home"
 #: Label on the same objects: reserve the node of a member that is being recreated.
 RESERVE_NODE: Final = "mooring.dev/reserve-node"
-INSTANCE: Final = "app.kubernetes.io/instance"
-COMPONENT: Final = "app.kubernetes.io/component"
 TIDB: Final = "tidb"
 SET: Final = "set"
 ALLOWED: Final = ("true", "require", "prefer", "false")

@@ -13,6 +13,11 @@ from mooring.core.model.placement import Placement
 MOST: Final = 2**63 - 1
 Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 
+#: Labels of a member: its TidbCluster, what it is ("tikv", "pd" …), and who keeps it ("tidb-operator").
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
 #: A spec that wants more says nothing that anybody means.
 MOST_MEMBERS: Final = 10_000
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mooring.core.model.cluster import Pod
-from mooring.core.world.indexes import COMPONENT, INSTANCE, TIDB_COMPONENTS
+from mooring.core.model.tidb import COMPONENT, INSTANCE
+from mooring.core.world.indexes import TIDB_COMPONENTS
 
 if TYPE_CHECKING:
     from mooring.core.world.world import World

@@ -9,11 +9,10 @@ from typing import Final, TypeVar
 
 from mooring.core.model.capacity import CapacityRules, NodeClass
 from mooring.core.model.cluster import Node, Pod, ReplicaSet
+from mooring.core.model.tidb import COMPONENT, INSTANCE
 
 G = TypeVar("G", bound=Hashable)
 
-INSTANCE: Final = "app.kubernetes.io/instance"
-COMPONENT: Final = "app.kubernetes.io/component"
 #: Other software uses the same two labels: only these components are TiDB's.
 TIDB_COMPONENTS: Final = frozenset({"pd", "tidb", "tikv", "tiflash", "ticdc", "tiproxy", "pump"})
 

@@ -6,14 +6,12 @@ where the owner is not known (no StatefulSet in the world, or one of a kind that
 and only for a TidbCluster that is there or by tidb-operator's own `managed-by`.
 """
 
-from typing import Final
-
 from mooring.core.model.cluster import Key, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import MANAGED_BY
 from mooring.core.world.indexes import TIDB_COMPONENTS, member_of
 from mooring.core.world.read import WorldRead
 
-_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 #: (TidbCluster, component)
 TidbMember = tuple[Key, str]
 
@@ -28,7 +26,7 @@ def tidb_member(pod: Pod, world: WorldRead) -> TidbMember | None:
     if labeled is None:
         return None
     cluster = Key(labeled[0], labeled[1])
-    known = world.tidb_cluster(cluster) is not None or pod.labels.get(_MANAGED_BY) == "tidb-operator"
+    known = world.tidb_cluster(cluster) is not None or pod.labels.get(MANAGED_BY) == "tidb-operator"
     return (cluster, labeled[2]) if known else None
 
 

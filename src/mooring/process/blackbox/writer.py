@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 import mooring
+from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
@@ -36,7 +37,7 @@ from mooring.process.settings.config import Config
 log = structlog.get_logger()
 
 #: The settings that decide: with them and the events an engine is recreated.
-DECIDING: Final = ("namespace", "features", "home", "mix", "handoff", "fleet", "balance", "queue")
+DECIDING: Final = ("namespace", "features", "queue", *names())
 #: The reason of the Event.
 STOPPED: Final = "blackbox-stopped"
 FLUSH_S: Final = 0.5

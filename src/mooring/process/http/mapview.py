@@ -16,7 +16,7 @@ from mooring.core.model.cluster import Key, Node, Pod
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
-from mooring.core.world.indexes import COMPONENT
+from mooring.core.model.tidb import COMPONENT
 from mooring.core.world.read import WorldRead
 from mooring.core.world.world import World
 from mooring.process.http import pagerows as rows

@@ -18,6 +18,7 @@ from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.registry import names
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import QueueConfigError, parse
 from mooring.process.settings.features import UnknownFeatureError, parse_features
@@ -108,7 +109,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 SCALARS: Final = tuple(
     f.encode_name
     for f in msgspec.structs.fields(Config)
-    if f.encode_name not in {"pd", "pd-hosts", "fleet", "handoff", "home", "mix", "balance", "blackbox", "queue"}
+    if f.encode_name not in {"pd", "pd-hosts", "blackbox", "queue", *names()}
 )
 ENVIRONMENT: Final = "MOORING_"
 #: As the directory: nothing is recorded.

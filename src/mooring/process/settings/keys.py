@@ -11,10 +11,11 @@ from typing import Any, Final, get_type_hints
 import msgspec
 import yaml
 
+from mooring.capabilities import registry
 from mooring.core.model.spelling import did_you_mean
 
 #: Settings that a running replica takes over; the others need a restart.
-FOLLOWS: Final = frozenset({"features", "queue", "fleet", "handoff", "home", "mix", "balance"})
+FOLLOWS: Final = frozenset({"features", "queue", *registry.names()})
 #: Never printed.
 SECRETS: Final = frozenset({"http-token", "extender-token"})
 HIDDEN: Final = "(set, not shown)"

@@ -9,11 +9,12 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.cluster import Key
+from mooring.core.model.tidb import COMPONENT, MANAGED_BY
 from mooring.rehearse.snapshot.schema import PdShot, Placement, StoreShot
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.cluster import Cluster
 from mooring.sandbox.controllers.podstate import labels_of
-from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY, cluster_of
+from mooring.sandbox.controllers.tidb.operator import cluster_of
 from mooring.sandbox.pd import SandboxPd
 from mooring.sandbox.pd.settings import PdSettings
 from mooring.sandbox.pd.tikv import Tikv

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING, read_mark
+from mooring.core.model.tidb import COMPONENT
 from mooring.process.replica import Replica
 from mooring.sandbox.controllers import podstate
 from mooring.sim.scenarios.home import ask_mooring
 from mooring.sim.whole.build import TIDB
-from mooring.sim.whole.promises import COMPONENT
 
 if TYPE_CHECKING:
     from mooring.sim.whole.invariants import Watch

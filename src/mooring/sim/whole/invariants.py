@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mooring.clients.ports import Json
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import COMPONENT
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
 from mooring.sandbox.apiserver.server import Write
@@ -20,7 +21,7 @@ from mooring.sandbox.controllers import podstate
 from mooring.sim.whole.build import RETIRE_TIMEOUT_S
 from mooring.sim.whole.floor import Floor
 from mooring.sim.whole.homes import Homes
-from mooring.sim.whole.promises import COMPONENT, SLACK_S, Promises, key_of_pod
+from mooring.sim.whole.promises import SLACK_S, Promises, key_of_pod
 
 if TYPE_CHECKING:
     from mooring.sim.whole.simulation import Simulation

@@ -13,6 +13,7 @@ from mooring.capabilities.handoff.requests import EVICT_LEADER, RESTART
 from mooring.capabilities.mix.labels import CUSTOM, ENABLED, MODE, REBALANCE
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import COMPONENT
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.kubelet import FAIL
 from mooring.sim.whole.build import SHOP, TIDB, add_app
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mooring.sim.whole.simulation import Simulation
 
 MODES = ("all-in-on-demand", "all-in-spot", "majority-in-on-demand", "custom")
-COMPONENT = "app.kubernetes.io/component"
 
 
 def _workloads(sim: "Simulation") -> list[Json]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
+from mooring.core.model.tidb import COMPONENT
 from mooring.sandbox.cloud import Dialect
 from mooring.sandbox.controllers import podstate
 
 if TYPE_CHECKING:
     from mooring.sim.whole.simulation import Simulation
 
-COMPONENT = "app.kubernetes.io/component"
 DIALECTS = (Dialect.ANNOTATION, Dialect.ANNOTATION, Dialect.TAINT, Dialect.NODE_TERMINATION_HANDLER)
 #: No more of the machines than this share may be on their way out at once: a person looks at the room first.
 RETIRING_AT_ONCE = 0.2

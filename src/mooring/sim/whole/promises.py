@@ -13,6 +13,7 @@ from mooring.capabilities.mix.pace import InterruptionPolicy
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING, RESERVED_TAINT, RETIRING, read_mark
+from mooring.core.model.tidb import COMPONENT, INSTANCE
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sim.environment import Reader
@@ -21,8 +22,6 @@ from mooring.sim.environment import Reader
 SLACK_S: Final = 15.0
 #: How long before its last moment a pod is no longer waited for, and a second for the clocks.
 MARGIN_S: Final = InterruptionPolicy().margin_s + 1.0
-COMPONENT: Final = "app.kubernetes.io/component"
-INSTANCE: Final = "app.kubernetes.io/instance"
 PodKey = tuple[str, str]
 
 

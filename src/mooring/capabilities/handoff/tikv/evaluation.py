@@ -46,7 +46,6 @@ class TikvEvaluation:
         self._yielding = yielding
         self._tc, self._policy, self._queue, self._now = tc, policy, queue, now
         self._lost, self._seen = world.pd_lost(tc.key), world.pd(tc.key)
-        self._view = None if self._lost else self._seen
         self._pods = {p.name: p for p in world.tidb_pods(tc.key, "tikv")}
         self._marks = marks_of(tc) or {}
         self.proposals: list[Operator] = []
@@ -65,6 +64,10 @@ class TikvEvaluation:
         self.proposals.extend(self._orphans(requests))
         self.instructions.extend(self._forgotten(requests))
         self.busy = bool(requests) or bool(self._marks)
+
+    @property
+    def _view(self) -> PdView | None:
+        return None if self._lost else self._seen
 
     def _request_of(self, pod: Pod) -> Request | None:
         return request_of(pod, leave_to_tidb_operator=self._policy.leaves_all)

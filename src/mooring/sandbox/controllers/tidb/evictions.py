@@ -11,13 +11,14 @@ from typing import Final
 
 from mooring.clients.ports import Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import COMPONENT, MANAGED_BY
 from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
 from mooring.sandbox.controllers import podstate
 from mooring.sandbox.controllers.podstate import annotations_of, key_of, labels_of
 from mooring.sandbox.controllers.queue import Key, WorkQueue
-from mooring.sandbox.controllers.tidb.operator import COMPONENT, MANAGED_BY, cluster_of
+from mooring.sandbox.controllers.tidb.operator import cluster_of
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 

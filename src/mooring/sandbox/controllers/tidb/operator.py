@@ -14,6 +14,7 @@ from typing import Final
 
 from mooring.clients.ports import AlreadyExistsError, Json
 from mooring.core.model.kinds import Kind
+from mooring.core.model.tidb import COMPONENT, MANAGED_BY
 from mooring.core.model.times import rfc3339
 from mooring.sandbox.apiserver.store import ObjectStore
 from mooring.sandbox.clock import Timeline
@@ -25,8 +26,6 @@ from mooring.sandbox.controllers.tidb.upgrades import TikvUpgrades
 from mooring.sandbox.pd import requests
 from mooring.sandbox.pd.driver import SandboxPd
 
-COMPONENT: Final = "app.kubernetes.io/component"
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 #: status.tikv fields that the operator's own types have; all others are dropped when it writes.
 _TIKV_FIELDS: Final = ("tombstoneStores", "peerStores", "failureStores", "evictLeader", "image")
 STATUS_S: Final = 30.0

@@ -1,0 +1,37 @@
+"""What a reader can take in: modules of at most 350 lines, functions of 60, classes of 15 attributes."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src" / "mooring"
+#: Plain rows with slots: what is known of a store, or of a node of the sandbox, side by side.
+ROWS = {"StoreRow", "NodeState"}
+
+
+def attributes(of: ast.ClassDef) -> set[str]:
+    """What its methods set on it. (Fields of structs are rows, not state.)"""
+    return {
+        node.attr
+        for node in ast.walk(of)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def too_large(module: Path) -> Iterator[str]:
+    text, where = module.read_text(), str(module.relative_to(SRC))
+    if text.count("\n") > 350:
+        yield f"{where}: {text.count(chr(10))} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno >= 60:
+            yield f"{where}: {node.name} has more than 60 lines"
+        elif isinstance(node, ast.ClassDef) and node.name not in ROWS and len(attributes(node)) > 15:
+            yield f"{where}: {node.name} has {len(attributes(node))} attributes"
+
+
+def test_modules_functions_and_classes_stay_small():
+    """The longest module has 350 lines, no function more than 60, no class more than 15 attributes."""
+    assert [words for module in sorted(SRC.rglob("*.py")) for words in too_large(module)] == []
