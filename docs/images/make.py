@@ -3,7 +3,7 @@
     mooring demo --port 8390 & curl -N http://127.0.0.1:8390/api/v1/stream > day.sse
     PYTHONPATH=src:. python docs/images/make.py day.sse
 
-Writes page.png and page-dark.png (the map in the middle of the notice), page-blocked.png, page-why.png,
+Writes page.png and page-dark.png (the map in the middle of the notice), page-blocked.png,
 page-phone.png, and day.svg: the day on the map as a short animation that needs no script.
 """
 

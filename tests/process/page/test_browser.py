@@ -273,6 +273,7 @@ async def test_stale_data_looks_stale_and_a_restarted_server_is_found_again(site
     assert await tab.ask("mooring.page.shown.tables.stores.order.length") == 3
     await tab.ask("mooring.page.heardAt -= 20000, 0")
     await tab.until("document.body.classList.contains('grey')")
+    await tab.until("document.getElementById('pulse').innerText.endsWith(' s old: Mooring does not answer')")
     assert "demo-tikv-0" in await tab.ask("document.querySelector('#stores .body').innerText")
     await tab.picture(OUTPUT / "page-stale.png")
     site.do(site.come_up)

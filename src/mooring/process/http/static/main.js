@@ -390,7 +390,7 @@ function begin() {
   scrubber.use(past, false);
   past.refresh().then(() => { if (past.recording) replay(past); }, () => {});
   live = new Live(took, (error) => {
-    page.trouble = error.message;
+    page.trouble = error.status ? error.message : "Mooring does not answer"; // the browser has its own words for that
     if (error.status === 401) askForToken();
     drawPulse();
   });

@@ -81,7 +81,7 @@ export class Why {
       words = await answer.text();
       if (then && !answer.ok) words += `\n${described(this._row)}`;
     } catch (error) {
-      words = `could not ask: ${error.message}`;
+      words = `could not ask: ${error instanceof TypeError ? "Mooring does not answer" : error.message}`;
     }
     if (subject === this._subject && this._askedFor === at) this._say(words);
   }
