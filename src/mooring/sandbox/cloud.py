@@ -133,6 +133,7 @@ class Cloud:
     def give_back(self, node: str, *, name: str | None = None) -> Json:
         """Capacity returns: a machine like the one taken, under its name or another."""
         was = self._taken.pop(node)
+        self._stop(node)
         now = self._timeline.now()
         new = name or node
         if self._store.find(Kind.NODE, "", new) is not None:
@@ -155,6 +156,7 @@ class Cloud:
     def _delete(self, node: str, uid: str) -> None:
         obj = self._store.find(Kind.NODE, "", node)
         if obj is not None and obj["metadata"]["uid"] == uid:
+            self._stop(node)  # told of while it was gone already
             self._store.remove(Kind.NODE, "", node)
 
     def _signal(self, notice: Notice, after_s: float) -> None:

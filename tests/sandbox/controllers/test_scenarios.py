@@ -231,6 +231,21 @@ def test_a_spot_notice_its_deadline_and_the_return():
     assert podstate.condition(cluster.store.get(Kind.NODE, "", "spot-0"), "Ready")["status"] == "True"
 
 
+def test_a_notice_ends_with_its_machine():
+    """Given in the moments in which the machine is gone and its Node still stands: neither Node nor machine is left."""
+    cluster = Cluster()
+    cluster.add_node("spot-0", capacity="spot")
+    cluster.cloud.take("spot-0")
+    cluster.run_for(5)
+    cluster.cloud.notice_all_spot()
+    cluster.run_for(30)
+    assert cluster.store.find(Kind.NODE, "", "spot-0") is None
+    assert cluster.cloud.notices == {}
+    cluster.cloud.give_back("spot-0")
+    cluster.run_for(600)
+    assert podstate.condition(cluster.store.get(Kind.NODE, "", "spot-0"), "Ready")["status"] == "True"
+
+
 @pytest.mark.parametrize(
     ("dialect", "taint"),
     [

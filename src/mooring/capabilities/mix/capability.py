@@ -33,7 +33,7 @@ from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
 from mooring.capabilities.mix.rebalance.room import NodeRoom
 from mooring.capabilities.mix.rebalance.workload import Rebalance
 from mooring.capabilities.mix.slots import class_changed
-from mooring.core.model.cluster import Key, Node, Pod, Workload
+from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet, Workload
 from mooring.core.model.decision import Deferred, Evaluation, Line, NextStep, OperatorRecord, Recovered
 from mooring.core.model.events import Change, OperatorEnded, Trigger
 from mooring.core.model.instructions import DeletePod, EmitEvent, Instruction
@@ -81,6 +81,10 @@ class Mix:
                 assert old is None or isinstance(old, Workload)
                 assert new is None or isinstance(new, Workload)
                 return _workload_touched(old, new)
+            case Change(kind=Kind.REPLICA_SET, old=old, new=new):
+                assert old is None or isinstance(old, ReplicaSet)
+                assert new is None or isinstance(new, ReplicaSet)
+                return _replica_set_touched(old, new, world)
             case OperatorEnded(operator=operator):
                 return self._ended(operator)
             case _:
@@ -256,6 +260,20 @@ def _workload_touched(old: Workload | None, new: Workload | None) -> list[str]:
     if old is not None and new is not None and _without_counts(old) == _without_counts(new):
         return []
     return [workload_key(row) for row in rows[-1:] if any(ENABLED in r.labels for r in rows)]
+
+
+def _replica_set_touched(old: ReplicaSet | None, new: ReplicaSet | None, world: WorldRead) -> Iterator[Deferred]:
+    """Kinds are watched apart: whose pods these are, and that a rollout is over, may come after all that pods tell."""
+    row = new or old
+    assert row is not None
+    if old is not None and new is not None and (old.owner, old.replicas > 0) == (new.owner, new.replicas > 0):
+        return
+    owner = row.owner
+    workload = find_workload(f"{owner.kind}/{row.namespace}/{owner.name}", world) if owner is not None else None
+    if workload is not None and (
+        ENABLED in workload.labels or any(AFFINITY in pod.labels for pod in world.pods_of(workload))
+    ):
+        yield Deferred(workload_key(workload))
 
 
 def _without_counts(workload: Workload) -> Workload:

@@ -247,6 +247,28 @@ def test_a_detector_that_could_never_speak_is_refused(how, says):
         Detector(**how)
 
 
+@pytest.mark.parametrize("text", [None, '{"operator": 7, "sour'], ids=["deleted", "mangled"])
+def test_a_person_who_takes_the_mark_off_a_detached_pod_has_it_to_themselves(text: str | None):
+    """M8, O5: whose it was cannot be told any more: its move ends, it is left alone, and nobody falls over."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.deployed("web", 2, "all-in-spot", template=slow_template("web", 60, grace_s=5))
+        node = podstate.node_of(stage.cluster.pods(NAMESPACE, "web")[0])
+        detached = lambda: [
+            p for p in stage.cluster.store.list(Kind.POD, NAMESPACE) if "ownerReferences" not in p["metadata"]
+        ]
+        stage.cluster.cloud.notice(node, after_s=300.0)
+        await stage.rig.until(lambda: bool(detached()), 30.0)
+        theirs = [p["metadata"]["name"] for p in detached()]
+        for name in theirs:
+            stage.cluster.annotate(Kind.POD, NAMESPACE, name, {LEAVING: text})
+        await stage.until_quiet(240.0)
+        assert not set(theirs) & set(stage.moves())
+        assert stage.rig.leads()
+
+    Stage(on_demand=2, spot=2).play(scenario)
+
+
 def test_marks_go_when_a_node_of_the_same_name_comes_back_without_notice():
     """M8, E3: the node is taken and returned before anybody has removed its TiKV pods: nobody asks them away any more."""
 

@@ -24,6 +24,7 @@ NEW = Pod(
     Owner("ReplicaSet", "web-x", "r1"),
     annotations={RESERVATION: "t1"},
 )
+Row = Pod | Workload | ReplicaSet
 replace = msgspec.structs.replace
 BOUND = replace(NEW, node="spot0")
 READY = replace(BOUND, phase="Running", ready=True)
@@ -46,10 +47,13 @@ def world() -> World:
     return made
 
 
-def affected_keys(world: World, old: Pod | Workload | None, new: Pod | Workload | None) -> list:
+KINDS = {Pod: Kind.POD, Workload: Kind.DEPLOYMENT, ReplicaSet: Kind.REPLICA_SET}
+
+
+def affected_keys(world: World, old: Row | None, new: Row | None) -> list:
     row = new or old
     assert row is not None
-    kind = Kind.POD if isinstance(row, Pod) else Kind.DEPLOYMENT
+    kind = KINDS[type(row)]
     return list(Mix().affected_keys(Change(kind, row.key, old, new), world))
 
 
@@ -88,6 +92,23 @@ def test_a_pod_bound_to_a_node_that_is_about_to_go(world):
     told = {INTERRUPT_AT: "2030-01-01T00:00:00Z"}
     world.apply(Seen(Kind.NODE, replace(world.node("spot0"), resource_version="2", annotations=told)))
     assert affected_keys(world, NEW, BOUND) == [KEY, "node/spot0"]
+
+
+def test_a_replica_set_that_comes_to_light_after_its_pods_is_looked_at(world):
+    """M4: kinds are watched apart, and after an outage the one may be minutes behind the other: only now is it known
+    whose pods these are, or that a rollout is over."""
+    (known,) = world.replica_sets_of("d1")
+    empty = replace(known, resource_version="2", replicas=0)
+    assert affected_keys(world, None, known) == [Deferred(KEY)]
+    assert affected_keys(world, known, empty) == affected_keys(world, empty, known) == [Deferred(KEY)]
+    assert affected_keys(world, known, None) == [Deferred(KEY)]
+    assert affected_keys(world, known, replace(known, resource_version="2", replicas=9)) == []
+    lone = replace(known, owner=None)
+    assert affected_keys(world, None, lone) == []
+    world.apply(Seen(Kind.DEPLOYMENT, replace(WEB, resource_version="2", labels={})))
+    assert affected_keys(world, None, known) == [], "not switched on, and no pod of it is ours"
+    world.apply(Seen(Kind.POD, READY))
+    assert affected_keys(world, None, known) == [Deferred(KEY)]
 
 
 def test_counts_of_a_workload_are_no_news(world):

@@ -100,9 +100,9 @@ def share_of(namespace: str) -> str:
     return f"{ALL_MOVES}/{namespace}"
 
 
-def mark_for(op: Operator, pod: Pod, now: float) -> Mark:
+def mark_for(op: Operator, pod: Pod, now: float, way: str) -> Mark:
     before = {"workload": op.args["workload"], "workloadUID": op.args["workload_uid"], "class": op.args["class"]}
-    if op.args["way"] == DETACH:
+    if way == DETACH:
         before |= detaching.before_detach(pod)
     if len(op.phases) == 1 and not any(t.startswith("workload/") for t in op.cost):
         before["room"] = "none"
@@ -115,7 +115,7 @@ def mark_for(op: Operator, pod: Pod, now: float) -> Mark:
         detail=op.detail,
         pod_uid=pod.uid,
         node=pod.node,
-        value=op.args["way"],
+        value=way,
         deadline=op.deadline,
         before=before,
     )
@@ -198,6 +198,9 @@ def next_step(running: OperatorRecord, situation: MoveSituation) -> NextStep:
     # One of our own under another id is a late write of a leader that stalled: this operator goes on from it.
     if mark is not None and mark.source not in SOURCES:
         return NextStep(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
+    if mark is None and pod.owner is None:
+        # It was detached, and a person took its mark off: nobody can tell any more whose it was.
+        return NextStep(step=running.step, end=End(Reason.CANCELED, f"{pod.name} has neither an owner nor our mark"))
     if mark is None:
         return _begin(running, situation, pod)
     if is_detached(pod):
@@ -217,13 +220,13 @@ def _begin(running: OperatorRecord, situation: MoveSituation, pod: Pod) -> NextS
         waits = Verdict(State.WAITING, Reason.SETTLING, "other pods of its workload are on their way")
         return NextStep(step=running.step, waiting_on=waits, again_at=situation.now + LOOK_S)
     op = situation.op
-    mark = mark_for(op, pod, situation.now)
     assert situation.health is not None
-    if op.args["way"] == DETACH and detaching.can_detach(pod, situation.health.workload):
+    detaches = op.args["way"] == DETACH and detaching.can_detach(pod, situation.health.workload)
+    mark = mark_for(op, pod, situation.now, DETACH if detaches else EVICT)
+    if detaches:
         write: Instruction = detaching.detach(pod, mark)
         words = f"{pod.name} on {pod.node} leaves once its replacement is Ready: {op.detail}"
     else:
-        mark = msgspec.structs.replace(mark, value=EVICT)
         write = detaching.put_mark(pod, mark, "marks the pod before it is moved")
         words = f"{pod.name} on {pod.node or 'no node'} is moved: {op.detail}"
     tell = _tell(situation.health.workload, op.reason, words)
