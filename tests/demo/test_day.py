@@ -132,7 +132,7 @@ def test_one_act_is_blocked_until_what_why_says_is_typed(whole):
     assert told[blocked + 1].strip() == "$ kubectl -n shop delete pod report"
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 def test_without_a_terminal_the_end_does_not_wait_for_a_page():
     """A page may be open: a run that nobody can end with Ctrl-C ends by itself."""
     from mooring.cli.demo import _Page
