@@ -317,5 +317,5 @@ def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
     assert seen["patched"] == 200
     assert seen["why"]["state"] == "moving"
     said = capsys.readouterr().err
-    assert "Break it:  kubectl --server http://127.0.0.1:" in said
+    assert "Break it: kubectl --server http://127.0.0.1:" in said
     assert listener.fileno() == -1, "the port is given back"
