@@ -13,7 +13,6 @@ import aiohttp
 import pytest
 import structlog
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 
 from mooring.capabilities.home import Home
 from mooring.capabilities.home.policy import HomePolicy
@@ -213,10 +212,18 @@ async def test_a_request_without_a_host_looks_no_name_up(monkeypatch):
 
 async def test_head_on_the_stream_ends_and_has_no_body():
     """HEAD is answered like GET without a body: it neither counts as a viewer nor stays open."""
-    app = status_app(lambda: None)
-    async with TestClient(TestServer(app)) as client, client.head("/api/v1/stream") as answer:
-        assert (answer.status, await answer.read()) == (200, b"")
-        assert answer.headers["Content-Type"].startswith("text/event-stream")
+    runner = web.AppRunner(status_app(lambda: None), **LISTEN)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", runner.addresses[0][1])
+        writer.write(b"HEAD /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
+        assert (head[:12], body) == (b"HTTP/1.1 200", b"")
+        assert b"Content-Type: text/event-stream" in head
+        writer.close()
+    finally:
+        await runner.cleanup()
 
 
 def test_what_libraries_log_is_one_json_object_a_line(capsys):
