@@ -102,8 +102,9 @@ class Door:
         return site.name
 
     async def close(self):
-        await self._session.close()
+        # Those who forward end first: one of them might open a connection that a closed session no longer closes.
         await self._runner.cleanup()
+        await self._session.close()
 
     async def _pass(self, request):
         counted = request.method != "GET" and not re.search(r"/(leases|events|selfsubject)", request.path)
