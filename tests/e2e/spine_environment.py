@@ -188,12 +188,13 @@ class SandboxPlacement(ServedPd):
         self.pd.pod_gone(name)
 
     async def lose_region(self):
-        """One that store 3 leads is led by nobody any more, and nobody will."""
-        tikv, heard = self.pd.server.tikv, self.pd.server.heard
-        lost = tikv.groups[next(iter(tikv.led[3]))]
-        tikv._lead(lost, 0)
-        tikv.stuck = {lost.id}
-        heard.learn(lost.region())
+        """One that store 3 leads is led by nobody any more, and nobody will; PD finds out when it restarts."""
+        self.pd.lose_region("demo-tikv-2")
+        await self.restart()
+
+    async def leaderless(self):
+        """How many regions PD knows no leader of."""
+        return sum(not region.leader_store for region in self.pd.server.cache.values())
 
     async def evicting(self):
         return tuple(self.pd.server.evict_list() or ())
@@ -259,6 +260,11 @@ class RealPlacement:
 
         await eventually(answered)
         return answers[-1]
+
+    async def leaderless(self):
+        """How many regions PD knows no leader of."""
+        view = await self.look()
+        return view.region_count - sum(s.leader_count for s in view.stores)
 
     async def evicting(self):
         return (await self.look()).evicting

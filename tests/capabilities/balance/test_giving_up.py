@@ -281,7 +281,7 @@ def test_clusters_do_not_share_caps(house):
     again = house.evaluate(101.0).proposals
     assert len(again) == cap
     for mine in again:
-        submit(mine, str(DEMO), mine.subject.rpartition("/")[2])
+        submit(mine, str(DEMO), mine.subject.rpartition("/")[2], quota=mine.quota)
     assert house.queue.waiting_of("balance-leader", str(DEMO)) == cap
     assert house.evaluate(102.0).proposals == ()
 

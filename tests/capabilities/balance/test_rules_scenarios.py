@@ -267,3 +267,30 @@ def test_repairs_are_left_to_pd_unless_named(named):
     assert "replace-offline-replica" in scenario.started
     assert named or not {"admin-add-peer", "admin-remove-peer"} & set(scenario.started)
     assert named or scenario.beside.count("admin-move-peer") == 0
+
+
+def test_a_region_without_a_leader_makes_nobody_read_them_all():
+    """T12: one region is lost for good: in five minutes it is asked for by its id again and again, and all of them are
+    read as often as ever, once a minute."""
+    scenario = ScaleOutScenario(stores=3, regions=60)
+    whole_reads, single_reads = [], []
+
+    async def whole(rig):
+        await scenario.build(rig)
+        pd = scenario.pd(rig)
+        pd.lose_region(f"{NAME}-tikv-1")
+        pd.restart()
+        await rig.sleep(60)
+        lost = [region.id for region in pd.server.cache.values() if not region.leader_store]
+        rig.start()
+        await rig.until(rig.leads)
+        await rig.sleep(60)
+        regions, region = pd.regions, pd.region
+        pd.regions = lambda *which: whole_reads.append(which) or regions(*which)
+        pd.region = lambda id_: single_reads.append(id_) or region(id_)
+        await rig.sleep(300)
+        assert set(single_reads) == set(lost) and len(lost) == 1
+
+    scenario.rig().play(whole)
+    assert len(whole_reads) <= 6
+    assert len(single_reads) >= 30

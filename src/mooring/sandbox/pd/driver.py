@@ -142,6 +142,12 @@ class SandboxPd:
         if store is not None:
             tikv.stuck = set(list(tikv.led[store.id])[:leaders])
 
+    def lose_region(self, pod_name: str) -> None:
+        """One that this pod's store leads is lost: after PD's next start it has a region more than it has leaders."""
+        store, tikv = self.store_of(pod_name), self.server.tikv
+        if store is not None and tikv.led[store.id]:
+            tikv.lose(tikv.groups[next(iter(tikv.led[store.id]))])
+
     def replace_store(self, pod_name: str) -> int:
         """The pod lost its disk: its old store is buried, and it registers a new one under the same address."""
         old = self.store_of(pod_name)

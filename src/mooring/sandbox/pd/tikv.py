@@ -86,6 +86,8 @@ class Tikv:
         self.interruptions: list[Interruption] = []
         #: Groups whose leader will not hand over, whoever asks.
         self.stuck: set[int] = set()
+        #: Groups that nobody will lead again: most of their replicas are lost.
+        self.lost: set[int] = set()
         self._next_id = 0
         #: A group has a new leader or new peers: its leader tells PD.
         self.on_change: Callable[[RaftGroup], None] = lambda _: None
@@ -127,13 +129,18 @@ class Tikv:
                 self._lead(self.groups[group_id], 0)
             self._elect_later(orphans)
 
+    def lose(self, group: RaftGroup) -> None:
+        """Nobody leads it any more, nor tells PD, which finds out with its next start."""
+        self.lost.add(group.id)
+        self._lead(group, 0)
+
     def _elect_later(self, groups: Sequence[int]) -> None:
         self._timeline.after(self._chance.uniform(*self._settings.election_s), lambda: self._elect(groups))
 
     def _elect(self, groups: Sequence[int]) -> None:
         for group_id in groups:
             group = self.groups.get(group_id)
-            if group is None or group.leader:
+            if group is None or group.leader or group_id in self.lost:
                 continue
             voters = [p for p in group.peers if p.role != "Learner"]
             alive = [p.store_id for p in voters if self.stores[p.store_id].alive]
