@@ -498,13 +498,18 @@ def test_a_detached_pod_whose_workload_went_while_nobody_led_is_swept():
     Stage().play(scenario)
 
 
-def test_a_tikv_pod_is_asked_for_and_the_request_is_taken_back_when_nobody_wants_it():
-    """M5, E1: mix never deletes a TiKV pod; the request goes to handoff, and goes away with its reason."""
+@pytest.mark.parametrize("instance", ["", "my-release"])
+def test_a_tikv_pod_is_asked_for_and_the_request_is_taken_back_when_nobody_wants_it(instance):
+    """M5, E1, H3: mix never deletes a TiKV pod, whatever a release tool labels its cluster; the request goes to handoff,
+    and goes away with its reason."""
 
     async def scenario(stage: Stage) -> None:
         for node in ("n0", "n1", "n2"):
             stage.cluster.cordon(node)
         stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        if instance:
+            labels = {"metadata": {"labels": {"app.kubernetes.io/instance": instance}}}
+            stage.cluster.store.patch(Kind.TIDB_CLUSTER, "tidb", "demo", labels)
         await stage.rig.sleep(1.0)
         await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
         for node in ("n0", "n1", "n2"):
