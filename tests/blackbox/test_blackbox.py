@@ -1,8 +1,10 @@
 """The black box never holds deciding up, and never holds more than its bound."""
 
 import os
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from mooring.core.engine.events import Tick
 from mooring.core.engine.recording.reading import read
@@ -159,6 +161,32 @@ def test_a_broken_disk_costs_a_replica_its_recording_and_nothing_else(tmp_path):
     assert b"mooring_blackbox_stopped 1.0" in found["metrics"]
     assert len(found["events"]) == 1
     assert "Not a directory" in found["events"][0]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_full_disk_ends_the_recording_in_a_sentence_and_what_was_written_stays_readable(tmp_path, monkeypatch):
+    """Issue 23: the next part cannot even have its first line."""
+    box, told = box_in(tmp_path)
+    box.turn(1.0, 1, [Tick()], [])
+    _flush(box)
+    create = blackbox._create
+
+    def full(directory, header):
+        path, file = create(directory, header)
+        file.close()
+        return path, Path("/dev/full").open("wb")
+
+    monkeypatch.setattr(blackbox, "_create", full)
+    box._files.give(msgspec.structs.replace(HEADER, number=1))
+    box._files._wake.set()
+    box._files.thread.join(5)
+    box.turn(2.0, 1, [Tick()], [])
+    box.close()
+    assert len(told) == 1
+    assert "No space left on device" in told[0]
+    assert len(recordings(tmp_path)) == 2, "the second is empty"
+    assert len(records_of(tmp_path)) == 1
 
 
 def test_a_killed_replica_leaves_a_recording_that_replays(tmp_path):

@@ -1,6 +1,8 @@
 """Issue 23: a recording is a ring of parts; from any checkpoint in it the same is decided as from the start."""
 
 import contextlib
+import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -259,6 +261,24 @@ def test_parts_in_one_file_are_the_same_recording(tmp_path):
     one.write_bytes(b"".join(part.path.read_bytes() for part in parts))
     assert [part.header for part in RecordingFile(one).parts] == [part.header for part in parts]
     assert replayed(one)[1].turns == replayed(tmp_path / "box")[1].turns
+
+
+@pytest.mark.parametrize("whole", [0, 1, 40])
+def test_a_part_whose_first_line_was_cut_off_hides_none_before_it(whole, tmp_path):
+    """Killed, or out of room, just as the next part began: in a file of its own, or behind the others."""
+    shutil.copyfile(INCIDENTS / "restart.blackbox", tmp_path / "a.blackbox")
+    begun = (INCIDENTS / "restart.blackbox").read_bytes()[:whole]
+    (tmp_path / "b.blackbox").write_bytes(begun)
+    os.utime(tmp_path / "a.blackbox", (1, 1))
+    one = tmp_path / "one"
+    one.write_bytes((tmp_path / "a.blackbox").read_bytes() + begun)
+    expected = replayed(INCIDENTS / "restart.blackbox")[1].turns
+    assert replayed(tmp_path)[1].turns == expected
+    assert replayed(one)[1].turns == expected
+    (tmp_path / "a.blackbox").unlink()
+    for path in (tmp_path, tmp_path / "b.blackbox"):
+        with pytest.raises(BadRecordingError, match="cut off in its first line" if whole else "empty"):
+            RecordingFile(path)
 
 
 def test_a_checkpoint_of_another_version_is_refused_in_words(tmp_path):

@@ -48,6 +48,7 @@ def test_the_recording_comes_whole(box, tmp_path):
     pulled(box, tmp_path / "got.blackbox")
     assert (tmp_path / "got.blackbox").read_bytes() == box.paths[0].read_bytes()
     assert RecordingFile(tmp_path / "got.blackbox").header.identity == "one"
+    assert (tmp_path / "got.blackbox").stat().st_mode & 0o777 == 0o600
 
 
 def test_without_a_recording_it_is_said_and_no_file_is_left(tmp_path):

@@ -13,7 +13,7 @@ from mooring.core.model.events import PdLost
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.writer import BlackBox, header_of
 from mooring.process.settings.config import Config
-from tests.blackbox.environment import INCIDENTS, record, records_of, replayed
+from tests.blackbox.environment import INCIDENTS, record, records_of, reframed, replayed
 from tests.blackbox.test_checkpoint import checkpointed
 
 
@@ -57,6 +57,20 @@ def test_logins_and_tokens_are_taken_out(tmp_path):
     assert run("blackbox", "redact", tmp_path / "box", "--to", to) == 0
     (turn,) = (msgspec.msgpack.decode(one) for one in records_of(to))
     assert turn[3][0][1]["detail"] == "GET https://pd.example:2379 failed: Bearer  is not valid"
+
+
+def test_it_is_for_its_owner_alone_to_read(tmp_path):
+    """Without --names it has the names of a cluster in it."""
+    to = tmp_path / "redacted.blackbox"
+    assert run("blackbox", "redact", INCIDENTS / "restart.blackbox", "--to", to) == 0
+    assert to.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_recording_that_cannot_be_read_leaves_no_half_of_a_file(tmp_path):
+    bad = reframed(INCIDENTS / "restart.blackbox", tmp_path / "bad.blackbox", [b"\xc1"])
+    with pytest.raises(CommandError, match="bad"):
+        run("blackbox", "redact", bad, "--to", tmp_path / "redacted.blackbox")
+    assert not (tmp_path / "redacted.blackbox").exists()
 
 
 def test_a_file_that_is_there_is_not_replaced(tmp_path):

@@ -206,8 +206,8 @@ def test_until_takes_times_and_operators(until, capsys):
 @pytest.mark.parametrize(
     ("until", "words"),
     [
-        ("noon", "--until takes"),
-        ("25:00:00", "--until takes"),
+        ("noon", "--until noon: it is 2026"),
+        ("25:00:00", "it is 2026"),
         ("2020-01-01", "begins at"),
         ("op 99 promoted", "never promoted"),
     ],

@@ -45,7 +45,14 @@ def test_it_goes_on_with_other_settings(capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [("mix", "KEY=VALUE"), ("mix.no-such=1", "no-such"), ("handoff.recheck-s=soon", "recheck-s")]
+    ("change", "words"),
+    [
+        ("mix", "KEY=VALUE"),
+        ("mix.no-such=1", "no-such"),
+        ("handoff.recheck-s=soon", "recheck-s"),
+        ("mix.mode=[", "no value"),
+        ("handoff.recheck-s.more=1", "there is no"),
+    ],
 )
 def test_a_setting_that_is_none_is_refused_in_words(change, words):
     with pytest.raises(CommandError, match=words):

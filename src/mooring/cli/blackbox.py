@@ -37,11 +37,11 @@ def pull(
 
     Example: mooring blackbox pull --to incident.blackbox --server http://127.0.0.1:8390
     """
-    from mooring.process.blackbox.file import BadRecordingError, RecordingFile
+    from mooring.process.blackbox.file import BadRecordingError, RecordingFile, create
 
     target = Path(to)
     try:
-        file = target.open("xb")
+        file = create(target)
     except OSError as error:
         raise CommandError(f"--to {to}: {error.strerror or error}; name another file") from None
     whole = False
@@ -80,6 +80,8 @@ def redact(
 
     Example: mooring blackbox redact mooring.blackbox --names --to report.blackbox
     """
+    from msgspec import DecodeError
+
     from mooring.core.engine.recording.records import BadRecordError
     from mooring.core.engine.recording.replay import Replay
     from mooring.process.blackbox.file import BadRecordingError, RecordingFile
@@ -94,8 +96,10 @@ def redact(
         different = next((found for one in played.records if (found := replay.put(one)) is not None), None)
     except OSError as error:
         raise CommandError(f"{error.filename or file}: {error.strerror or error}") from None
-    except (BadRecordError, BadRecordingError) as error:
+    except BadRecordingError as error:
         raise CommandError(str(error)) from None
+    except (BadRecordError, DecodeError) as error:
+        raise CommandError(f"{file}: {error}") from None
     words = f", {replaced} words replaced" if names else ""
     note(f"mooring: {Path(to).stat().st_size} bytes in {to}{words}")
     if different is not None:

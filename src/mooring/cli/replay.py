@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = App(name="replay")
 
-WHEN: Final = '--until takes 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
+WHEN: Final = 'it is 2026-01-01T03:12:05Z, 03:12:05, +90 (seconds from its start) or "op 57 promoted"'
 
 
 @app.default
@@ -58,7 +58,7 @@ def replay(
 
     Example: mooring replay box page
 
-    Example: mooring replay box --until 09:28:00 --set mix.rebalance.return-every-s=60 --for 10m
+    Example: mooring replay box --until 09:20:00 --set mix.rebalance.return-every-s=60 --for 30m
     """
     from mooring.core.engine.recording.records import BadRecordError
     from mooring.process.blackbox.file import BadRecordingError, RecordingFile
@@ -70,8 +70,10 @@ def replay(
         different = played.run()
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from None
-    except (BadRecordError, BadRecordingError) as error:
+    except BadRecordingError as error:
         raise CommandError(str(error)) from None
+    except BadRecordError as error:
+        raise CommandError(f"{file}: {error}") from None
     if recording.cut_off:
         note(f"mooring: the last {recording.cut_off} bytes are no whole frame; everything before them was read")
     if different is not None:

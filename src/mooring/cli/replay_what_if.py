@@ -29,8 +29,13 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> "Config":
             raise CommandError(f"--set {change}: KEY=VALUE is wanted, e.g. --set mix.reservation-s=20")
         place = whole
         for name in above:
-            place = place.setdefault(name, {}) if isinstance(place, dict) else {}
-        place[last] = yaml.safe_load(text)
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise CommandError(f"--set {change}: there is no {path}")
+        try:
+            place[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise CommandError(f"--set {change}: {text!r} is no value; it is read as YAML") from None
     try:
         return msgspec.convert(whole, Config)
     except msgspec.ValidationError as error:

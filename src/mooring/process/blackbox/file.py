@@ -8,6 +8,7 @@ per part; a file may also hold several, one after the other, as `mooring blackbo
 
 import contextlib
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ LONGEST_HEADER: Final = 1 << 20
 LONGEST: Final = 1 << 28
 _FRAME: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
+#: The first line of every part, since its keys are sorted.
+_BEGINS: Final = b'{"format": '
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,10 @@ class BadRecordingError(ValueError):
     """Not a recording that this version can read; says why."""
 
 
+class NotBegunError(BadRecordingError):
+    """A part of which not even the first line was written: the process was killed, or the disk is full."""
+
+
 class FrameWriter:
     """Turns records into frames."""
 
@@ -60,6 +67,11 @@ class FrameWriter:
 
 def header_line(header: Header) -> bytes:
     return json.dumps(msgspec.to_builtins(header), sort_keys=True).encode() + b"\n"
+
+
+def create(path: Path) -> BinaryIO:
+    """A new file. Names, labels and our ConfigMaps come into it: for its owner alone to read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 class Part:
@@ -112,9 +124,14 @@ class RecordingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         files = recordings(path) if path.is_dir() else [path]
-        if not files:
-            raise BadRecordingError(f"{path}: there is no *{SUFFIX} in it")
-        parts = [part for file in files for part in _parts(file)]
+        parts, begun = list[Part](), None
+        for file in files:
+            try:
+                parts += _parts(file)
+            except NotBegunError as error:
+                begun = error
+        if not parts:
+            raise begun or BadRecordingError(f"{path}: there is no *{SUFFIX} in it")
         last = parts[-1].header
         mine = [p for p in parts if (p.header.identity, p.header.process_at) == (last.identity, last.process_at)]
         #: Oldest first.
@@ -132,7 +149,13 @@ def _parts(path: Path) -> list[Part]:
     with path.open("rb") as file:
         size = path.stat().st_size
         while True:
-            header = _header(file)
+            try:
+                header = _header(file)
+            except NotBegunError:
+                if not found:
+                    raise
+                found[-1].end = size  # it is what was cut off of the part before
+                return found
             found.append(Part(path, header, file.tell()))
             while len(head := file.read(_FRAME.size)) == _FRAME.size:
                 length = _FRAME.unpack(head)[0]
@@ -157,6 +180,10 @@ def recordings(directory: Path) -> list[Path]:
 
 def _header(file: BinaryIO) -> Header:
     line = file.readline(LONGEST_HEADER)
+    if not line:
+        raise NotBegunError(f"{file.name}: it is empty")
+    if not line.endswith(b"\n") and line[:1] == _BEGINS[:1] and line[: len(_BEGINS)] == _BEGINS[: len(line)]:
+        raise NotBegunError(f"{file.name}: cut off in its first line; there is nothing to be read in it")
     try:
         header = msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

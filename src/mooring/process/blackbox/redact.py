@@ -12,12 +12,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
 import mooring
-from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, header_line
+from mooring.process.blackbox.file import FrameWriter, Header, RecordingFile, create, header_line
 
 _LOGIN: Final = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=[Bb]earer )[\w.~+/-]{8,}=*")
 _WORD: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9]+")
@@ -46,14 +46,25 @@ def redact(recording: RecordingFile, to: Path, *, names: bool) -> int:
         def rewrite(text: str) -> str:
             return _WORD.sub(lambda word: pseudonyms.get(word[0], word[0]), _without_logins(text))
 
-    with to.open("xb") as file:
-        for part in recording.parts:
-            header = msgspec.convert(_walk(msgspec.to_builtins(part.header), rewrite), Header)
-            file.write(header_line(header))
-            frames = FrameWriter()
-            for record in part.records():
-                file.write(frames.frame([msgspec.msgpack.encode(_walk(msgspec.msgpack.decode(record), rewrite))]))
+    file = create(to)
+    try:
+        with file:
+            _write(recording, file, rewrite)
+    except BaseException:
+        to.unlink(missing_ok=True)
+        raise
     return replaced
+
+
+def _write(recording: RecordingFile, file: BinaryIO, rewrite: Rewrite) -> None:
+    for part in recording.parts:
+        header = msgspec.convert(_walk(msgspec.to_builtins(part.header), rewrite), Header)
+        file.write(header_line(header))
+        frames = FrameWriter()
+        file.writelines(
+            frames.frame([msgspec.msgpack.encode(_walk(msgspec.msgpack.decode(record), rewrite))])
+            for record in part.records()
+        )
 
 
 def _walk(value: Any, rewrite: Rewrite) -> Any:

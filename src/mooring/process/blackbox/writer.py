@@ -9,8 +9,8 @@ turns that follow, so that no turn waits for it.
 """
 
 import atexit
+import contextlib
 import gc
-import os
 import re
 import threading
 import time
@@ -31,7 +31,7 @@ from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
 from mooring.core.model.instructions import Instruction
-from mooring.process.blackbox.file import SUFFIX, FrameWriter, Header, header_line, recordings
+from mooring.process.blackbox.file import SUFFIX, FrameWriter, Header, create, header_line, recordings
 from mooring.process.settings.config import Config
 
 log = structlog.get_logger()
@@ -280,7 +280,8 @@ class _Files:
             self.stopped = f"{self._directory}: {error.strerror or error}"
         finally:
             if self._file is not None:
-                self._file.close()
+                with contextlib.suppress(OSError):  # it tries once more to write what did not fit
+                    self._file.close()
 
     def _take(self) -> Iterator[Header | list[bytes]]:
         """All that was made by now: records together, headers in their places."""
@@ -346,5 +347,4 @@ def _create(directory: Path, header: Header) -> tuple[Path, BinaryIO]:
         path = directory / f"{name}-{stamp}-{header.number:04}{again}{SUFFIX}"
         if not path.exists():
             break
-    # Names, labels and our ConfigMaps are in it: for us alone to read.
-    return path, os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    return path, create(path)
