@@ -41,6 +41,7 @@ def test_each_pod_that_goes_has_its_fate() -> None:
         "4 pods go: 1 move, 1 wait for their machine, 1 find no room, 1 are lost for good"
         " · 2 workloads short · 1 promise broken"
     )
+    assert last_line(plan[:1], 1, 0) == "1 pod goes: 1 move · 1 workload short · 0 promises broken"
 
 
 def test_alike_pods_are_one_row_and_counts_equal_what_happened(demo: Snapshot) -> None:

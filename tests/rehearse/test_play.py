@@ -127,6 +127,13 @@ def test_retired_machines_are_emptied_before_anybody_is_driven_out(demo: Snapsho
     assert outcome.played.operators["fleet"]["finished"] >= 2
 
 
+def test_machines_of_all_of_pd_and_tikv_are_retired_without_a_leader_lost(demo: Snapshot) -> None:
+    """E6: PD's leadership moves on while a store is held empty, and the new leader's balancer fills it again unseen."""
+    outcome = play(demo, "retire M001 M002 M003")
+    assert outcome.verdict == "kept", outcome.answer
+    assert not any(one.cut_off for one in outcome.played.regions)
+
+
 @pytest.mark.parametrize("machine", ["M007", "M009", "M011"])
 def test_a_retired_machine_leaves_every_workload_its_on_demand_floor(demo: Snapshot, machine: str) -> None:
     """M5, F9: a pod that Mix keeps on on-demand nodes goes when its replacement is Ready; it was 8 s below its floor."""

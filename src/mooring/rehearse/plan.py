@@ -114,5 +114,5 @@ def last_line(plan: Sequence[Move], interrupted: int, broken: int) -> str:
     """Counts, the same as in the JSON: they equal what then happens."""
     counts = Counter(one.reason for one in plan)
     fates = [f"{counts[reason]} {_WORDS[reason]}" for reason in _WORDS if counts[reason]]
-    pods = f"{some(len(plan), 'pod')} go" + (f": {', '.join(fates)}" if fates else "")
+    pods = f"{some(len(plan), 'pod')} {'goes' if len(plan) == 1 else 'go'}" + (f": {', '.join(fates)}" if fates else "")
     return f"{pods} · {some(interrupted, 'workload')} short · {some(broken, 'promise')} broken"

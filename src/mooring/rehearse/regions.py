@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mooring.core.model.kinds import Kind
-from mooring.rehearse.losses import Meter
+from mooring.rehearse.losses import Meter, some
 from mooring.rehearse.observer import Observer
 from mooring.rehearse.outcome import RegionLosses
 from mooring.rehearse.snapshot.stores import without_leader, without_quorum
@@ -78,7 +78,7 @@ class _Watch:
 
     def note(self, one: Interruption) -> None:
         """A store stopped with leaders on it, and its machine ran."""
-        self._cut_off.append(f"{one.pod_name} had {self._real(one.leaders)} leaders")
+        self._cut_off.append(f"{one.pod_name} had {some(self._real(one.leaders), 'leader')}")
 
     def fresh(self) -> list[Interruption]:
         new = self.pd.interruptions[self._interrupted :]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.handoff.policy import HandoffPolicy
-from mooring.capabilities.handoff.tikv.proof import doubt
+from mooring.capabilities.handoff.tikv.proof import again, doubt, note_pd, prove
 from mooring.core.model.reasons import Reason
 from mooring.core.model.tidb import PdView, Store
 
@@ -87,3 +87,30 @@ def test_store_without_regions_is_believed_after_a_while():
     young = msgspec.structs.replace(view, start_timestamp=int(NOW - 599))
     assert judged(young).reason is Reason.PD_UNSURE
     assert judged(view) is None
+
+
+def test_zero_must_last_seen_from_one_pd():
+    notes, policy = {}, HandoffPolicy(prove_s=3.0)
+    assert prove(notes, EMPTY, NOW, NOW, policy) == NOW + 3
+    assert prove(notes, EMPTY, NOW + 2.9, NOW + 2.9, policy) == NOW + 3
+    assert prove(notes, EMPTY, NOW + 3, NOW + 3, policy) is None
+
+
+def test_another_member_that_takes_over_proves_nothing_before_its_stores_have_reported():
+    """E6: it knows the leaders as the member before it did, and its balancer may have moved some back since."""
+    notes, policy = {}, HandoffPolicy(prove_s=3.0, young_pd_s=60.0)
+    other = msgspec.structs.replace(EMPTY, leader="demo-pd-1")
+    prove(notes, EMPTY, NOW, NOW, policy)
+    at = prove(notes, other, NOW + 2, NOW + 2, policy)
+    assert at == NOW + 62
+    assert "another leader" in again(notes, at, policy)
+    assert prove(notes, other, NOW + 61, NOW + 61, policy) == at
+    assert prove(notes, other, at, at, policy) is None
+
+
+def test_a_member_that_took_over_before_zero_was_seen_counts_as_new_too():
+    notes, policy = {}, HandoffPolicy(prove_s=3.0, young_pd_s=60.0)
+    note_pd(notes, EMPTY, NOW)
+    other = msgspec.structs.replace(EMPTY, leader="demo-pd-1")
+    note_pd(notes, other, NOW + 2)
+    assert prove(notes, other, NOW + 5, NOW + 5, policy) == NOW + 62

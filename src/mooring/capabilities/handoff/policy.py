@@ -22,7 +22,8 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: Every = 1500.0 * 60
     #: A heartbeat older than this says nothing about a store.
     heartbeat_s: Every = 60.0
-    #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet.
+    #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet. So are
+    #: those of a member that took PD over while a store was being proven empty.
     young_pd_s: Span = 60.0
     #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
     #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: it has heard of every leader by then.

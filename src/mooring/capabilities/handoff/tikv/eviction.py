@@ -25,7 +25,7 @@ from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import doubt, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, note_pd, prove
 from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent
 from mooring.core.model.kinds import Kind
@@ -155,8 +155,9 @@ def _add(here: Situation, step: int, why: str) -> NextStep:
 
 
 def _watch_leaders(here: Situation, view: PdView) -> NextStep:
-    doubted = doubt(view, here.store_id, here.now, here.policy)
     notes = here.notes
+    note_pd(notes, view, here.seen_at)
+    doubted = doubt(view, here.store_id, here.now, here.policy)
     if doubted is not None:
         notes.pop("zero_at", None)
         if doubted.leaders is None:
@@ -172,11 +173,11 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
         )
     if here.running.step == HOLD:
         return _hold(here)
-    proven_at = prove(here.notes, view, here.seen_at, here.now, here.policy.prove_s)
+    proven_at = prove(here.notes, view, here.seen_at, here.now, here.policy)
     if proven_at is not None:
         return NextStep(
             step=EVICT,
-            progress="0 leaders left, looking once more",
+            progress=f"0 leaders left; {again(here.notes, proven_at, here.policy)}",
             refreshes=(PdRefresh(here.cluster, proven_at),),
         )
     return _hold(here)

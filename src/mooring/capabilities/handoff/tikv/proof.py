@@ -8,7 +8,8 @@ between:
 - the stores' leader counts add up to the number of regions (in that window they add up to nothing), but for a stated
   share that a PD which has been up for long may miss (a lost region has no leader anywhere), and there are regions at
   all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
-- PD itself did not start just now: what it knows of regions is still coming in;
+- PD itself did not start just now, nor did another of its members take over while we looked: what it knows of regions
+  is still coming in;
 - the store is Up and its heartbeat is fresh.
 """
 
@@ -73,14 +74,32 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
     return None
 
 
-def prove(notes: dict[str, float], view: PdView, seen_at: float, now: float, prove_s: float) -> float | None:
-    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
-    # One life of one PD, with no fewer regions than before: else what is known is still coming in.
+def note_pd(notes: dict[str, float], view: PdView, seen_at: float) -> None:
+    """Whether another PD leads than at the look before. It knows the leaders as they were told to the one before it,
+    and learns what has moved since only once the stores report to it."""
     life = float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
-    if notes.get("zero_at") is None or notes.get("zero_pd") != life or view.region_count < notes.get("regions", 0.0):
-        notes["zero_at"], notes["zero_pd"] = seen_at, life
+    if notes.setdefault("pd", life) != life:
+        notes["pd"], notes["new_pd_at"] = life, seen_at
+        notes.pop("zero_at", None)
+
+
+def prove(notes: dict[str, float], view: PdView, seen_at: float, now: float, policy: HandoffPolicy) -> float | None:
+    """Zero must last, seen from one PD. When the next look would prove it; None: it is proven."""
+    note_pd(notes, view, seen_at)
+    # No fewer regions than before: else what is known is still coming in.
+    if notes.get("zero_at") is None or view.region_count < notes.get("regions", 0.0):
+        notes["zero_at"] = seen_at
     notes["regions"] = float(view.region_count)
-    at = notes["zero_at"] + prove_s
+    at = notes["zero_at"] + policy.prove_s
+    if "new_pd_at" in notes:
+        at = max(at, notes["new_pd_at"] + policy.young_pd_s)
     if seen_at == notes["zero_at"]:
         return max(at, now + AGAIN_S)  # seen once is not seen twice, however short it need last
     return at if seen_at < at else None
+
+
+def again(notes: dict[str, float], proven_at: float, policy: HandoffPolicy) -> str:
+    """Why it is looked at once more."""
+    if proven_at > notes["zero_at"] + policy.prove_s + AGAIN_S:
+        return "PD has another leader, to whom stores may still have to report; looking again"
+    return "looking once more"

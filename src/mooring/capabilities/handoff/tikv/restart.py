@@ -17,7 +17,7 @@ from mooring.capabilities.handoff.operators import AWAIT, DELETE
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import DELETING, Situation, awaited, is_back, observe
-from mooring.capabilities.handoff.tikv.proof import doubt, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, prove
 from mooring.core.model.decision import End, NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import DeletePod, EmitEvent
 from mooring.core.model.kinds import Kind
@@ -53,10 +53,12 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
     doubted = doubt(here.view, here.store_id, here.now, here.policy)
     if doubted is not None:
         return NextStep(step=DELETE, end=End(doubted.reason, f"not deleted: {doubted.detail}"))
-    proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy.prove_s)
+    proven_at = prove(here.notes, here.view, here.seen_at, here.now, here.policy)
     if proven_at is not None:
         return NextStep(
-            step=DELETE, progress="empty, looking once more", refreshes=(PdRefresh(here.cluster, proven_at),)
+            step=DELETE,
+            progress=f"empty; {again(here.notes, proven_at, here.policy)}",
+            refreshes=(PdRefresh(here.cluster, proven_at),),
         )
     mark = here.mark
     if mark is None:
