@@ -137,3 +137,10 @@ def test_every_command_has_help_with_an_example():
         done = mooring(group, "--help")
         assert done.returncode == 0, (group, done.stderr)
         assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("sim", "--seeds", "1..2"), ("rehearse", "sweep", "--demo")])
+def test_fewer_than_no_processes_are_refused(command):
+    """A negative --jobs is bad usage with a sentence: a sweep once waited for ever."""
+    done = mooring(*command, "--jobs=-1")
+    assert (done.returncode, "0 means one per core" in done.stderr) == (2, True)

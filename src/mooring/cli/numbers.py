@@ -16,3 +16,14 @@ def whole(_: Any, tokens: Sequence[Token]) -> int:
 
 #: An `int` that is taken as it is written: the parser's own would make 2 of 1.5.
 Whole = Annotated[int, Parameter(converter=whole)]
+
+
+def processes(kind: Any, tokens: Sequence[Token]) -> int:
+    number = whole(kind, tokens)
+    if number < 0:
+        raise ValueError(f"{number} processes are not possible; 0 means one per core")
+    return number
+
+
+#: How many run at a time; 0: one per core.
+Jobs = Annotated[int, Parameter(converter=processes)]

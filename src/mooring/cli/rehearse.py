@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.numbers import Whole
+from mooring.cli.numbers import Jobs, Whole
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained, settings
 from mooring.cli.rehearse_flags import demo as demo_snapshot
@@ -92,7 +92,7 @@ def play(
     *,
     setup: Setup = Setup(),
     seeds: Annotated[Whole, Parameter(help="Play it with so many seeds: worst, median and best per workload.")] = 0,
-    jobs: Annotated[Whole, Parameter(help="With --seeds: so many at a time; 0: one per core.")] = 0,
+    jobs: Annotated[Jobs, Parameter(help="With --seeds: so many at a time; 0: one per core.")] = 0,
     page: Annotated[bool, Parameter(negative="", help="Watch it on Mooring's page while it plays.")] = False,
     port: Annotated[int, Parameter(help="Of the page; not given: 8390, or the next that is free.")] = -1,
     speed: Annotated[float, Parameter(help="With --page: so many virtual seconds a second.")] = 20.0,

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from mooring.cli.dask import on_dask
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.numbers import Whole
+from mooring.cli.numbers import Jobs
 from mooring.cli.output import note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained
 
@@ -41,7 +41,7 @@ def sweep(
     *,
     setup: Setup = Setup(),
     events: Annotated[str, Parameter(help="Of node,rack,zone,pool,machine,member; all unless given.")] = "",
-    jobs: Annotated[Whole, Parameter(help="So many at a time; 0: one per core.")] = 0,
+    jobs: Annotated[Jobs, Parameter(help="So many at a time; 0: one per core.")] = 0,
     dask: Annotated[str, Parameter(help="tcp://HOST:PORT of a Dask scheduler that plays it instead.")] = "",
     fail_on: Annotated[
         FailOn, Parameter(help="any: exit 1 for every broken promise; new: for what got worse.")

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mooring.cli.exits import CommandError, Exit
-from mooring.cli.numbers import Whole
+from mooring.cli.numbers import Jobs, Whole
 from mooring.cli.output import Format, Output, note, print_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def sim(
     hours: Annotated[
         float, Parameter(help="Virtual hours of load; the time to settle afterwards is not counted.")
     ] = 0.5,
-    jobs: Annotated[Whole, Parameter(help="Processes; 0: one per core.")] = 0,
+    jobs: Annotated[Jobs, Parameter(help="Processes; 0: one per core.")] = 0,
     dask: Annotated[str, Parameter(help="With --seeds: tcp://HOST:PORT of a Dask scheduler that runs them.")] = "",
     until: Annotated[
         float | None, Parameter(help="With --seed: stop at this virtual second and print the timeline.")

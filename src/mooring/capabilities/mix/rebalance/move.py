@@ -2,7 +2,6 @@
 
     evict:   marked ──► evicted ──► as many Ready as wanted ──► ended
     detach:  marked and detached ──► replacement Ready, or the deadline's last call ──► deleted ──► ended
-                  │
                   └── the notice was taken back: attached again, ended
 
 The mark goes on the pod before it is disturbed. Every turn starts from what is observed: the pod is there, leaving, or
