@@ -107,6 +107,26 @@ def test_a_kubeconfig_is_enough_to_reach_the_mooring_in_its_cluster(tmp_path):
         os.kill(int(pid), 0)
 
 
+def test_a_mooring_in_another_namespace_is_found(tmp_path):
+    """Installed elsewhere than in mooring-system: the namespace of the only one in the cluster is looked up."""
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubectl = tmp_path / "kubectl"
+        kubectl.write_text(
+            "#!/bin/sh\n"
+            'case "$*" in\n'
+            '*"-n mooring-system"*) echo \'Error from server (NotFound): deployments.apps "mooring" not found\' >&2; exit 1;;\n'
+            '*"get deployments -A"*) echo ops;;\n'
+            f'*"-n ops port-forward"*) echo "Forwarding from 127.0.0.1:{server.server_port} -> 8390"; exec sleep 60;;\n'
+            "esac\n"
+        )
+        kubectl.chmod(0o755)
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        done = mooring("queue", "--kubeconfig", kubeconfig(tmp_path, 1), PATH=path)
+        server.shutdown()
+    assert (done.returncode, done.stderr) == (0, "no pending changes\n")
+
+
 def test_kubectl_that_cannot_forward_is_said(tmp_path):
     """What kubectl said is in the message, without what its libraries log, and the exit code is still 4."""
     kubectl = tmp_path / "kubectl"

@@ -155,7 +155,17 @@ def _forward(where: Reach) -> str:
         raise _NobodyError("kubectl is not in PATH, which would forward a port")
     flags = [f"--kubeconfig={where.kubeconfig}"] if where.kubeconfig else []
     flags += [f"--context={where.context}"] if where.context else []
-    command = [kubectl, *flags, "-n", where.own, "port-forward", "deploy/mooring", f":{PORT}"]
+    try:
+        return _forward_from(where.own, kubectl, flags)
+    except _NobodyError as error:
+        installed = _namespaces(kubectl, flags) if "not found" in str(error) else []
+        if len(installed) != 1:
+            raise
+    return _forward_from(installed[0], kubectl, flags)
+
+
+def _forward_from(namespace: str, kubectl: str, flags: list[str]) -> str:
+    command = [kubectl, *flags, "-n", namespace, "port-forward", "deploy/mooring", f":{PORT}"]
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True)
         atexit.register(_end, child)
@@ -167,6 +177,14 @@ def _forward(where: Reach) -> str:
             lines = [line for line in said.read().splitlines() if line.strip() and not _LOGGED.match(line)]
             raise _NobodyError(lines[-1].strip() if lines else f"kubectl did not forward a port in {FORWARD_S:.0f} s")
     return f"http://127.0.0.1:{found[1]}"
+
+
+def _namespaces(kubectl: str, flags: list[str]) -> list[str]:
+    """Where Mooring is installed in that cluster, when it is not in the namespace that it has by default."""
+    asked = ["get", "deployments", "-A", "-l", "app.kubernetes.io/name=mooring"]
+    names = "jsonpath={range .items[?(@.metadata.name=='mooring')]}{.metadata.namespace} {end}"
+    command = [kubectl, *flags, *asked, "-o", names, f"--request-timeout={FORWARD_S:.0f}s"]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout.split()
 
 
 def _first_line(child: "subprocess.Popen[str]") -> str:
