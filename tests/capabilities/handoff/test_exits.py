@@ -64,9 +64,11 @@ def test_request_changed_to_none_keeps_the_leaders_off_and_the_pod_alive(phase):
     assert stage.untouched(0)
 
 
+@pytest.mark.parametrize("change", [{"evict_leader": "delete-pod"}, {"restart": ""}])
 @pytest.mark.parametrize("value", ["none", ""])
-def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value):
-    """E2: `none` changed to `delete-pod`: one deletion, nothing left."""
+def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value, change):
+    """E2: `none` changed to `delete-pod`: one deletion, nothing left, and each of the two evictions begins once: no
+    restart is let go on the proof of the one that ends."""
     stage = Stage()
 
     async def scenario(s):
@@ -74,12 +76,14 @@ def test_request_changed_from_none_deletes_the_pod_once_it_is_empty(value):
         await s.rig.until(lambda: s.evicting() == (1,) and s.leaders(1) == 0, limit_s=120)
         await s.rig.sleep(30)
         assert s.marks()["demo-tikv-0"].value == "none"
-        s.annotate(0, evict_leader="delete-pod")
+        s.annotate(0, **change)
         await s.rig.until(lambda: s.renewed(0) and s.ready() and s.clean(), limit_s=300)
 
     stage.play(scenario)
     assert stage.deletions() == ["tidb/demo-tikv-0"]
     assert stage.pd.interruptions == []
+    evictions = [w for w in stage.rig.writes if "evict_leader" in w]
+    assert evictions == ["pd add_evict_leader 1", "pd remove_evict_leader 1"] * 2
 
 
 def test_restart_wins_over_evict_leader():

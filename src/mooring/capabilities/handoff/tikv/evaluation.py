@@ -161,6 +161,8 @@ class TikvEvaluation:
         assert view is not None
         if request.value != DELETE_POD or not _proven(self._queue, live):
             return None
+        if live.args["value"] != request.value:
+            return None  # begun for another request: it ends, and takes its scheduler with it
         if doubt(view, store.id, self._now, self._policy) is not None:
             return None
         if rolling(self._tc):
