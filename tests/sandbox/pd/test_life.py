@@ -15,6 +15,10 @@ def truth(pd):
     return {s: len(led) for s, led in pd.server.tikv.led.items()}
 
 
+def groups(pd):
+    return pd.server.tikv.groups.values()
+
+
 def test_evicted_store_loses_its_leaders_to_the_others(make_pd, look, timeline):
     """E1: the scheduler takes every leader off its store, in a few seconds, and they stay off."""
     pd = make_pd()
@@ -36,6 +40,28 @@ def test_leaders_return_when_the_eviction_ends(make_pd, look, timeline):
     found = leaders(pd)
     assert max(found.values()) - min(found.values()) <= 10
     assert look(pd.observe()).evicting == ()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_replicas_that_were_too_few_stores_for_come_with_the_stores(look, timeline, restarts):
+    """A cluster that began with one store has nowhere to lead but there; as stores come PD adds the replicas that its
+    rule asks for, also when it restarts midway, and then the leaders can leave."""
+    pd = SandboxPd(timeline, seed=1)
+    pd.attach("demo-tikv-0")
+    pd.load(regions=30, replenish=True)
+    look(pd.add_evict_leader(1))
+    timeline.run_for(60)
+    assert truth(pd)[1] == 30
+    pd.pod_ready("demo-tikv-1")
+    if restarts:
+        timeline.run_while(lambda: not any(p.role == "Learner" for g in groups(pd) for p in g.peers), limit_s=30)
+        pd.restart()
+    timeline.run_for(300)
+    assert truth(pd)[1] == 0
+    assert {tuple(p.role for p in g.peers) for g in groups(pd)} == {("Voter", "Voter")}
+    pd.pod_ready("demo-tikv-2")
+    timeline.run_for(300)
+    assert {len(g.peers) for g in groups(pd)} == {3}
 
 
 def test_paused_balance_leaves_leaders_where_they_are(make_pd, look, timeline):

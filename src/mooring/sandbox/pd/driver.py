@@ -76,17 +76,19 @@ class SandboxPd:
             self._load_later()
         return store.id
 
-    def load(self, regions: int, replicas: int | None = None, *, when_stores: int = 0) -> None:
+    def load(self, regions: int, replicas: int | None = None, *, when_stores: int = 0, replenish: bool = False) -> None:
         """Regions over the stores attached so far; PD knows them at once and schedules (no start-up to sit through).
 
-        `when_stores`: as soon as there are that many, for scenarios whose pods are yet to come.
+        `when_stores`: as soon as there are that many, for scenarios whose pods are yet to come. `replenish`: replicas
+        that there are too few stores for are added as stores come, as PD's rule checker does.
         """
         if len(self.server.tikv.stores) < when_stores:
-            self._load_later = lambda: self.load(regions, replicas, when_stores=when_stores)
+            self._load_later = lambda: self.load(regions, replicas, when_stores=when_stores, replenish=replenish)
             return
         self._load_later = None
         replicas = self.settings.replicas if replicas is None else replicas
         self.server.placement.expect(replicas)
+        self.server.placement.checked |= replenish and replicas > len(self.server.tikv.stores)
         self.server.tikv.load(regions, replicas)
         self._schedule()
 
@@ -128,7 +130,7 @@ class SandboxPd:
             self.attach(pod_name)
         else:
             self.server.tikv.start(store)
-        self.server.kick()
+        self.server.store_came()
 
     def silence(self, pod_name: str, *, silent: bool = True) -> None:
         """The pod runs and leads, but PD hears nothing of it (a network between them that is cut)."""

@@ -30,7 +30,7 @@ class PlacementSettings:
         self.location_labels = ""
         self.halted = False
         self.low_space_ratio = 0.8
-        #: Does a checker of its own see to the rules? Only where somebody has set some.
+        #: Does a checker of its own see to the rules? Only where somebody has set some, or replicas are yet to come.
         self.checked = False
         self._read: tuple[object, Placement] | None = None
 
@@ -86,8 +86,9 @@ def rule_checker(pd: "PdServer", region: Region) -> Iterator[Operator]:
             store = min(able_stores, key=lambda s: (pd.heard.region_counts.get(s, 0), s))
             steps = add_steps(store, pd.tikv.new_id(), voter=missing[0].role != "learner")
             yield Operator("add-rule-peer", f"add peer: store [{store}]", group, ("replica", "region"), steps)
-        return
-    left = [p for p in left if p.role == "Learner" or (pd.placement.checked and p.store_id != region.leader_store)]
+            return
+    spare = pd.placement.checked and not missing
+    left = [p for p in left if p.role == "Learner" or (spare and p.store_id != region.leader_store)]
     if left:
         step = Step("remove-peer", f"remove peer on store {left[0].store_id}", store=left[0].store_id)
         brief = f"rm peer: store [{left[0].store_id}]"

@@ -122,6 +122,12 @@ class PdServer:
         if self.placement.checked or any(p.role == "Learner" for p in region.peers):
             self.heard.to_check[region.id] = None
 
+    def store_came(self) -> None:
+        """It may take the replicas that regions miss."""
+        if self.placement.checked:
+            self.heard.to_check.update(dict.fromkeys(self.cache))
+        self.kick()
+
     def _ended(self, operator: Operator) -> None:
         region = self.cache.get(operator.region_id)
         if region is not None:

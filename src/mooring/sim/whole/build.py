@@ -82,7 +82,7 @@ async def build(rig: Rig, shape: Shape) -> None:
     await rig.sleep(1.0)
     await rig.until(cluster.stable, limit_s=300)
     for tidb in shape.tidbs:
-        cluster.pd[TIDB, tidb.name].load(tidb.regions)
+        cluster.pd[TIDB, tidb.name].load(tidb.regions, replenish=True)
 
 
 def add_app(rig: Rig, app: App) -> None:
