@@ -1,5 +1,7 @@
 """Each promise of the simulation can be seen broken: a policy that does the wrong thing is found, a right one is not."""
 
+from typing import Any
+
 import msgspec
 
 from mooring.capabilities.home import verbs
@@ -8,9 +10,12 @@ from mooring.capabilities.mix import capability
 from mooring.capabilities.mix.rebalance import diagnosis
 from mooring.capabilities.mix.rebalance.case import NOTHING_WRONG
 from mooring.capabilities.mix.targets import Mode, Target
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, Mark, write_mark
 from mooring.core.model.reasons import Reason
+from mooring.sim.rig import Rig
 from mooring.sim.whole.plan import App, Deed, Plan, Tidb, draw_plan
-from mooring.sim.whole.simulation import Result, simulate
+from mooring.sim.whole.simulation import Result, Simulation, simulate
 
 
 def plan_of(features: tuple[str, ...], *deeds: Deed, apps: tuple[App, ...] = (), tidbs: tuple[Tidb, ...] = ()) -> Plan:
@@ -58,6 +63,31 @@ def test_a_quorum_that_is_lost_under_a_notice_is_found(monkeypatch):
     assert kept.coverage["quorum-kept-under-notice"]
     monkeypatch.setattr(capability, "quorum_room", lambda workload: workload.replicas)
     assert broken(simulate(SPOT_SET)) == "M8 quorum under a notice"
+
+
+def test_a_notice_lasts_beyond_its_machine_only_under_our_cordon_with_a_deadline():
+    """M8: a taint does not say when the machine goes. Seen late, it counts from then on, and the last call comes when the
+    machine has stopped; a machine that stopped without a word is no excuse."""
+    sim = Simulation(SPOT_SET)
+    cluster, noticed = sim.rig.cluster, sim.watch.noticed
+
+    def cordoned(node: str, **mark: Any) -> None:
+        text = write_mark(Mark(operator="", reason="notice", step="Cordon", since=0.0, node=node, **mark))
+        cluster.annotate(Kind.NODE, "", node, {CORDONED_BY: text})
+
+    async def scenario(_: Rig) -> None:
+        cluster.add_nodes(4, "late-", capacity="spot")
+        cordoned("late-0", source="spot", deadline=300.0)
+        cordoned("late-1", source="spot")
+        cordoned("late-2", source="fleet", deadline=300.0)
+        assert not noticed("late-0"), "nobody has given notice, and the machine runs"
+        for node in ("late-0", "late-1", "late-2", "late-3"):
+            cluster.cloud.notice(node)
+            assert noticed(node)
+            cluster.cloud.take(node)
+        assert [noticed(f"late-{n}") for n in range(4)] == [True, False, False, False]
+
+    sim.rig.play(scenario)
 
 
 def test_an_on_demand_replica_that_goes_at_the_floor_is_found(monkeypatch):

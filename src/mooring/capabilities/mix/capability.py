@@ -210,8 +210,10 @@ class Mix:
             health=None if workload is None else health_of(workload, world, now),
             detached=detached,
             interrupted=interrupted,
-            limit=1 if workload is None else self.calm_limit_of(workload, world, now),
         )
+        if workload is not None:
+            limit_of = self.calm_limit_of if situation.deadline is None else self.limit_of
+            situation.limit = limit_of(workload, world, now)
         pod = situation.pod
         if workload is not None and pod is not None and not pod.terminating:
             seen = Diagnosis(self, workload, world, queue, now, WorkloadNotes((op.subject,)))

@@ -9,9 +9,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from mooring.capabilities.mix.interruption.notices import SOURCE as NOTICE
 from mooring.clients.ports import Json
 from mooring.core.engine.invariants import broken
 from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import CORDONED_BY, read_mark
 from mooring.core.model.tidb import COMPONENT
 from mooring.core.queue.audit import audit
 from mooring.process.replica import Replica
@@ -109,7 +111,13 @@ class Watch:
         return len(pd.server.tikv.led[store.id]) if store is not None else 0
 
     def noticed(self, node: str) -> bool:
-        return node in self.sim.rig.cluster.cloud.notices
+        """Also after its end, where Mooring saw it late and counts from then on: the machine has stopped, and the Node
+        is still there under our cordon with a later deadline."""
+        cloud, obj = self.sim.rig.cluster.cloud, self.store.find(Kind.NODE, "", node)
+        if node in cloud.notices or obj is None or node not in cloud.taken():
+            return node in cloud.notices
+        mark = read_mark(podstate.annotations_of(obj).get(CORDONED_BY, ""))
+        return mark is not None and mark.source == NOTICE and mark.deadline is not None
 
     # ── Every second ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,9 +7,11 @@ from mooring.capabilities.mix.report_text import workload_lines, workload_row
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key
 from mooring.core.model.kinds import Kind
+from mooring.core.model.reasons import Reason, State
 from mooring.install.cleanup.undo import released
 from mooring.sandbox.controllers import podstate
-from mooring.sim.scenarios.mix import NAMESPACE, left_behind, relabel, slow_template, uids
+from mooring.sandbox.kubelet import FAIL
+from mooring.sim.scenarios.mix import NAMESPACE, left_behind, physical, relabel, slow_template, switched_on, uids
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 
 
@@ -144,5 +146,31 @@ def test_the_mode_label_is_read_again_after_each_change():
             relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: mode})
             await stage.rig.sleep(200.0)
             assert len(stage.moves(writes)) == (count if mode != "all-in-spot" else 3)
+
+    Stage().play(scenario)
+
+
+def test_too_few_on_on_demand_are_told_of_also_while_pods_go():
+    """M4, M10: a StatefulSet does not scale down while its first pod is not Ready; until then nobody is moved, and why
+    is said."""
+
+    async def scenario(stage: Stage) -> None:
+        rig, kind = stage.rig, Kind.STATEFUL_SET
+        stage.cluster.stateful_set(NAMESPACE, "db", 5, labels=switched_on("custom", 1))
+        await rig.until(lambda: stage.cluster.ready(NAMESPACE, "db") == 5)
+        await rig.sleep(15.0)
+        stage.cluster.annotate(Kind.POD, NAMESPACE, "db-0", {FAIL: "ready"})
+        stage.cluster.scale(kind, NAMESPACE, "db", 3)
+        relabel(rig, kind, "db", {CUSTOM: "3"})
+        await rig.sleep(30.0)
+        verdict = stage.verdict("db", "StatefulSet")
+        assert verdict is not None
+        assert (verdict.state, verdict.reason) == (State.WAITING, Reason.SETTLING)
+        assert verdict.detail == (
+            "custom 3 wants 3 of 3 on on-demand, has 1; db has 5 pods, those that are too many go first"
+        )
+        stage.cluster.annotate(Kind.POD, NAMESPACE, "db-0", {FAIL: None})
+        await rig.until(lambda: physical(rig, "db") == ["on-demand"] * 3)
+        await rig.until(lambda: stage.verdict("db", "StatefulSet") is None)
 
     Stage().play(scenario)

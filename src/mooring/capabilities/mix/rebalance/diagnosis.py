@@ -30,6 +30,7 @@ from mooring.capabilities.mix.rebalance.health import Health, health_of
 from mooring.capabilities.mix.rebalance.misplaced import (
     CHANGE_RULES,
     Candidate,
+    Plan,
     carries_ours,
     immovable,
     is_repaired,
@@ -130,14 +131,15 @@ class Diagnosis:
         if waiting:
             return self._starved(waiting[0])
         found = plan(health, self.management.target, self.world, to_spot=self.pace.to_spot)
+        words = f"{self.management.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
         if found.off_by:
             # A pod on a node that is being emptied is moved off it anyway.
             stay = tuple(c for c in found.candidates if c.pod.node not in self.interrupted)
             if found.candidates and not stay:
                 return self._waits(Reason.NOTICE, f"{name} has pods on a node that is being emptied")
-            words = f"{self.management.target} wants {found.wanted} of {health.wanted} on on-demand, has {found.have}"
             return self._guarded(stay, found.off_by, words)
-        return self._returning(health)
+        case = self._returning(health)
+        return self._in_transit(found, words) if case.verdict is None else case
 
     @property
     def interrupted(self) -> set[str]:
@@ -229,6 +231,16 @@ class Diagnosis:
             return self._waits(Reason.COOLDOWN, f"{words}; they return from {due - self.now:.0f} s on", due)
         case = self._guarded(found, len(away), words)
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
+
+    def _in_transit(self, found: Plan, words: str) -> Case:
+        """Pods come or go, so nobody is moved yet; but too few are on on-demand, even if all that are missing come
+        there."""
+        health, there = self.health, len(self.health.pods)
+        if found.have + max(0, health.wanted - there) >= found.wanted:
+            return NOTHING_WRONG
+        first = "those that are missing come first" if there < health.wanted else "those that are too many go first"
+        words = f"{words}; {self.workload.name} has {counted(there, 'pod')}, {first}"
+        return Case(verdict=Verdict(State.WAITING, Reason.SETTLING, words))
 
     def paused(self) -> Case | None:
         """The last attempts failed: left alone for a while."""

@@ -156,7 +156,7 @@ class MoveSituation(msgspec.Struct, kw_only=True):
     in_transit: bool = False
     #: Its node has a notice. False for a move of `spot`: it was taken back.
     interrupted: bool = False
-    #: How many of the workload may be away at once, without a deadline.
+    #: How many of the workload may be away at once.
     limit: int = 1
     #: What is to be remembered before the pod is disturbed, where that is not written yet.
     guard: tuple[Instruction, ...] = ()
@@ -285,14 +285,12 @@ def _evict(situation: MoveSituation, pod: Pod, mark: Mark) -> NextStep:
         assert health is not None
         # One that is not Ready is missing already: nothing is lost by its going.
         serves = is_ready(pod, health.workload, situation.now)
-        if situation.deadline is None and serves and health.missing >= situation.limit:
+        bound = situation.deadline is None or target_of(health.workload) in situation.op.cost
+        if bound and serves and health.missing >= situation.limit:
             detail = f"{health.workload.name} has {health.ready} of {health.wanted} Ready"
-            return NextStep(
-                step=0,
-                waiting_on=Verdict(State.WAITING, Reason.FACT, detail),
-                again_at=situation.now + LOOK_S,
-                progress=detail,
-            )
+            waits = Verdict(State.WAITING, Reason.FACT, detail)
+            again = situation.now + LOOK_S if call is None else min(call, situation.now + LOOK_S)
+            return NextStep(step=0, waiting_on=waits, again_at=again, progress=detail)
         kept = blocked_by_budget(pod, situation.world)
         if kept is not None and situation.deadline is None and situation.now - mark.since > BLOCKED_S:
             return NextStep(step=0, instructions=(detaching.drop_mark(pod, kept.detail),), notes={"blocked": 1.0})
