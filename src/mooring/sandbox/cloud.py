@@ -46,6 +46,7 @@ _TAINTS: Final[dict[Dialect, Json]] = {
     Dialect.KARPENTER: {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
     Dialect.AKS: {"key": "remediator.kubernetes.azure.com/unschedulable", "effect": "NoSchedule"},
 }
+_TAINT_KEYS: Final = frozenset(taint["key"] for taint in _TAINTS.values())
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -102,17 +103,15 @@ class Cloud:
         return [self.notice(node, after_s=after_s, dialect=dialect) for node in self.spot_nodes()]
 
     def withdraw(self, node: str) -> None:
-        """The notice is taken back: its signal goes, the node stays."""
-        notice = self.notices.get(node)
-        if notice is None:
+        """The notice is taken back: its signal goes, with that of the notice it replaced, and the node stays."""
+        if node not in self.notices:
             return
         self._stop(node)
         self._note(f"notice {node} withdrawn")
-        taint = _TAINTS.get(notice.dialect)
 
         def cleared(current: Json) -> Json:
             marks = {k: v for k, v in annotations_of(current).items() if k != INTERRUPT_AT}
-            kept = [t for t in current["spec"].get("taints") or () if taint is None or t["key"] != taint["key"]]
+            kept = [t for t in current["spec"].get("taints") or () if t["key"] not in _TAINT_KEYS]
             spec = {k: v for k, v in current["spec"].items() if k != "taints"}
             return {**with_meta(current, annotations=marks), "spec": {**spec, "taints": kept} if kept else spec}
 

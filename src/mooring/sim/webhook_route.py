@@ -1,9 +1,11 @@
 """The sandbox's way to our webhook: the Service's address, answered in process by a replica that is alive.
 
 A Service picks any replica; a follower passes the request on to the leader. Here the leader is asked at once, which is
-the same answer. Nobody alive: the call fails, as on a real cluster, and the failurePolicy decides.
+the same answer. Nobody alive: the call fails, as on a real cluster, and the failurePolicy decides. So does a call whose
+replica dies before it has answered: its connection breaks.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +30,14 @@ def serve(admission: Admission, address: Address, replicas: Callable[[], Sequenc
             one = next((replica for replica in alive if replica.elector.may_write()), alive[0])
             body = msgspec.json.encode(review)
             reviewer = one.webhook.reviewer
-            said = await (reviewer.pods(body) if path == "/admit/pods" else reviewer.workloads(body))
+            try:
+                said = await (reviewer.pods(body) if path == "/admit/pods" else reviewer.workloads(body))
+            except asyncio.CancelledError:
+                caller = asyncio.current_task()
+                if caller is not None and caller.cancelling():
+                    raise
+                # The end is the replica's, not the caller's, who goes on.
+                raise ConnectionResetError("the replica died before it answered") from None
             found: Json = msgspec.json.decode(said)
             return found
 

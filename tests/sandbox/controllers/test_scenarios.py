@@ -266,6 +266,18 @@ def test_a_notice_taken_back_leaves_no_trace(dialect, taint):
     assert podstate.condition(cluster.store.get(Kind.NODE, "", "spot-0"), "Ready")["status"] == "True"
 
 
+def test_a_notice_taken_back_takes_the_one_it_replaced_with_it():
+    """A second notice in other words replaces the first: once it is taken back, nothing says that the node goes."""
+    cluster = Cluster()
+    cluster.add_node("spot-0", capacity="spot")
+    cluster.cloud.notice("spot-0", dialect=Dialect.TAINT)
+    cluster.cloud.notice("spot-0", dialect=Dialect.ANNOTATION)
+    cluster.cloud.withdraw("spot-0")
+    cluster.run_for(600)
+    assert taints(cluster, "spot-0") == set()
+    assert INTERRUPT_AT not in podstate.annotations_of(cluster.store.get(Kind.NODE, "", "spot-0"))
+
+
 def test_a_zone_that_is_lost_as_a_whole_is_emptied_at_the_usual_rate():
     """No node of it answers while another zone is well: that is no broken network, and workloads may move there."""
     cluster = Cluster()

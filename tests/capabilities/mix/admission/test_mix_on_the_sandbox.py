@@ -70,6 +70,25 @@ def test_nobody_alive_admits_unchanged():
     rig().play(scenario)
 
 
+def test_a_replica_that_dies_before_it_has_answered_admits_unchanged():
+    """Availability first: the pod that a follower kept waiting for the next leader is created when the follower dies."""
+
+    async def scenario(rig: Rig) -> None:
+        rig.start("leads")
+        await installed(rig)
+        rig.start("follows")
+        await rig.sleep(5)
+        rig.kill("leads")
+        rig.cluster.stateful_set("default", "db", 1, labels=MAJORITY)
+        await rig.sleep(0.5)
+        assert pods(rig) == []
+        rig.kill("follows")
+        await rig.until(lambda: len(pods(rig)) == 1, limit_s=30)
+        assert split(rig) == (0, 0)
+
+    rig().play(scenario)
+
+
 def test_a_bad_label_is_refused_by_the_api_server():
     """M1: the API server refuses a Deployment whose labels make no sense, in our words."""
     from mooring.clients.ports import RefusedError
