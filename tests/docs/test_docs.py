@@ -2,11 +2,14 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from cyclopts import CycloptsError
 
+import mooring
 from mooring.cli import app
 from mooring.core.model.reasons import Reason
 
@@ -107,3 +110,17 @@ def test_the_golden_answers_use_codes_that_the_page_explains():
     shown = FENCE.findall((ROOT / "docs" / "why.md").read_text())[1]
     golden = (ROOT / "tests" / "core" / "why" / "golden" / "waiting-behind-another-hand-over.txt").read_text()
     assert shown in golden
+
+
+def test_the_version_is_the_same_everywhere():
+    """Package, code, chart, lock file and the newest heading of the changelog name one version."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    chart = yaml.safe_load((ROOT / "deploy" / "chart" / "mooring" / "Chart.yaml").read_text())
+    assert {
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
+        next(package["version"] for package in lock if package["name"] == "mooring"),
+        chart["version"],
+        chart["appVersion"],
+        re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1],
+        *re.findall(r"mooring:(\d[\d.]*\d)", (ROOT / "docs" / "install.md").read_text()),
+    } == {mooring.__version__}

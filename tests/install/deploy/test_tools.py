@@ -50,7 +50,7 @@ def test_the_chart_renders_what_the_manifests_say(helm, on):
     chart = {(o["kind"], o["metadata"]["name"]): bare(o) for o in yaml.safe_load_all(ran.stdout) if o}
     plain = {
         (o["kind"], o["metadata"]["name"]): bare(o)
-        for o in manifests(Install(image="mooring:0.1.0", features=frozenset(on)))
+        for o in manifests(Install(image="mooring:0.2.0", features=frozenset(on)))
         if o["kind"] != "Namespace"
     }
     assert set(chart) - set(plain) == {("ConfigMap", "mooring-config"), ("Pod", "mooring-doctor")}
