@@ -1,8 +1,8 @@
-"""Who was turned away because too many of a source wait already, and whose turn it is when there is room.
+"""Slots deferred because their source's cap of waiting operators was reached, and the order in which they retry.
 
-One key may want dozens of places and another a single one (a node with fifty pods, a control plane to be replaced).
-Asked in the same order every time, the first would take each place that falls free, for hours. So the one that got
-something longest ago comes first.
+One key may propose dozens of operators and another a single one (a node with fifty pods, a control plane to be
+replaced). Retried in a fixed order, the first key would take every free place for hours. So the slot that was last
+admitted longest ago goes first.
 """
 
 from typing import Final
@@ -15,9 +15,9 @@ _MOST: Final = 4096
 
 class CapBacklog:
     def __init__(self) -> None:
-        #: Source → slots turned away, in order.
+        #: Source → deferred slots, in order.
         self._away: dict[str, dict[Slot, None]] = {}
-        #: Source → slots that were ever turned away → the number of the operator that each last got in.
+        #: Source → slots that were ever deferred → the number of the last operator that each got admitted.
         self._served: dict[str, dict[Slot, int]] = {}
 
     def defer(self, source: str, slot: Slot) -> None:
@@ -33,7 +33,7 @@ class CapBacklog:
             served[slot] = number
 
     def ready(self, source: str) -> list[Slot]:
-        """There is room: everybody who stands outside, in the order in which they shall try again."""
+        """There is room again: all deferred slots of the source, in the order in which they retry."""
         away = self._away.pop(source, None)
         if away is None:
             return []

@@ -1,4 +1,4 @@
-"""What a capability is to the engine. Home, mix, handoff, fleet and balance each are one of these.
+"""The interface between the engine and a capability. Home, mix, handoff, fleet and balance implement it.
 
 Everything is asked per key, and the answers are values: a capability never acts, never waits and never sees a clock.
 Keys are strings the capability chooses ("tikv/tidb/demo-tikv-0"); two capabilities never share one, since the engine
@@ -34,7 +34,8 @@ class Capability(Protocol):
         ...
 
     def evaluate(self, key: str, world: WorldRead, queue: Queue, notes: Any, now: float) -> Evaluation:
-        """What should change about this key, and why. Reads its arguments and changes nothing: asking is free.
+        """What should change about this key, and why. Reads its arguments and changes nothing, so it may be called at
+        any time.
 
         `notes` is what the last accepted evaluation of this key answered as `notes`; None at first.
         """
@@ -47,7 +48,7 @@ class Capability(Protocol):
         ...
 
     def recovery_needs(self, world: WorldRead) -> Iterable[str]:
-        """What must still be seen before `recover` can be trusted (e.g. a PD behind a mark), in words. Empty: ready."""
+        """What must still be seen before `recover` is reliable (e.g. a PD behind a mark), in words. Empty: ready."""
         ...
 
 
@@ -56,8 +57,9 @@ class Speaks(Protocol):
     """What a capability may have besides: words of its own for `why`.
 
     `subject` is "pod/<ns>/<name>", "node/<name>", "store/<ns>/<cluster>/<id>", "cluster/<ns>/<name>",
-    "workload/<ns>/<kind>/<name>", "machine/<serial>" or "operator/<id>". Answer with lines for what you know of it and
-    nothing else does: labels `asked`, `now`, `why there`, `gives up`, `to change` (a verb, then the command) have their
+    "workload/<ns>/<kind>/<name>", "machine/<serial>" or "operator/<id>". Answer with lines about it that no
+    other part can give: labels `asked`, `now`, `why there`, `gives up`, `to change` (a verb, then the command) have
+    their
     place; several `now` are joined. Called for one subject at a time, on or off, leading or not.
     """
 

@@ -50,7 +50,7 @@ class OperatorNumbers:
         self.last = 0
 
     def seen(self, operator_id: str) -> None:
-        if operator_id.isdecimal() and len(operator_id) < 16:  # a mark may say anything
+        if operator_id.isdecimal() and len(operator_id) < 16:  # a mark is input: it may contain any text
             self.last = max(self.last, int(operator_id))
 
 
@@ -72,7 +72,7 @@ class Deciding:
         self._numbers = numbers
         #: Soft memory of capabilities, per key.
         self.notes: dict[Slot, object] = {}
-        #: The last word about each evaluated key.
+        #: The last verdict about each evaluated key.
         self.verdicts: dict[Slot, Verdict] = {}
         self.worklist = WorkList()
         self.in_flight = InFlightWrites(self.worklist)
@@ -258,8 +258,8 @@ class Deciding:
         self.in_flight.forget((OPERATOR, event.id))
         self.repetitions.ended(operator, now, acted=bool(record.acted_at))
         self.say(now, event.how, event.id, operator, event.reason, event.detail)
-        # The capability that proposed it is asked again: the world may already want the next thing. If nothing was
-        # done, then a moment later: the same evaluation would propose the same for ever.
+        # The capability that proposed it evaluates again: there may be a next operator to propose. If nothing was
+        # written, a moment later: the same evaluation would propose the same operator for ever.
         idle = not record.acted_at and now - record.promoted_at < MOMENT_S
         capability = self._capability_of(operator)
         if capability.name in on:
@@ -273,7 +273,8 @@ class Deciding:
     # ── Switched off, recovered ───────────────────────────────────────────────────────────────────────────────────
 
     def switch_off(self, name: str) -> list[QueueEvent]:
-        """Nothing more is proposed; what waits is canceled, what runs is asked how to end, what was stated goes."""
+        """Stop proposing: cancel waiting operators, ask the capability how to end running ones, drop its facts and
+        limits."""
         sources = self._capabilities[name].sources
         events: list[QueueEvent] = []
         for operator in [r.operator for r in self.queue.records.waiting() if r.operator.source in sources]:

@@ -1,9 +1,9 @@
-"""A defect of ours costs the object it shows on, not the whole cluster: one pod that a capability stumbles over must
-not end the process that hands leaders over, again after every restart.
+"""An exception in a capability affects only the object it was raised for: one pod that a capability fails on must not
+crash the whole process, and crash it again after every restart.
 
 `mooring run` listens, logs and counts. The key, or the operator, is blocked with a reason and tried again a little
-later; what it stated before goes on to count, and what runs keeps its place. Without a listener a defect is raised:
-tests and the sandbox shall see it.
+later; its earlier facts and limits stay in force, and running operators stay charged. Without a listener the
+exception is raised, so that tests and the sandbox see it.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ AGAIN_S: Final = 60.0
 
 class Defects:
     def __init__(self) -> None:
-        #: Told where, and what. Without a listener a defect is raised: tests and the sandbox shall see it.
+        #: Called with where it happened and the exception. Without a listener the exception is raised.
         self.listener: Callable[[str, Exception], None] | None = None
 
     def note(self, where: str, error: Exception) -> None:

@@ -4,11 +4,12 @@
                              ▲                                                     │
                              └──────────── outcomes, wake-ups ◄────────────────────┘
 
-`handle_all(events, now)` does a bounded amount of work and returns what the shell shall do; `next_wakeup()` says when
-it wants to be called even if nothing happens. The same object is driven by asyncio in `process/`, by virtual time in
+`handle_all(events, now)` does a bounded amount of work and returns the instructions for the shell; `next_wakeup()`
+is the time of the next call even if nothing happens. The same object is driven by asyncio in `process/`, by virtual
+time in
 the sandbox, and by hand in tests.
 
-`lifecycle` has the stages of a replica's life, `deciding` what a leader does in the last of them. Handlers answer with
+`lifecycle` has the stages of a replica, `deciding` what a leader does in the last of them. Handlers answer with
 values; only the loop here applies them.
 """
 
@@ -117,7 +118,7 @@ class Engine:
 
     @property
     def backed_off(self) -> int:
-        """How often something was proposed in a circle and had to back off."""
+        """How often an operator was proposed again and again without effect and had to back off."""
         return self._decides.repetitions.backed_off
 
     @property
@@ -164,7 +165,7 @@ class Engine:
         self.history.restore(kept["history"])
 
     def anchors(self) -> dict[str, object]:
-        """What is there in every engine and is no soft state."""
+        """Objects that every engine has and that are not soft state."""
         there: dict[str, object] = {"world": self.world, "history": self.history, "defects": self.defects}
         return {**there, "numbers": self._numbers, "capabilities": self.capabilities}
 
@@ -277,7 +278,7 @@ class Engine:
         self.stage = after(before, Signal.LEASE_WON if leading else Signal.LEASE_LOST)
         if self.stage is before:
             return
-        # Without the lease the queue is somebody else's: what it held here is worth nothing any more.
+        # Without the lease, another replica has the queue: what this one held is void.
         self._decides = self._new_term(Queue(self.queue.settings))
         verb, text = ("leads", "won the lease") if leading else ("follows", "lost the lease")
         self._decides.say(self.now, verb, "engine", text=text)
@@ -287,7 +288,7 @@ class Engine:
 
     def _recover(self) -> None:
         """Read the marks; what they name is running and charged before anything else may be promoted."""
-        # PD is asked about every cluster first: a mark alone does not say how far its operator has come.
+        # The PD of every cluster is read first: a mark alone does not say how far its operator has come.
         seen, lost = self.world.pd, self.world.pd_lost
         unseen = [tc.key for tc in self.world.tidb_clusters() if seen(tc.key) is None and not lost(tc.key)]
         if any(True for capability in self.capabilities.values() for _ in self._needs(capability)):

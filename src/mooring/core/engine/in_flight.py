@@ -1,10 +1,9 @@
 """Writes under way. A capability that waits for one is not asked again before it has ended, so nothing is asked for
 twice.
 
-A refused write is not repeated at once: 1 s, 2 s, … 30 s, or what the server asked for. News may end that wait early: a
-conflict brings the object as it is now, and the next try carries its version. Where the server itself is unwell or has
-asked for time, whatever happens meanwhile is no reason to ask it again: those rest, if it did not ask for more, five
-seconds at most.
+A refused write is retried after 1 s, 2 s, … 30 s, or after what the server asked for. An event may end that wait
+early: a conflict brings the current object, and the retry carries its version. If the server itself is failing or sent
+Retry-After, no event shortens the wait; without Retry-After it is five seconds at most.
 """
 
 from typing import Final
@@ -14,7 +13,7 @@ from mooring.core.model.instructions import Outcome
 from mooring.core.model.reasons import Reason
 
 LONGEST_S: Final = 30.0
-#: News is taken up after that long, however often the write was refused: a notice's two minutes are short.
+#: An event is acted on after this long, however often the write was refused: an interruption notice leaves two minutes.
 LONGEST_REST_S: Final = 5.0
 _UNWELL: Final = frozenset({Reason.BACK_OFF, Reason.FAILED, Reason.UNKNOWN})
 
@@ -46,7 +45,8 @@ class InFlightWrites:
         return False
 
     def end(self, outcome: Outcome, now: float) -> tuple[Slot, float] | None:
-        """Who waited for it, and how long before the next try (0: at once). None: it was asked for before we led."""
+        """The slot that waited for it, and the delay before a retry (0: none). None: it was issued before this replica
+        led."""
         waiter = self._waiter_of.pop(outcome.instruction, None)
         if waiter is None:
             return None

@@ -40,7 +40,7 @@ class Intake:
         return self._world.apply(event)
 
     def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen) -> None:
-        """What was looked at rather than followed."""
+        """Take in what is polled rather than watched."""
         match seen:
             case PdSeen():
                 self._world.note_pd(seen.cluster, seen.view, seen.at)

@@ -1,7 +1,7 @@
 """Requests to read PD or the machine registry, turned into one read at a time, never two at once.
 
 However many ask for one, a PD is read again only a moment after it has answered: what was written meanwhile is then
-surely in the answer, and nobody can turn in a circle.
+in the answer, and a capability that always wants a fresher view cannot loop.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,9 @@
-"""Every loop has a budget: an operator that is proposed again and again for one subject, without anything having been
-done in between, is slowed down and reported.
+"""Back-off for repeated proposals: an operator that is proposed again and again for one subject, without any write in
+between, is slowed down and reported.
 
 The first repetitions are free: a capability may change its mind while the world settles. From the fourth within a
-minute on, the subject backs off: a minute, doubling to an hour. A write in its name, or an hour of peace, forgives.
+minute on, the subject backs off: a minute, doubling to an hour. A write on its behalf, or an hour without
+repetitions, resets it.
 """
 
 from typing import Final

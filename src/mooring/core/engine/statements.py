@@ -1,7 +1,7 @@
 """What keys state about targets: facts that take room, and limits that follow an object.
 
-Each evaluation of a key replaces what the key stated before, so a statement ends when its cause does, without anybody
-having to remember it. Several keys may state a fact about the same object on the same target: the largest counts. Of
+Each evaluation of a key replaces what the key stated before, so a statement ends when its cause does; nothing has
+to remember to end it. Several keys may state a fact about the same object on the same target: the largest counts. Of
 several limits of one target the one stated last counts; without any, the settings do.
 """
 

@@ -13,7 +13,7 @@ from mooring.core.model.decision import Deferred
 Slot = tuple[str, str]
 #: The capability name under which operators stand here.
 OPERATOR = "op"
-#: How long an evaluation may wait for which nothing but words is due.
+#: How long an evaluation may be delayed when only its explanation can change.
 LATER_S: Final = 2.0
 
 

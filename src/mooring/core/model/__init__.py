@@ -1,1 +1,2 @@
-"""The nouns of the model: frozen structs with no behaviour beyond derived values. Imports nothing of ours."""
+"""The data types of the model: frozen structs with no behaviour beyond derived values. Imports nothing else of
+Mooring."""

@@ -2,7 +2,7 @@
 
 A node is spot if any known label says so; else on-demand if any says so; else of the class that is configured for
 nodes that say nothing. That is `unknown` unless told otherwise, and an unknown node is never counted and never chosen:
-calling a spot node on-demand would break a workload's floor without a sign.
+counting a spot node as on-demand would silently break a workload's minimum on on-demand nodes.
 
 GKE and AKS label only their spot nodes, but put a label of theirs on every node, which tells the others apart.
 """
@@ -63,7 +63,7 @@ class CapacityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unlabelled: NodeClass = NodeClass.UNKNOWN
 
     def class_of(self, labels: Mapping[str, str]) -> NodeClass:
-        """Spot wins over on-demand: being wrong that way costs a place, not a floor."""
+        """Spot wins over on-demand: a wrong `spot` costs one place, a wrong `on-demand` breaks a workload's minimum."""
         said = {label.class_of(labels) for label in self.labels}
         if NodeClass.SPOT in said:
             return NodeClass.SPOT

@@ -2,7 +2,7 @@
 
 A capability is asked two questions. `evaluate(key, …)`: is there something to do about this object?
 `next_step(running, …)`: what is next for an operator that the queue has released? Both answers are recomputed from what
-is observed, so a lost event costs time and never truth.
+is observed, so a lost event delays a decision and never makes it wrong.
 """
 
 from collections.abc import Mapping

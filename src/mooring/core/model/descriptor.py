@@ -1,4 +1,4 @@
-"""What a capability is to the rest of the product, in one value: nothing else anywhere has to know its name.
+"""The description of a capability in one value, so that no other package has to know its name.
 
 `capabilities/registry.py` lists them. Features, rights, limits, metrics, `why`, the read-only API, doctor and cleanup
 are all made from what stands here; adding a capability touches its own package and one line of that list.

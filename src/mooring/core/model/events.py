@@ -1,6 +1,6 @@
 """What reaches the world: three small events from Kubernetes, looks at PD and at the machine registry.
 
-Losing one costs time, never truth.
+A lost event delays a decision and never makes it wrong.
 """
 
 import msgspec
@@ -57,7 +57,7 @@ class PdSeen(msgspec.Struct, frozen=True, gc=False):
 
 
 class PdLost(msgspec.Struct, frozen=True, gc=False):
-    """PD could not be looked at; what was seen last is still the last word, and old."""
+    """PD could not be read; the last view stays, with its age."""
 
     cluster: Key
     detail: str

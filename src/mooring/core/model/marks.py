@@ -2,9 +2,9 @@
 
 A mark names operator, source, reason, step, since when, and what was there before: we undo only what a mark says we
 did. It is a small JSON value in an annotation of ours, readable by a person with kubectl. A mark that cannot be read
-is never guessed at: it is reported and left alone.
+is reported and left alone.
 
-Marks are where others may write, too: anyone who may edit a pod or a TidbCluster may forge one. So a mark counts only
+Other clients can write marks too: any user who may edit a pod or a TidbCluster can forge one. So a mark counts only
 on the object it was written for, and only for things of that object's own namespace; docs/security.md lists each of
 them.
 """
@@ -25,7 +25,7 @@ RETIRING: Final = "mooring.dev/retiring"
 HOME: Final = "mooring.dev/home"
 RESERVED_TAINT: Final = "mooring.dev/reserved"
 PD_ENDPOINTS: Final = "mooring.dev/pd-endpoints"
-#: The step of a mark that is only a memory: this request was given up, and is not taken up again as it stands.
+#: The step of a mark that only records that this request was given up and is not retried until it changes.
 GAVE_UP: Final = "GaveUp"
 #: One that can be shown: up to the year 9999.
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]

@@ -1,6 +1,6 @@
 """An operator: something that moves, in steps, at a cost on named targets.
 
-Seed 001's words, widened from stores to everything that moves. A *target* is a name with a limit (`store/demo/4`,
+The terms of seed 001, extended from stores to everything that moves. A *target* is a name with a limit (`store/demo/4`,
 `tikv/tidb/demo`, `node/n7`, …); an operator has an integer cost on each target it touches. Costs may fall in phases
 known at admission; they never rise.
 """

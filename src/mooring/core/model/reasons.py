@@ -20,7 +20,7 @@ class Reason(StrEnum):
     BALANCE = "balance"
     RETURN_TO_SPOT = "return-to-spot"
     RESUMED = "resumed"
-    # Why something was rejected at the door.
+    # Why the queue rejected an operator.
     INVALID = "invalid"
     REGION_BUSY = "region-busy"
     SUBJECT_BUSY = "subject-busy"
@@ -43,7 +43,7 @@ class Reason(StrEnum):
     STALLED = "stalled"
     PD_UNREACHABLE = "pd-unreachable"
     PD_UNSURE = "pd-unsure"
-    #: PD's `halt-scheduling` is on; PD's schedulers were paused by somebody else.
+    #: PD's `halt-scheduling` is on; PD's schedulers were paused by another client.
     PD_HALTED = "pd-halted"
     PAUSED_BY_OTHERS = "paused-by-others"
     REGISTRY_UNREACHABLE = "registry-unreachable"

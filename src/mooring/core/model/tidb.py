@@ -18,10 +18,10 @@ INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
-#: A spec that wants more says nothing that anybody means.
+#: A spec that wants more is taken for a mistake.
 MOST_MEMBERS: Final = 10_000
 
-#: PD's schedulers are paused by us for a minute at most; a longer pause is somebody else's.
+#: PD's schedulers are paused by us for a minute at most; a longer pause was set by another client.
 OUR_LONGEST_PAUSE_S: Final = 60
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -184,7 +184,7 @@ class PdView(msgspec.Struct, frozen=True, gc=False):
     """One look at a PD cluster: a few cheap list calls, made together, at most once per interval and cluster."""
 
     stores: tuple[Store, ...]
-    #: Stores whose leaders PD evicts now. None: PD could not say (just restarted), which is no proof of anything.
+    #: Stores whose leaders PD evicts now. None: PD could not say (just restarted), so nothing follows from it.
     evicting: tuple[int, ...] | None
     region_count: int
     #: start_timestamp of the answering PD leader: changes when it restarts or fails over.

@@ -1,4 +1,4 @@
-"""The invariants of the queue, computed again from what it holds. Slow; for tests, and for a doctor who suspects us.
+"""The invariants of the queue, computed again from what it holds. Slow; for tests only.
 
 Taken = released: what is charged on a target is exactly its facts, its running operators beyond their own facts, and
 what cools down. The incremental state (`room`, `front`, `blocked`) is what a full walk would find.

@@ -1,8 +1,9 @@
-"""Facts: what is already broken takes room without asking.
+"""Facts: what is already broken takes room on a target unconditionally.
 
 An object is charged once per target: the larger of its facts and its operator. So what an operator adds is its cost
-minus what its own subject's facts charge there already, and one that adds nothing passes: the cure is never blocked by
-its disease. Facts that no running operator answers for are *loose*; an operator that loose facts alone keep out is
+minus what its own subject's facts charge there already, and one that adds nothing passes: a repair is never blocked by
+the fault that it repairs. Facts that no running operator answers for are *loose*; an operator that loose facts alone
+keep out is
 parked, since a fact has no time-out.
 """
 
@@ -45,7 +46,7 @@ class FactBook:
         return any(lane.loose and lane.loose + amount > lane.cap for t, amount in need.items() if (lane := lanes[t]))
 
     def write(self, lane: Lane, fact: Fact) -> int:
-        """Note a fact (an amount of 0 strikes it out) and say by how much the target's facts rose."""
+        """Note a fact (an amount of 0 removes it) and return by how much the target's facts rose."""
         before = lane.facts.get(fact.subject)
         if fact.amount:
             lane.facts[fact.subject] = fact

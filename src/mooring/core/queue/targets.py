@@ -22,7 +22,7 @@ DEFAULT_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType(
     }
 )
 
-#: An unknown kind gets the careful answer.
+#: The limit of a kind that is not in the table: the most careful one.
 UNKNOWN_KIND_LIMIT: Final = 1
 
 

@@ -3,7 +3,7 @@
     needs 8 · used 18 (op 41: 10, op 39: 8) · reserved 0 · limit 20 → 6 missing
 
 `used` is what is charged on the target now, `reserved` what those waiting ahead will need there. One reason by fixed
-precedence: a fact, then a full target, then somebody ahead, then "nothing is promoted yet".
+precedence: a fact, then a full target, then an operator ahead, then "nothing is promoted yet".
 """
 
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ def why_all(queue: "Queue") -> dict[str, Why]:
 
 
 class _Ahead:
-    """What stands before somebody on one lane: the first few by name, the rest as a number."""
+    """The operators ahead of another one on one lane: the first few by id, the rest as a number."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane

@@ -1,7 +1,7 @@
 """The ways into the world: pods by node, owner and TiDB component; nodes by class and taint; ReplicaSets by Deployment.
 
 Each index holds uids and changes by exactly what an event changes. The groups are small dicts rather than sets: half
-the size, and in a stable order. Empty ones are removed, so an index never grows with what has been.
+the size, and in a stable order. Empty ones are removed, so an index does not grow with deleted objects.
 """
 
 from collections.abc import Hashable, Iterable
@@ -31,7 +31,7 @@ def member_of(pod: Pod) -> Member | None:
 
 
 class Groups(dict[G, dict[str, None]]):
-    """group → uids. A plain dict of dicts with two manners: no empty groups, and no complaint about unknown ones."""
+    """group → uids. A plain dict of dicts that keeps no empty group and answers an unknown one with nothing."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ def tidb_member(pod: Pod, world: WorldRead) -> TidbMember | None:
     """None: no member of any TidbCluster."""
     decided, member = by_owner(pod.owner, world)
     if decided:
-        # Anybody may write the UID of somebody else's StatefulSet into a pod of another namespace.
+        # A user of another namespace can write this StatefulSet's UID into a pod of their own.
         return member if member is not None and member[0].namespace == pod.namespace else None
     labeled = member_of(pod)
     if labeled is None:
@@ -52,7 +52,7 @@ def tidb_member_set(workload: Workload) -> TidbMember | None:
 
 
 def within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """An owner owns in its own namespace: elsewhere anybody may write its UID into a pod of theirs."""
+    """An owner owns pods of its own namespace only: its UID can be written into any pod elsewhere."""
     if all(pod.namespace == namespace for pod in pods):
         return pods
     return tuple(pod for pod in pods if pod.namespace == namespace)

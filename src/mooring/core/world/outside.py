@@ -1,6 +1,6 @@
-"""What was asked rather than followed: PD's views, the machine registry, and which features are on.
+"""What is polled rather than watched: PD's views, the machine registry, and which features are on.
 
-Silence is no reason to forget: what was seen last stays, with its date, and beside it what was said instead.
+When there is no answer, the last one is kept with its time, beside the error.
 """
 
 from mooring.core.model.cluster import Key
@@ -12,12 +12,12 @@ class Outside:
     def __init__(self) -> None:
         #: Cluster → the last view of its PD, and when it was taken.
         self.pd: dict[Key, tuple[PdView, float]] = {}
-        #: Clusters whose PD did not answer the last time, and what was said instead.
+        #: Clusters whose PD did not answer the last time, and the error.
         self.pd_lost: dict[Key, str] = {}
         self.machines: tuple[Machine, ...] = ()
         self.machines_at: float | None = None
         self.machines_asked_at: float | None = None
-        #: What the registry said instead of an answer, the last time.
+        #: The error of the last query of the registry.
         self.machines_lost = ""
         #: The features that are switched on; None: unknown.
         self.features: frozenset[str] | None = None

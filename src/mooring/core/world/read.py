@@ -1,6 +1,6 @@
 """What capabilities may ask of the world: they are typed against this Protocol and cannot change anything.
 
-Every question costs what its answer is worth: a lookup, or a walk over the few rows asked for. Only `pods()`,
+A query costs a lookup, or a walk over the rows it returns. Only `pods()`,
 `nodes()`, `workloads()` and `tidb_clusters()` walk a whole kind, and they are for start-up, reports and checks, not
 for events. Answers come in no promised order: sort by name where the order decides something.
 """
@@ -124,7 +124,7 @@ class WorldRead(Protocol):
     def pd_observed_at(self, cluster: Key) -> float | None: ...
 
     def pd_lost(self, cluster: Key) -> str:
-        """What PD said instead of an answer, the last time; "" while it answers."""
+        """The error of the last look at PD; "" while it answers."""
         ...
 
     def machines(self) -> tuple[Machine, ...]: ...
@@ -138,7 +138,7 @@ class WorldRead(Protocol):
         ...
 
     def machines_lost(self) -> str:
-        """What the registry said instead of an answer, the last time; "" while it answers."""
+        """The error of the last query of the registry; "" while it answers."""
         ...
 
     # ── features ──────────────────────────────────────────────────────────────────────────────────────────────────

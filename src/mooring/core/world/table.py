@@ -1,4 +1,4 @@
-"""The objects of one kind, by name and by uid, and the rule that time does not run backwards.
+"""The objects of one kind, by name and by uid. An older version never replaces a newer one.
 
 A watch delivers in order, but an event can still be late: a reconnect replays, a capability's own write answers before
 the watch does. So:

@@ -164,13 +164,13 @@ class World:
     # ── facts that are not Kubernetes' ────────────────────────────────────────────────────────────────────────────
 
     def note_pd(self, cluster: Key, view: PdView | None, observed_at: float) -> None:
-        """A look at a cluster's PD; None forgets it. Silence is no reason to forget: the last look carries its date."""
+        """A look at a cluster's PD; None forgets it. When PD stops answering, the last look stays, with its time."""
         self._outside.forget(cluster)
         if view is not None:
             self._outside.pd[cluster] = (view, observed_at)
 
     def note_pd_lost(self, cluster: Key, detail: str) -> None:
-        """PD did not answer. What was seen last stays, with its date."""
+        """PD did not answer. The last view stays, with its time."""
         self._outside.pd_lost[cluster] = detail
 
     def note_features(self, on: frozenset[str]) -> None:
@@ -181,7 +181,7 @@ class World:
         self._outside.machines_asked_at, self._outside.machines_lost = observed_at, ""
 
     def note_machines_lost(self, detail: str, at: float) -> None:
-        """The registry could not be asked: what was seen last stays, and is old."""
+        """The registry did not answer. The last list of machines stays, with its time."""
         self._outside.machines_lost, self._outside.machines_asked_at = detail or "no answer", at
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,11 +1,11 @@
 """Soft state as values: what a checkpoint keeps of the engine besides the rows of the world, and how it comes back.
 
 `Snapshot(roots)` holds the state of this moment: containers and mutable objects are copied, frozen values are shared.
-It is quick; turning it into bytes (`records`) may then go on for as long as it likes. `read(records)` makes the same
+It is quick; turning it into bytes (`records`) may then take any time. `read(records)` makes the same
 objects again, with the same ones shared. What an object keeps are its attributes, or what its `kept()` says; then its
 `restore(kept)` takes them back. `anchors` are parts that are there already on both sides and are only referred to.
 
-A file may come from anybody: only classes of `mooring.core` and `mooring.capabilities` are made, and of those only
+A recording is untrusted input: only classes of `mooring.core` and `mooring.capabilities` are instantiated, and only
 structs and enums by calling them.
 """
 

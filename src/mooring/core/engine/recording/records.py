@@ -109,7 +109,7 @@ class PodRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write to an index of the world, between two turns, by somebody who is not the engine."""
+    """A write to an index of the world, between two turns, from outside the engine."""
 
     index: str
     write: bytes

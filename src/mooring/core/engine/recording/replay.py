@@ -11,7 +11,7 @@ from mooring.core.world.read import WorldRead
 
 @runtime_checkable
 class Writable(Protocol):
-    """An index that somebody besides the world writes to, and that can do a recorded write again."""
+    """An index that is also written from outside the engine, and that can repeat a recorded write."""
 
     write_class: type[msgspec.Struct]
 

@@ -35,7 +35,7 @@ ENDED = frozenset({"finished", "failed", "canceled", "timeout", "ended", "reject
 def explain(
     engine: Engine, name: str, *, now: float | None = None, leader: str = "", data_age_s: float | None = None
 ) -> Explanation | None:
-    """None: nothing is known of this subject; `unknown` says what is."""
+    """None: the subject was not found; `unknown` names the nearest that exist."""
     now = engine.now if now is None else now
     subject = find(engine.world, name)
     operators = operators_on(engine, subject)
@@ -115,7 +115,7 @@ def _findings(
         for one in dry:
             yield from of_dry(engine, subject, one)
         return
-    # Not deciding: the queue here is empty. What has begun is written on the objects, and can be read by anyone.
+    # Not deciding: the queue here is empty. What has begun is written on the objects as marks.
     yield from of_marks(engine.world, subject, now)
     for one in dry:
         if not one.on:

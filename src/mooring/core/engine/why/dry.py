@@ -1,4 +1,4 @@
-"""Deciders run dry: what would they propose about this subject now, and if nothing, why not?
+"""Dry runs of the capabilities: what would they propose about this subject now, and if nothing, why not?
 
 `evaluate` is asked as the engine asks it, with the notes that the engine keeps, and nothing of the answer is taken up.
 A switched-off capability is asked too: what it would do is what its switch keeps from happening.

@@ -1,8 +1,9 @@
 """Everything there is to say about why a subject is as it is; one of it becomes the answer, by fixed precedence.
 
-    feature off > misconfigured > never fits > fact > PDB > target full > behind someone > source cap > not yet seen
+    feature off > misconfigured > never fits > fact > PDB > target full > behind another operator > source cap > not yet
+    seen
 
-What is on its way without trouble comes after these, what is placed last.
+Operators that run without trouble come after these, `stable` comes last.
 """
 
 from collections.abc import Iterator

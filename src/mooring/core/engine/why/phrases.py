@@ -119,7 +119,8 @@ def _whole_words(text: str, room: int) -> str:
 
 
 def fit(head: str, detail: str, tail: str) -> str:
-    """Line 1 in its room: what ends it is worth more than the rest of a long detail, a kind word less than either."""
+    """Line 1 in its room: what ends it matters more than the rest of a long detail, "Nothing for you to do." less than
+    either."""
     if len(head + detail + tail) > LONGEST_ANSWER:
         tail = tail.removesuffix(" Nothing for you to do.")
     room = LONGEST_ANSWER - len(head) - len(tail)
