@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from mooring.cli.blackbox import pull
-from mooring.cli.exits import CommandError
 from mooring.cli.server import Reach
+from mooring.core.model.exits import UserError
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.writer import BlackBox, header_of
 from mooring.process.http.status import status_app
@@ -52,21 +52,21 @@ def test_the_recording_comes_whole(box, tmp_path):
 
 
 def test_without_a_recording_it_is_said_and_no_file_is_left(tmp_path):
-    with pytest.raises(CommandError, match="--blackbox DIR"):
+    with pytest.raises(UserError, match="--blackbox DIR"):
         pulled(None, tmp_path / "got.blackbox")
     assert not (tmp_path / "got.blackbox").exists()
 
 
 def test_a_file_that_is_there_is_not_replaced(box, tmp_path):
     (tmp_path / "got.blackbox").write_text("mine")
-    with pytest.raises(CommandError, match="File exists"):
+    with pytest.raises(UserError, match="File exists"):
         pulled(box, tmp_path / "got.blackbox")
     assert (tmp_path / "got.blackbox").read_text() == "mine"
 
 
 def test_off_loopback_the_token_is_wanted(box, tmp_path, monkeypatch):
     monkeypatch.delenv("MOORING_HTTP_TOKEN", raising=False)
-    with pytest.raises(CommandError, match="401"):
+    with pytest.raises(UserError, match="401"):
         pulled(box, tmp_path / "got.blackbox", token="hush")
     monkeypatch.setenv("MOORING_HTTP_TOKEN", "hush")
     pulled(box, tmp_path / "got.blackbox", token="hush")

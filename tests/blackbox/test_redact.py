@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from mooring.cli import app
-from mooring.cli.exits import CommandError
 from mooring.core.engine.events import Tick
 from mooring.core.model.cluster import Key
 from mooring.core.model.events import PdLost
+from mooring.core.model.exits import UserError
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.writer import BlackBox, header_of
 from mooring.process.settings.config import Config
@@ -68,13 +68,13 @@ def test_it_is_for_its_owner_alone_to_read(tmp_path):
 
 def test_a_recording_that_cannot_be_read_leaves_no_half_of_a_file(tmp_path):
     bad = reframed(INCIDENTS / "restart.blackbox", tmp_path / "bad.blackbox", [b"\xc1"])
-    with pytest.raises(CommandError, match="bad"):
+    with pytest.raises(UserError, match="bad"):
         run("blackbox", "redact", bad, "--to", tmp_path / "redacted.blackbox")
     assert not (tmp_path / "redacted.blackbox").exists()
 
 
 def test_a_file_that_is_there_is_not_replaced(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(CommandError, match="File exists"):
+    with pytest.raises(UserError, match="File exists"):
         run("blackbox", "redact", INCIDENTS / "restart.blackbox", "--to", tmp_path / "mine")
     assert (tmp_path / "mine").read_text() == "mine"

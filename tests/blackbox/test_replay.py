@@ -7,7 +7,6 @@ import pytest
 
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.cli import app
-from mooring.cli.exits import CommandError
 from mooring.core.engine.events import LeaseChanged
 from mooring.core.engine.recording import records as recording
 from mooring.core.engine.recording.reading import read
@@ -16,6 +15,7 @@ from mooring.core.engine.recording.replay import Replay
 from mooring.core.engine.why import explain
 from mooring.core.model.cluster import Key, Owner, Pod, PodShape
 from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.exits import UserError
 from mooring.core.model.instructions import Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
@@ -178,11 +178,11 @@ def test_shapes_that_are_no_longer_held_get_a_new_number(monkeypatch):
 def test_what_is_no_recording_is_refused_in_words(tmp_path):
     (tmp_path / "x.blackbox").write_bytes(b"not a recording\n")
     (tmp_path / "y.blackbox").write_bytes(b'{"magic": "\xff"}\n')
-    with pytest.raises(CommandError, match="not a recording of Mooring"):
+    with pytest.raises(UserError, match="not a recording of Mooring"):
         run("replay", tmp_path / "x.blackbox")
-    with pytest.raises(CommandError, match="not a recording of Mooring"):
+    with pytest.raises(UserError, match="not a recording of Mooring"):
         run("replay", tmp_path / "y.blackbox")
-    with pytest.raises(CommandError, match="No such file"):
+    with pytest.raises(UserError, match="No such file"):
         run("replay", tmp_path / "none")
     with pytest.raises(BadRecordError, match="record 1"):
         list(read([b"\x93\x01\x02\x03"]))
@@ -193,7 +193,7 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path):
 def test_the_format_of_another_version_is_named(tmp_path):
     header = msgspec.structs.replace(RecordingFile(RESTART).header, format=99)
     (tmp_path / "x.blackbox").write_bytes(header_line(header))
-    with pytest.raises(CommandError, match="format 99"):
+    with pytest.raises(UserError, match="format 99"):
         run("replay", tmp_path / "x.blackbox")
 
 
@@ -213,7 +213,7 @@ def test_until_takes_times_and_operators(until, capsys):
     ],
 )
 def test_a_moment_that_is_none_is_refused_in_words(until, words):
-    with pytest.raises(CommandError, match=words):
+    with pytest.raises(UserError, match=words):
         run("replay", RESTART, "--until", until)
 
 
@@ -223,7 +223,7 @@ def test_questions_at_a_moment(capsys):
     assert capsys.readouterr().out.startswith("demo-tikv-0 is moving")
     assert run("replay", RESTART, "--until", "op 1 promoted", "queue", "-o", "json") == 0
     assert [row["op"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["1"]
-    with pytest.raises(CommandError, match="demo-tikv-9"):
+    with pytest.raises(UserError, match="demo-tikv-9"):
         run("replay", RESTART, "why", "pod/demo-tikv-9", "-n", "tidb")
-    with pytest.raises(CommandError, match="about what"):
+    with pytest.raises(UserError, match="about what"):
         run("replay", RESTART, "why")

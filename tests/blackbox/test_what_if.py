@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mooring.cli import _typed, app
-from mooring.cli.exits import CommandError
 from mooring.cli.replay import snapshot_at
+from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.playback import Playback
@@ -55,7 +55,7 @@ def test_it_goes_on_with_other_settings(capsys):
     ],
 )
 def test_a_setting_that_is_none_is_refused_in_words(change, words):
-    with pytest.raises(CommandError, match=words):
+    with pytest.raises(UserError, match=words):
         run("replay", TWO, "--set", change)
 
 
@@ -63,5 +63,5 @@ def test_a_rehearsal_begins_at_a_moment_of_a_recording(capsys):
     """`mooring rehearse play … --from blackbox FILE@TIME`."""
     assert run("rehearse", "play", "restart", "tidb/demo", "--from", "blackbox", f"{TWO}@+1", "-o", "json") in {0, 1}
     assert "recording of" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="begins at"):
+    with pytest.raises(UserError, match="begins at"):
         run("rehearse", "play", "restart", "tidb/demo", "--from", f"{TWO}@2020-01-01")

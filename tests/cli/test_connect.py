@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mooring.cli import connect as connecting
-from mooring.cli.exits import CommandError, Exit
+from mooring.core.model.exits import Exit, UserError
 
 CLUSTER = [
     ("run",),
@@ -172,6 +172,6 @@ def test_a_cluster_that_takes_a_connection_and_says_nothing_is_given_up_soon(tmp
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(CommandError, match=f"no answer from http://127.0.0.1:{port} within") as raised:
+        with pytest.raises(UserError, match=f"no answer from http://127.0.0.1:{port} within") as raised:
             asyncio.run(look(kubeconfig(tmp_path, port)))
     assert raised.value.code is Exit.COULD_NOT_LOOK

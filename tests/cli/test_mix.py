@@ -3,8 +3,8 @@
 import pytest
 
 from mooring.cli import mix
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.server import HERE
+from mooring.core.model.exits import Exit, UserError
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def server(monkeypatch):
             return {"found": [*known, "pod/shop/web-1"]}
         kind, namespace, name = path.removeprefix("/api/v1/mix/").split("/")
         if f"workload/{namespace}/{kind}/{name}" not in known:
-            raise CommandError("it is not there", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError("it is not there", Exit.NOT_AS_IT_SHOULD_BE)
         return {"namespace": namespace}
 
     monkeypatch.setattr(mix, "ask", answers)
@@ -32,9 +32,9 @@ def test_a_workload_is_found_where_it_is_unique(server, typed):
 def test_several_and_none_are_said(server):
     """Two of one name: say which (2). None: where it was looked for (1)."""
     assert mix.asked(HERE, "api", "prod") == {"namespace": "prod"}
-    with pytest.raises(CommandError, match="api is in prod, shop; say which with -n") as two:
+    with pytest.raises(UserError, match="api is in prod, shop; say which with -n") as two:
         mix.asked(HERE, "api", "")
     assert two.value.code is Exit.USAGE
-    with pytest.raises(CommandError, match="no StatefulSet web in any namespace") as none:
+    with pytest.raises(UserError, match="no StatefulSet web in any namespace") as none:
         mix.asked(HERE, "sts/web", "")
     assert none.value.code is Exit.NOT_AS_IT_SHOULD_BE

@@ -5,12 +5,12 @@ import re
 import pytest
 
 from mooring.cli import _typed, app
-from mooring.cli.exits import CommandError, Exit
-from mooring.cli.why import spelled_out
+from mooring.core.engine.why.typed import spelled_out
+from mooring.core.model.exits import Exit, UserError
 
 
-def refusal(*args: str) -> CommandError:
-    with pytest.raises(CommandError) as raised:
+def refusal(*args: str) -> UserError:
+    with pytest.raises(UserError) as raised:
         app(args, exit_on_error=False, print_error=False)
     return raised.value
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mooring.cli.top import screen, subjects
-from mooring.cli.top_keys import BACK, DOWN, ENTER, ESCAPE, HELP, LINE, UP, View, matches, parsed
+from mooring.process.terminal.keys import BACK, DOWN, ENTER, ESCAPE, HELP, LINE, UP, View, matches, parsed
+from mooring.process.terminal.screen import screen, subjects
 
 
 def table(*rows, **sums):

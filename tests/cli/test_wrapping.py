@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from mooring.cli.output import folded, print_table
-from mooring.cli.queue import block
 from mooring.core.engine.why.text import COMMAND, fold, render
+from mooring.process.terminal.queue import block
 from tests.core.why.situations_by_kind import play_all
 
 
@@ -41,8 +41,9 @@ def test_what_is_labelled_goes_on_under_its_text():
 def test_a_row_of_the_queue_is_a_block_on_a_narrow_terminal():
     """Ten columns do not fit 60; what there is to say stands label by label."""
     row = ("○ waiting", "44", "balance", "region 7", "–", "store/tidb/demo/4 18/20", "6 of 8", "op 41", "0:12", "–")
-    assert block(row, 60) == [
-        "○ waiting  op 44  region 7",
+    head, said = block(row, 60)
+    assert head == ["○ waiting  op 44  region 7"]
+    assert said == [
         "waiting for store/tidb/demo/4 18/20",
         "missing     6 of 8",
         "used by     op 41",

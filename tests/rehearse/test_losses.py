@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.rehearse.losses import Meter, breach, clock, majority
+from mooring.core.model.times import clock
+from mooring.rehearse.losses import Meter, breach, majority
 
 
 def test_a_figure_that_falls_and_comes_back_is_one_span() -> None:

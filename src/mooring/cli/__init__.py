@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 import mooring
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.help import FlowingHelp
+from mooring.core.model.exits import Exit, UserError
 
 #: name → where its app (or function) lives, and what it is for, in one line. Imported only when it is used.
 GROUPS: Final[dict[str, tuple[str, str]]] = {
@@ -123,7 +123,7 @@ def _run() -> int:
     except CycloptsError as error:
         _say(str(error))
         return Exit.USAGE
-    except CommandError as error:
+    except UserError as error:
         _say(str(error))
         return error.code
     except KeyboardInterrupt:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.balance_release import release
-from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.core.model.exits import UserError
 
 app = App(name="balance", help="Balance regions and leaders of TiKV stores through the queue.")
 app.command(release)
@@ -52,9 +52,9 @@ def compare(
 
     unknown = sorted(set(scenario or ()) - set(SCENARIOS))
     if unknown:
-        raise CommandError(f"--scenario {unknown[0]}: one of {', '.join(SCENARIOS)}")
+        raise UserError(f"--scenario {unknown[0]}: one of {', '.join(SCENARIOS)}")
     if any(count < 3 for count in stores or ()):
-        raise CommandError("--stores: three at least, for three replicas of a region")
+        raise UserError("--stores: three at least, for three replicas of a region")
     rows = [] if vary else _compare(scenario or list(SCENARIOS), stores or list(LADDER if full else QUICK), seed)
     variations = _vary(seed) if vary or full else []
     if output is Format.JSON:
@@ -147,7 +147,7 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
     from mooring.sim.regions.model import Model
 
     if not 1.0 < bound < inf or limit < 1:
-        raise CommandError("--bound must be more than 1 (an idle store), --limit at least 1")
+        raise UserError("--bound must be more than 1 (an idle store), --limit at least 1")
     model = Model()
     result = run(bound, limit=limit, seed=seed, model=model)
     assumptions = list(model.assumptions())

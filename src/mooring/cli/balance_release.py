@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, connect
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.core.model.tidb import TidbCluster
@@ -32,12 +32,12 @@ def release(
     Example: mooring balance release tidb/demo --take-back
     """
     if not cluster and (take_back or not pd):
-        raise CommandError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
+        raise UserError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
     if cluster and cluster.count("/") != 1:
-        raise CommandError(f"{cluster}: NAMESPACE/NAME of a TidbCluster is wanted, e.g. tidb/demo")
+        raise UserError(f"{cluster}: NAMESPACE/NAME of a TidbCluster is wanted, e.g. tidb/demo")
     urls = tuple(url.strip() for url in pd.split(",") if url.strip())
     if any(not url.startswith(("http://", "https://")) for url in urls):
-        raise CommandError(f"--pd {pd}: http:// or https:// addresses are wanted, e.g. http://127.0.0.1:2379")
+        raise UserError(f"--pd {pd}: http:// or https:// addresses are wanted, e.g. http://127.0.0.1:2379")
     asyncio.run(_release(cluster, kubeconfig, context, urls, take_back=take_back))
 
 
@@ -55,7 +55,7 @@ async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str,
             try:
                 urls = endpoints(tc, {})
             except PortError as error:
-                raise CommandError(f"{error}; or name it here with --pd") from None
+                raise UserError(f"{error}; or name it here with --pd") from None
     await _resume(urls, told=bool(cluster))
 
 
@@ -71,7 +71,7 @@ async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: b
         try:
             obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
         except NotFoundError:
-            raise CommandError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
+            raise UserError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
     tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
     return tc
 
@@ -92,6 +92,6 @@ async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
             print(f"{name} resumed")
     except PortError as error:
         also = "a running Mooring resumes it; without one it resumes by itself within a minute" if told else "try again"
-        raise CommandError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.COULD_NOT_LOOK) from None
     finally:
         await client.close()

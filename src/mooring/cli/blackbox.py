@@ -7,9 +7,9 @@ from typing import Annotated, BinaryIO, Final
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
 from mooring.cli.server import HERE, OWN_NAMESPACE, Reach, ask
+from mooring.core.model.exits import Exit, UserError
 
 app = App(name="blackbox", help="Fetch the recording of a running Mooring, and make it fit to hand on.")
 
@@ -43,7 +43,7 @@ def pull(
     try:
         file = create(target)
     except OSError as error:
-        raise CommandError(f"--to {to}: {error.strerror or error}; name another file") from None
+        raise UserError(f"--to {to}: {error.strerror or error}; name another file") from None
     whole = False
     try:
         with file:
@@ -53,7 +53,7 @@ def pull(
         header = RecordingFile(target).header
         whole = True
     except BadRecordingError as error:
-        raise CommandError(f"what was answered is no recording: {error}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"what was answered is no recording: {error}", Exit.COULD_NOT_LOOK) from None
     finally:
         if not whole:
             target.unlink(missing_ok=True)
@@ -95,11 +95,11 @@ def redact(
         replay = Replay(played.engine)
         different = next((found for one in played.records if (found := replay.put(one)) is not None), None)
     except OSError as error:
-        raise CommandError(f"{error.filename or file}: {error.strerror or error}") from None
+        raise UserError(f"{error.filename or file}: {error.strerror or error}") from None
     except BadRecordingError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     except (BadRecordError, DecodeError) as error:
-        raise CommandError(f"{file}: {error}") from None
+        raise UserError(f"{file}: {error}") from None
     words = f", {replaced} words replaced" if names else ""
     note(f"mooring: {Path(to).stat().st_size} bytes in {to}{words}")
     if different is not None:

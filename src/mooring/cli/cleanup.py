@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import Server, ask
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.clients.kube import HttpKubeApi
@@ -53,16 +53,16 @@ def cleanup(
     from mooring.process.settings.config import ConfigError, resolve
 
     if dry_run == yes:
-        raise CommandError("say either --dry-run (list what is there) or --yes (remove it)")
+        raise UserError("say either --dry-run (list what is there) or --yes (remove it)")
     for name in feature:
         if name not in names():
-            raise CommandError(f"--feature {name}: one of {', '.join(names())} is wanted")
+            raise UserError(f"--feature {name}: one of {', '.join(names())} is wanted")
     try:
         config = resolve(
             {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, os.environ, "", pd
         ).config
     except ConfigError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     done, failed, kept = asyncio.run(_cleanup(config, frozenset(feature), server, yes=yes))
     if output is Format.JSON:
         print_json({"dry_run": dry_run, "found": done, "failed": failed, "kept": kept})
@@ -100,7 +100,7 @@ async def _cleanup(
             leads = await leader(api, config.namespace, config.lease_name, clock.now())
             if yes and leads.level == "ok":
                 if not features:
-                    raise CommandError(
+                    raise UserError(
                         f"{leads.what}: stop it first (kubectl -n {config.namespace} scale deploy/mooring "
                         "--replicas 0), or it would begin again",
                         Exit.REFUSED,
@@ -125,13 +125,13 @@ def _refuse_what_runs(server: str, features: frozenset[str], namespace: str) -> 
     status = ask(server, "/api/v1/status")
     if not status["leading"]:
         pod = status["leader"].partition("_")[0].rpartition("-")[0] or "…"
-        raise CommandError(
+        raise UserError(
             f"{status['identity']} answers, and {status['leader'] or 'no replica it knows of'} leads; ask that one: "
             f"kubectl -n {namespace} port-forward pod/{pod} 8390",
             Exit.REFUSED,
         )
     if running := sorted(features & set(status["features"])):
-        raise CommandError(
+        raise UserError(
             f"{', '.join(running)} is on, and ends by itself what it began; switch it off first "
             f"(--features {running[0]}=false, the chart: features.{running[0]})",
             Exit.REFUSED,

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Features, OwnNamespace, Pd
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.core.model.exits import Exit, UserError
 
 app = App(name="config")
 
@@ -45,7 +45,7 @@ def config(
     try:
         resolved = resolve({"features": features, "namespace": namespace}, os.environ, file, pd)
     except ConfigError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")
     every = list(settings(resolved.config, resolved.sources))
@@ -53,7 +53,7 @@ def config(
     if not found:
         groups = {one.key.partition(".")[0] for one in every}
         known = f"; there are {', '.join(sorted(groups))}"
-        raise CommandError(f"no setting {key!r}{did_you_mean(key, {*groups, *(one.key for one in every)}) or known}")
+        raise UserError(f"no setting {key!r}{did_you_mean(key, {*groups, *(one.key for one in every)}) or known}")
     if changed:
         found = [one for one in found if one.source != "default"]
     if output is Format.JSON:

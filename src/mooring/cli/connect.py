@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from mooring.cli.exits import CommandError, Exit
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.clients.kube import Connection, HttpKubeApi, Scope
@@ -44,9 +44,9 @@ def reaching(hint: str = "") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise CommandError(f"{error}{more}") from None
+        raise UserError(f"{error}{more}") from None
     except PortError as error:
-        raise CommandError(f"the cluster does not answer: {error}{more}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"the cluster does not answer: {error}{more}", Exit.COULD_NOT_LOOK) from None
 
 
 def connection_of(kubeconfig: str, context: str) -> "Connection":

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import (
     Format,
     Output,
@@ -23,6 +22,7 @@ from mooring.cli.output import (
     runnable,
     width,
 )
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.demo.day import Day
@@ -87,13 +87,13 @@ def demo(
     from mooring.process import logs
 
     if speed is not None and not 0 < speed < inf:
-        raise CommandError(f"--speed {speed:g}: more than 0, e.g. 60")
+        raise UserError(f"--speed {speed:g}: more than 0, e.g. 60")
     if on == "lab" and short:
-        raise CommandError("--short is for the sandbox: the lab runs on the wall clock; leave one of the two out")
+        raise UserError("--short is for the sandbox: the lab runs on the wall clock; leave one of the two out")
     if on == "lab" and blackbox:
-        raise CommandError("--blackbox is for the sandbox; on the lab use mooring run --blackbox")
+        raise UserError("--blackbox is for the sandbox; on the lab use mooring run --blackbox")
     if short and (keep or open_):
-        raise CommandError("--short plays the day without a page: leave it out, or --keep and --open")
+        raise UserError("--short plays the day without a page: leave it out, or --keep and --open")
     listener = None if short else listen(port)
     logs.configure("error", "auto")
     if on == "lab" and listener is not None:
@@ -237,13 +237,13 @@ def listen(port: int) -> socket.socket:
             return socket.create_server(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise CommandError(f"--port {port}: {reason}; give another, or leave it out") from None
+            raise UserError(f"--port {port}: {reason}; give another, or leave it out") from None
     for candidate in range(PORT, PORT + TRIED):
         try:
             return socket.create_server(("127.0.0.1", candidate))
         except OSError:
             continue
-    raise CommandError(f"ports {PORT} to {PORT + TRIED - 1} are all taken; name a free one with --port")
+    raise UserError(f"ports {PORT} to {PORT + TRIED - 1} are all taken; name a free one with --port")
 
 
 class _Page:

@@ -8,8 +8,8 @@ import sys
 import webbrowser
 from typing import TYPE_CHECKING, Final
 
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.demo.day import Day
@@ -29,9 +29,9 @@ def lab_stage(listener: socket.socket) -> "LabStage":
     try:
         binaries = find(release())
     except WrongRequestError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     except LabError as error:
-        raise CommandError(f"the real control plane is not here: {error}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"the real control plane is not here: {error}", Exit.COULD_NOT_LOOK) from None
     return LabStage(binaries, http=f"{host}:{port}", progress=lambda line: note(f"         … {line}"))
 
 

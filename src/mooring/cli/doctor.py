@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.server import DEFAULT, Server, ask
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def _meaning(code: str) -> int:
 
     found = CODES.get(code.upper())
     if found is None:
-        raise CommandError(f"no code {code!r}; there are {', '.join(CODES)}")
+        raise UserError(f"no code {code!r}; there are {', '.join(CODES)}")
     print(f"{code.upper()}: {found}")
     if DOCS.exists():
         note(see(code.upper()))
@@ -128,7 +128,7 @@ def _blocked(server: str) -> "list[dict[str, Any]]":
         rows = ask(server, "/api/v1/queue")["rows"]
         subjects = dict.fromkeys(row["subject"] for row in rows if row["state"] == "blocked")
         return [ask(server, f"/api/v1/why/{subject}", missing="gone") for subject in subjects]
-    except CommandError:
+    except UserError:
         return []
 
 

@@ -21,9 +21,9 @@ from mooring.capabilities.fleet.planner.files.template import Template, parse_te
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
 from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
 from mooring.cli import fleet_settings, fleet_show
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note, print_json, print_table
 from mooring.clients.sabakan.parse import InvalidMachinesError, parse_date, parse_machines
+from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.machine import Machine
 
 T = TypeVar("T")
@@ -114,12 +114,12 @@ def plan(
     """
     moment = _moment(given.now)
     if not given.wait_retired >= 0:
-        raise CommandError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
+        raise UserError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
     try:
         view = given.view(moment)
     except _InvalidInputError as problem:
         _print(None, ClusterPlan(Action.NONE, error=problem.error), None, output)
-        raise CommandError(problem.error.message, Exit.USAGE) from None
+        raise UserError(problem.error.message, Exit.USAGE) from None
     result = decide(view)
     for remark in result.notes:
         note(f"note: {remark}")
@@ -129,7 +129,7 @@ def plan(
     _print(document, result, found, output)
     if result.error is not None:
         code = Exit.USAGE if result.error.code in INVALID_INPUT else Exit.REFUSED
-        raise CommandError(f"{result.error.code.value}: {result.error.message}", code)
+        raise UserError(f"{result.error.code.value}: {result.error.message}", code)
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +187,7 @@ def _moment(text: str | None) -> float:
         return time.time()
     found = parse_date(text)
     if found is None:
-        raise CommandError(f"--now: {text!r} is no RFC 3339 date such as 2026-04-01T00:00:00Z")
+        raise UserError(f"--now: {text!r} is no RFC 3339 date such as 2026-04-01T00:00:00Z")
     return found[0]
 
 

@@ -15,10 +15,10 @@ from mooring.capabilities.fleet.planner.current import parse_cluster
 from mooring.capabilities.fleet.planner.files.document import decode_document
 from mooring.capabilities.fleet.planner.files.template import parse_template
 from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, good, read_text, talk
 from mooring.cli.output import note
 from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
+from mooring.core.model.exits import Exit, UserError
 
 HERE = Where()
 Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
@@ -54,7 +54,7 @@ def set_url(
     try:
         graphql_url(url)
     except ValueError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     _set(where, settings.URL, url)
 
 
@@ -95,9 +95,9 @@ def set_variables(file: Variables, /, *, where: Where = HERE) -> None:
     try:
         check_variables(msgspec.json.decode(read_text(file)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandError(f"{file}: not JSON: {error}") from None
+        raise UserError(f"{file}: not JSON: {error}") from None
     except InvalidVariablesError as error:
-        raise CommandError(f"{file}: {error}") from None
+        raise UserError(f"{file}: {error}") from None
     _set(where, settings.VARIABLES, read_text(file))
 
 
@@ -113,9 +113,9 @@ def enable(*, where: Where = HERE) -> None:
         data = await store.data()
         made = parse_settings({**data, settings.ENABLED: "true"})
         if isinstance(made, PlanError):
-            raise CommandError(made.message, Exit.REFUSED)
+            raise UserError(made.message, Exit.REFUSED)
         if cke_finding(made):
-            raise CommandError(cke_finding(made), Exit.REFUSED)
+            raise UserError(cke_finding(made), Exit.REFUSED)
         await store.set(**{settings.ENABLED: "true"})
 
     talk(where, go)
@@ -156,10 +156,10 @@ def confirm_removal(
         strange = [a for a in addresses if a not in stored.held]
         if strange:
             held = ", ".join(sorted(stored.held)) or "none"
-            raise CommandError(f"{', '.join(strange)}: no blocked removal; blocked are: {held}")
+            raise UserError(f"{', '.join(strange)}: no blocked removal; blocked are: {held}")
         chosen = sorted(addresses or stored.held)
         if not chosen:
-            raise CommandError("no removal is blocked", Exit.REFUSED)
+            raise UserError("no removal is blocked", Exit.REFUSED)
         before = (await store.data()).get(settings.CONFIRMED, "")
         await store.set(**{settings.CONFIRMED: confirmed_text(before, stored, chosen)})
         return chosen
@@ -187,7 +187,7 @@ def set_cluster(
         made, stored = await store.settings(), await store.ledger()
         problems = problems_of(current, made.constraints, stored, quorum_is_lost=quorum_is_lost)
         if problems:
-            raise CommandError(f"{file}: {'; '.join(problems)}", Exit.REFUSED)
+            raise UserError(f"{file}: {'; '.join(problems)}", Exit.REFUSED)
         data = replacing_data(current, made, stored, datetime.now(UTC).timestamp())
         await store.write(ledger.NAME, data, stored.object)
         return stored.revision + 1

@@ -13,9 +13,9 @@ from mooring.capabilities.fleet.live.settings import cke_finding
 from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, fleet_status, history_row, status_lines
 from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
 from mooring.capabilities.fleet.planner.problem import ErrorCode
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.fleet_store import Store, Where, good, talk
 from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.machine import Machine
 
 HERE = Where()
@@ -89,14 +89,14 @@ def get_cluster(
     Example: mooring fleet get-cluster > cluster.yml && ckecli cluster set cluster.yml
     """
     if cke_metrics and _cke_generates(cke_metrics):
-        raise CommandError(f"{cke_metrics}: CKE's own sabakan integration is on (ckecli sabakan disable)", Exit.REFUSED)
+        raise UserError(f"{cke_metrics}: CKE's own sabakan integration is on (ckecli sabakan disable)", Exit.REFUSED)
 
     async def go(store: Store) -> dict[str, Any]:
         made, stored = await store.settings(), await store.ledger()
         if cke_finding(made):
-            raise CommandError(cke_finding(made), Exit.REFUSED)
+            raise UserError(cke_finding(made), Exit.REFUSED)
         if not stored.members:
-            raise CommandError("no cluster is stored yet: mooring fleet status says why", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError("no cluster is stored yet: mooring fleet status says why", Exit.NOT_AS_IT_SHOULD_BE)
         machines = await _machines(made.url, made.variables)
         gone = [m.address for m in stored.members if m.address not in machines]
         if gone:
@@ -116,16 +116,16 @@ def _cke_generates(url: str) -> bool:
     try:
         return cke_generates(url)
     except OSError as error:
-        raise CommandError(f"--cke-metrics {url}: {error}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"--cke-metrics {url}: {error}", Exit.COULD_NOT_LOOK) from None
     except ValueError as error:
-        raise CommandError(f"--cke-metrics {url}: {error}") from None
+        raise UserError(f"--cke-metrics {url}: {error}") from None
 
 
 async def _machines(url: str, variables: Any) -> dict[str, Machine]:
     from mooring.clients.sabakan.client import Sabakan
 
     if not url:
-        raise CommandError("no URL is set (mooring fleet set-url): labels come from the registry", Exit.COULD_NOT_LOOK)
+        raise UserError("no URL is set (mooring fleet set-url): labels come from the registry", Exit.COULD_NOT_LOOK)
     registry = Sabakan(url)
     try:
         return {m.address: m for m in await registry.machines(variables) if m.address}
@@ -157,7 +157,7 @@ def status(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
         for finding in found["findings"]:
             note(f"finding: {finding}")
     if found["findings"]:
-        raise CommandError(found["findings"][0], Exit.NOT_AS_IT_SHOULD_BE)
+        raise UserError(found["findings"][0], Exit.NOT_AS_IT_SHOULD_BE)
 
 
 def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
@@ -186,7 +186,7 @@ def _print(where: Where, key: str, output: Format) -> None:
 
     text = talk(where, go)
     if not text:
-        raise CommandError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
+        raise UserError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
     if output is Format.JSON:
         print_json(
             text if key == settings.URL else good(decode_document(text.encode(), key, ErrorCode.INVALID_TEMPLATE))

@@ -13,9 +13,9 @@ from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
 from mooring.capabilities.fleet.live.settings import Settings, parse_settings
 from mooring.capabilities.fleet.planner.problem import PlanError
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, connect
-from mooring.cli.exits import CommandError, Exit
 from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError
 from mooring.core.model.cluster import ConfigMap
+from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class Store:
     async def ledger(self) -> StoredCluster:
         made = read_ledger(await self.find(ledger.NAME))
         if isinstance(made, str):
-            raise CommandError(made, Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(made, Exit.NOT_AS_IT_SHOULD_BE)
         return made
 
     async def settings(self) -> Settings:
         made = parse_settings(await self.data())
         if isinstance(made, PlanError):
-            raise CommandError(made.message, Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(made.message, Exit.NOT_AS_IT_SHOULD_BE)
         return made
 
     async def write(self, name: str, data: Mapping[str, str | None], found: ConfigMap | None) -> None:
@@ -76,7 +76,7 @@ class Store:
             patch: Json = {"metadata": guard, "data": dict(data)}
             await self._api.patch(Kind.CONFIG_MAP, self.namespace, name, patch)
         except (ConflictError, AlreadyExistsError):
-            raise CommandError(
+            raise UserError(
                 f"ConfigMap {self.namespace}/{name} was changed meanwhile; nothing was written, try again", Exit.REFUSED
             ) from None
 
@@ -96,7 +96,7 @@ def talk(where: Where, what: Callable[[Store], Awaitable[T]]) -> T:
             try:
                 return await what(Store(api, where.namespace))
             except NotFoundError as error:
-                raise CommandError(
+                raise UserError(
                     f"{error}; does the namespace {where.namespace} exist? (kubectl create namespace {where.namespace})"
                 ) from None
 
@@ -107,12 +107,12 @@ def read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as error:
-        raise CommandError(f"{file}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise CommandError(f"{file}: not UTF-8 text: {error}") from None
+        raise UserError(f"{file}: not UTF-8 text: {error}") from None
 
 
 def good(value: Any) -> Any:
     if isinstance(value, PlanError):
-        raise CommandError(value.message)
+        raise UserError(value.message)
     return value

@@ -5,9 +5,9 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mooring.capabilities.handoff.report_text import COLUMNS, member_row, remarks
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.exits import Exit, UserError
 
 app = App(name="handoff", help="A TiKV pod leaves only after its leaders have left: what is asked, and how far it is.")
 
@@ -33,7 +33,7 @@ def status(
     if cluster:
         answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == cluster]
         if not answer["clusters"]:
-            raise CommandError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.NOT_AS_IT_SHOULD_BE)
     if output is Format.JSON:
         print_json(answer)
         return

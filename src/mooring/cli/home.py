@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, connect
-from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
+from mooring.core.model.exits import UserError
 from mooring.core.model.times import time_of_day
 
 app = App(name="home", help="Recreated members go back to their node: which are there, and how a scheduler asks.")
@@ -73,14 +73,14 @@ def scheduler_config(
     from mooring.capabilities.home import schedulerconfig
 
     if output not in {"yaml", "json"}:
-        raise CommandError(f"-o {output}: yaml or json")
+        raise UserError(f"-o {output}: yaml or json")
     version = k8s or _ask_version(kubeconfig, context)
     try:
         document = schedulerconfig.scheduler_config(
             version, profile=profile, url=url or schedulerconfig.URL, prefer=prefer, namespace=namespace
         )
     except schedulerconfig.TooOldError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     if output == "json":
         print_json(document)
         return

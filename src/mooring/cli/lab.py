@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.lab.cluster import Lab
@@ -48,11 +48,11 @@ def up(
     from mooring.lab.errors import LabError
 
     if nodes < 0:
-        raise CommandError(f"--nodes {nodes}: a lab has 0 nodes or more")
+        raise UserError(f"--nodes {nodes}: a lab has 0 nodes or more")
     extras = [name.strip() for name in with_.split(",") if name.strip()]
     if unknown := [name for name in extras if name not in EXTRAS]:
         # Before anything is built: that takes minutes.
-        raise CommandError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
+        raise UserError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
     directory = dir or _default_dir()
     try:
         lab = Lab.open(directory)
@@ -233,7 +233,7 @@ def _command(verb: str, directory: Path) -> str:
     return f"mooring lab {verb}" + ("" if directory == _default_dir() else f" --dir {shlex.quote(str(directory))}")
 
 
-def _as_command_error(error: Exception) -> CommandError:
+def _as_command_error(error: Exception) -> UserError:
     from mooring.lab.errors import WrongRequestError
 
-    return CommandError(str(error), Exit.USAGE if isinstance(error, WrongRequestError) else Exit.COULD_NOT_LOOK)
+    return UserError(str(error), Exit.USAGE if isinstance(error, WrongRequestError) else Exit.COULD_NOT_LOOK)

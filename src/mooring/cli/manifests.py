@@ -7,9 +7,9 @@ from cyclopts import App, Parameter
 
 import mooring
 from mooring.cli.connect import OwnNamespace
-from mooring.cli.exits import CommandError
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, print_json
+from mooring.core.model.exits import UserError
 
 app = App(name="manifests")
 
@@ -52,11 +52,11 @@ def manifests(
     try:
         switches, _ = parse_features(features)
     except UnknownFeatureError as error:
-        raise CommandError(f"--features: {error}") from None
+        raise UserError(f"--features: {error}") from None
     if not 1 <= replicas <= 5:
-        raise CommandError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
+        raise UserError(f"--replicas {replicas}: between 1 and 5; one leads, the others stand by")
     if not is_namespace(namespace):
-        raise CommandError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
+        raise UserError(f"--namespace {namespace!r}: small letters, digits and -, e.g. mooring-system")
     install = Install(
         image=image,
         namespace=namespace,

@@ -16,11 +16,11 @@ from mooring.capabilities.mix.report_text import (
     workload_row,
 )
 from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
-from mooring.cli.why import kind_of
+from mooring.core.engine.why.typed import kind_of
+from mooring.core.model.exits import Exit, UserError
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
 
@@ -45,10 +45,10 @@ def target(
     from mooring.capabilities.mix.labels import target_asked
 
     if not 0 <= replicas <= 1_000_000:
-        raise CommandError(f"--replicas {replicas}: it must be between 0 and 1000000")
+        raise UserError(f"--replicas {replicas}: it must be between 0 and 1000000")
     wanted = target_asked(kind, mode, custom)
     if isinstance(wanted, str):
-        raise CommandError(wanted)
+        raise UserError(wanted)
     on_demand, sequence = wanted.on_demand(replicas), wanted.sequence(replicas)
     if output is Format.JSON:
         print_json({"mode": wanted.mode, "on_demand": on_demand, "spot": replicas - on_demand, "sequence": sequence})
@@ -115,20 +115,20 @@ def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     written, slash, name = workload.rpartition("/")
     group, _, kind = kind_of(written).partition("/")
     if not name or (slash and group != "workload"):
-        raise CommandError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
+        raise UserError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
     kinds = ("Deployment", "StatefulSet") if not kind else (kind,)
     spaces = (namespace,) if namespace else _namespaces(reach, kinds, name)
     for one in kinds:
         for space in spaces[:1]:
             try:
                 answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{space}/{name}", missing="it is not there")
-            except CommandError as error:
+            except UserError as error:
                 if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
                     raise
             else:
                 return answer
     what = f"there is no {' or '.join(kinds)} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
-    raise CommandError(f"{what}; `mooring mix status` lists them", Exit.NOT_AS_IT_SHOULD_BE)
+    raise UserError(f"{what}; `mooring mix status` lists them", Exit.NOT_AS_IT_SHOULD_BE)
 
 
 def _namespaces(reach: Reach, kinds: Sequence[str], name: str) -> list[str]:
@@ -136,7 +136,7 @@ def _namespaces(reach: Reach, kinds: Sequence[str], name: str) -> list[str]:
     found = [subject.split("/") for subject in ask(reach, f"/api/v1/find?q={name}")["found"]]
     spaces = sorted({p[1] for p in found if p[0] == "workload" and p[-1] == name and p[2] in kinds})
     if len(spaces) > 1 and "default" not in spaces:
-        raise CommandError(f"{name} is in {', '.join(spaces)}; say which with -n")
+        raise UserError(f"{name} is in {', '.join(spaces)}; say which with -n")
     return ["default"] if "default" in spaces else spaces
 
 

@@ -7,8 +7,8 @@ from typing import IO, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.core.model.exits import UserError
 
 #: A file to read; `-` is stdin.
 Readable = Annotated[Path, Parameter(allow_leading_hyphen=True)]
@@ -48,7 +48,7 @@ def replay(
         try:
             settings = parse(_load(config))
         except QueueConfigError as error:
-            raise CommandError(f"{config}: {error}") from error
+            raise UserError(f"{config}: {error}") from error
     number = 0
     player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
     encode = msgspec.json.Encoder().encode if output is Format.JSON else _row
@@ -81,7 +81,7 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     try:
         answer = migrate_config(_load(old_config))
     except OldConfigError as error:
-        raise CommandError(f"{old_config}: {error}") from error
+        raise UserError(f"{old_config}: {error}") from error
     if output is Format.JSON:
         print_json(
             {
@@ -117,7 +117,7 @@ def _open(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}; it must be a file that can be read") from error
+        raise UserError(f"{path}: {error.strerror}; it must be a file that can be read") from error
 
 
 def _load(path: Path) -> Any:
@@ -131,11 +131,11 @@ def _load(path: Path) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     except RecursionError:
-        raise CommandError(f"{path}: neither JSON nor YAML: it is nested too deep") from None
+        raise UserError(f"{path}: neither JSON nor YAML: it is nested too deep") from None
     try:
         return yaml.safe_load(raw)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CommandError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
 
 
 # ── What the design left open ─────────────────────────────────────────────────────────────────────────────────────

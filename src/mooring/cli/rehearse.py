@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Jobs, Whole
 from mooring.cli.output import Format, Output, note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained, settings
 from mooring.cli.rehearse_flags import demo as demo_snapshot
 from mooring.cli.rehearse_sweep import sweep
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.cli.rehearse_page import RehearsalPage
@@ -57,7 +57,7 @@ def snapshot(
     from mooring.rehearse.snapshot import schema
 
     if not file.parent.is_dir() or file.is_dir():
-        raise CommandError(f"--file {file}: a file in a directory that exists is wanted")
+        raise UserError(f"--file {file}: a file in a directory that exists is wanted")
     if demo:
         taken = demo_snapshot(seed)
     else:
@@ -66,7 +66,7 @@ def snapshot(
     try:
         size = schema.write(taken, file)
     except OSError as error:
-        raise CommandError(f"--file {file}: {error.strerror or error}") from None
+        raise UserError(f"--file {file}: {error.strerror or error}") from None
     for remark in taken.remarks:
         note(f"mooring: note: {remark}")
     found = ", ".join(f"{count} {kind}s" for kind, count in taken.counts().items())
@@ -118,7 +118,7 @@ def play(
     from mooring.rehearse.report import render
 
     if speed <= 0:
-        raise CommandError(f"--speed {speed:g}: more than 0, e.g. 20")
+        raise UserError(f"--speed {speed:g}: more than 0, e.g. 20")
     if seeds:
         return _ranged(event, setup, seeds, jobs, output)
     outcome = _played(event, setup, port if page else None, speed)

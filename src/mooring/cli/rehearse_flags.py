@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mooring.cli.connect import ConfigFile
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.process.settings.config import Config, Resolved
@@ -48,7 +48,7 @@ class Setup:
         from mooring.rehearse.snapshot import schema
 
         if (self.from_ is None) != self.demo:
-            raise CommandError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
+            raise UserError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
         logs.configure("critical", "auto")
         if self.from_ is None:
             return demo(1)
@@ -99,13 +99,13 @@ def explained(file: Path | None) -> Iterator[None]:
     try:
         yield
     except BadEventError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     except BadSnapshotError as error:
         words = str(error)
-        raise CommandError(words if file is None or str(file) in words else f"{file}: {words}") from None
+        raise UserError(words if file is None or str(file) in words else f"{file}: {words}") from None
     except AssertionError as error:
         words = (str(error).splitlines() or ["?"])[0]
-        raise CommandError(f"Mooring did not come up on this snapshot: {words}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"Mooring did not come up on this snapshot: {words}", Exit.COULD_NOT_LOOK) from None
 
 
 def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
@@ -114,7 +114,7 @@ def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) 
     try:
         resolved = resolve(flags, os.environ, config, pd)
     except ConfigError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     for warning in resolved.warnings:
         note(f"mooring: warning: {warning}")
     return resolved

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from mooring.cli.dask import on_dask
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Jobs
 from mooring.cli.output import note, print_json
 from mooring.cli.rehearse_flags import Progress, Setup, explained
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.cli.rehearse_sweep_page import SweepPage
@@ -75,8 +74,8 @@ def sweep(
 
     before = _baseline(fail_on, baseline)
     if dask and jobs:
-        raise CommandError("--jobs is for this machine and --dask for others: give one of them")
-    with explained(setup.from_), on_dask():
+        raise UserError("--jobs is for this machine and --dask for others: give one of them")
+    with explained(setup.from_):
         bar = _prepared(setup, events, port if page else None)
         try:
             whole = bar.run(jobs, dask)
@@ -141,11 +140,11 @@ def _baseline(fail_on: FailOn, file: Path | None) -> "Sweep | None":
     from mooring.rehearse.sweep.baseline import BadBaselineError, read
 
     if (fail_on is FailOn.NEW) != (file is not None):
-        raise CommandError("--fail-on new and --baseline FILE go together")
+        raise UserError("--fail-on new and --baseline FILE go together")
     try:
         return None if file is None else read(file)
     except BadBaselineError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
 
 
 class _Bar(Progress):

@@ -17,8 +17,8 @@ from mooring.cli import queue as queue_command
 from mooring.cli import top as top_command
 from mooring.cli import why as why_command
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import Format, Output, note, print_json
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,11 +69,11 @@ def replay(
         played = _Played(recording, until)
         different = played.run()
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror or error}") from None
+        raise UserError(f"{file}: {error.strerror or error}") from None
     except BadRecordingError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     except BadRecordError as error:
-        raise CommandError(f"{file}: {error}") from None
+        raise UserError(f"{file}: {error}") from None
     if recording.cut_off:
         note(f"mooring: the last {recording.cut_off} bytes are no whole frame; everything before them was read")
     if different is not None:
@@ -81,7 +81,7 @@ def replay(
         return Exit.NOT_AS_IT_SHOULD_BE
     if set_:
         if question:
-            raise CommandError("--set goes on from there: leave the question out, or --set")
+            raise UserError("--set goes on from there: leave the question out, or --set")
         _go_on(recording, played, set_, for_, output)
     elif not question:
         _equal(played, output)
@@ -122,11 +122,11 @@ def snapshot_at(text: str) -> "Snapshot":
         played = _Played(RecordingFile(Path(file)), until)
         different = played.run()
     except OSError as error:
-        raise CommandError(f"--from {text}: {error.strerror or error}") from None
+        raise UserError(f"--from {text}: {error.strerror or error}") from None
     except (BadRecordError, BadRecordingError) as error:
-        raise CommandError(f"--from {text}: {error}") from None
+        raise UserError(f"--from {text}: {error}") from None
     if different is not None:
-        raise CommandError(f"--from {text}: this version decides otherwise; mooring replay {file} says where")
+        raise UserError(f"--from {text}: this version decides otherwise; mooring replay {file} says where")
     source = f"recording of {played.recording.header.identity}"
     return snapshot_of(played.engine.world, played.now, played.config, source=source)
 
@@ -136,11 +136,9 @@ def _check(question: tuple[str, ...]) -> None:
         case () | ("queue",) | ("top",) | ("page",) | ("why", _) | ("why", _, _):
             return
         case ("why",):
-            raise CommandError("why about what? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
+            raise UserError("why about what? e.g. mooring replay FILE why pod/demo-tikv-1 -n tidb")
         case _:
-            raise CommandError(
-                f"{' '.join(question)!r}: a recording can be asked `why SUBJECT`, `queue`, `top` or `page`"
-            )
+            raise UserError(f"{' '.join(question)!r}: a recording can be asked `why SUBJECT`, `queue`, `top` or `page`")
 
 
 class _Played:
@@ -176,7 +174,7 @@ class _Played:
             if different is not None or self._reached:
                 return different
         if self._operator:
-            raise CommandError(
+            raise UserError(
                 f"operator {self._operator} is never {self._verb} in {self.recording.path}", Exit.NOT_AS_IT_SHOULD_BE
             )
         if self._until is not None:
@@ -210,9 +208,9 @@ def _moment(text: str, started_at: float) -> tuple[str, str, float | None]:
             at = dt.datetime.fromisoformat(text)
             at = at.replace(tzinfo=at.tzinfo or dt.UTC)
     except ValueError:
-        raise CommandError(f"--until {text}: {WHEN}") from None
+        raise UserError(f"--until {text}: {WHEN}") from None
     if at.timestamp() < int(started_at):
-        raise CommandError(f"--until {text}: the recording begins at {_clock(started_at)}")
+        raise UserError(f"--until {text}: the recording begins at {_clock(started_at)}")
     return "", "", at.timestamp()
 
 
@@ -220,15 +218,16 @@ def _why(played: _Played, subject: str, namespace: str) -> Any:
     """As `mooring why` would have been told then; how old its data was is not recorded."""
     from mooring.core.engine.why import explain
     from mooring.core.engine.why.resolve import resolve
+    from mooring.core.engine.why.typed import spelled_out
     from mooring.process.http.why import not_found
 
-    path = why_command.spelled_out(subject, namespace)
+    path = spelled_out(subject, namespace)
     leader = played.recording.header.identity if played.engine.leading else ""
     found = explain(played.engine, path, now=played.now, leader=leader)
     if found is None and len(meant := resolve(played.engine, path, namespace)) == 1:
         found = explain(played.engine, meant[0], now=played.now, leader=leader)
     if found is None:
-        raise CommandError(not_found(played.engine, path, namespace), Exit.NOT_AS_IT_SHOULD_BE)
+        raise UserError(not_found(played.engine, path, namespace), Exit.NOT_AS_IT_SHOULD_BE)
     return _plain(found)
 
 

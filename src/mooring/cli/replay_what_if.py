@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from mooring.cli.exits import CommandError
 from mooring.cli.output import Format, note, print_json, print_table
+from mooring.core.model.exits import UserError
 
 if TYPE_CHECKING:
     from mooring.core.engine.recording.records import Record
@@ -26,20 +26,20 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> "Config":
         path, equals, text = change.partition("=")
         *above, last = path.split(".")
         if not equals or not last:
-            raise CommandError(f"--set {change}: KEY=VALUE is wanted, e.g. --set mix.reservation-s=20")
+            raise UserError(f"--set {change}: KEY=VALUE is wanted, e.g. --set mix.reservation-s=20")
         place = whole
         for name in above:
             place = place.setdefault(name, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
-            raise CommandError(f"--set {change}: there is no {path}")
+            raise UserError(f"--set {change}: there is no {path}")
         try:
             place[last] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise CommandError(f"--set {change}: {text!r} is no value; it is read as YAML") from None
+            raise UserError(f"--set {change}: {text!r} is no value; it is read as YAML") from None
     try:
         return msgspec.convert(whole, Config)
     except msgspec.ValidationError as error:
-        raise CommandError(f"--set {' '.join(changes)}: {error}") from None
+        raise UserError(f"--set {' '.join(changes)}: {error}") from None
 
 
 def what_if(
@@ -61,7 +61,7 @@ def what_if(
     try:
         for_s = seconds(span)
     except BadEventError as error:
-        raise CommandError(f"--for {span}: {error}") from None
+        raise UserError(f"--for {span}: {error}") from None
     config, engine = changed(recording.header.settings, changes), replay.engine
     source = f"recording of {recording.header.identity}"
     snapshot = snapshot_of(engine.world, at, config, source=source)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, OwnNamespace, Pd, connection_of, reaching
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.output import note, print_json
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def run(
     try:
         resolved = settings()
     except ConfigError as error:
-        raise CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     _warn(resolved)
     if print_config:
         _print_config(resolved)
@@ -147,7 +147,7 @@ async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
             try:
                 await api.get(Kind.NAMESPACE, "", config.namespace)
             except NotFoundError:
-                raise CommandError(
+                raise UserError(
                     f"namespace {config.namespace!r} does not exist; create it (kubectl create namespace "
                     f"{config.namespace}) or name another with --namespace"
                 ) from None
@@ -159,6 +159,6 @@ async def _main(config: "Config", settings: "Callable[[], Resolved]") -> None:
         try:
             await asyncio.gather(task)
         except AddressTakenError as error:
-            raise CommandError(str(error)) from None
+            raise UserError(str(error)) from None
         except asyncio.CancelledError:
             note("mooring: stopped; what had begun is marked, the lease is given back")

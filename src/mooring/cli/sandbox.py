@@ -10,9 +10,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json
+from mooring.core.model.exits import UserError
 
 app = App(name="sandbox", help="An embedded Kubernetes cluster inside one process, to try kubectl and Mooring on.")
 
@@ -40,12 +40,12 @@ def up(
     Example: mooring sandbox up --nodes 6 --spot 6 --tidb -f sandbox.kubeconfig
     """
     if not 0 <= nodes <= 1000 or not 0 <= spot <= 1000 or nodes + spot < 1:
-        raise CommandError(f"--nodes {nodes} --spot {spot}: between 1 and 1000 of each kind, one at least")
+        raise UserError(f"--nodes {nodes} --spot {spot}: between 1 and 1000 of each kind, one at least")
     if not 0 < speed <= 1000:
-        raise CommandError(f"--speed {speed:g}: more than 0, at most 1000")
+        raise UserError(f"--speed {speed:g}: more than 0, at most 1000")
     path = file or Path(f"mooring-sandbox-{time.strftime('%H%M%S')}.kubeconfig").absolute()
     if not path.parent.is_dir():
-        raise CommandError(f"--kubeconfig-file {path}: a file in a directory that exists is wanted")
+        raise UserError(f"--kubeconfig-file {path}: a file in a directory that exists is wanted")
     try:
         asyncio.run(_up(nodes, spot, speed, port, path, output, tidb=tidb))
     finally:
@@ -74,7 +74,7 @@ async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output
     try:
         await facade.__aenter__()
     except OSError as error:
-        raise CommandError(f"--port {port}: {error.strerror or error}; give another, or leave it out") from None
+        raise UserError(f"--port {port}: {error.strerror or error}; give another, or leave it out") from None
     try:
         facade.write_kubeconfig(path)
         if output is Format.JSON:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, connection_of
-from mooring.cli.exits import CommandError, Exit
+from mooring.core.model.exits import Exit, UserError
 
 DEFAULT: Final = "http://127.0.0.1:8390"
 OWN_NAMESPACE: Final = "mooring-system"
@@ -81,14 +81,14 @@ def ask(
         except _NobodyError as error:
             tried = f"at {base}: {error}"
             if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
-                raise CommandError(f"no Mooring answers {tried}; {HOW}", Exit.COULD_NOT_LOOK) from None
+                raise UserError(f"no Mooring answers {tried}; {HOW}", Exit.COULD_NOT_LOOK) from None
             tried += "; nor in"
     try:
         base = _forwarded[where] = _forward(where)
         return _get(base, path, missing, timeout_s, read)
     except _NobodyError as error:
         said = f"no Mooring answers {tried} the cluster of the kubeconfig: {error}; {HOW}"
-        raise CommandError(said, Exit.COULD_NOT_LOOK) from None
+        raise UserError(said, Exit.COULD_NOT_LOOK) from None
 
 
 class _NobodyError(Exception):
@@ -97,7 +97,7 @@ class _NobodyError(Exception):
 
 def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[Any], Any]) -> Any:
     if not base.startswith(("http://", "https://")):
-        raise CommandError(f"--server {base}: an http:// or https:// address is wanted, e.g. {DEFAULT}")
+        raise UserError(f"--server {base}: an http:// or https:// address is wanted, e.g. {DEFAULT}")
     request = urllib.request.Request(  # noqa: S310 — the scheme is checked above
         base.rstrip("/") + urllib.parse.quote(path, safe="/?=&")
     )
@@ -110,9 +110,9 @@ def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[A
     except urllib.error.HTTPError as error:
         with error:  # it holds the connection
             if error.code == 404 and missing:
-                raise CommandError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
+                raise UserError(_said(error) or missing, Exit.NOT_AS_IT_SHOULD_BE) from None
             hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
-            raise CommandError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
+            raise UserError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
         raise _NobodyError(_trouble(error)) from None
 
@@ -146,7 +146,7 @@ def _forward(where: Reach) -> str:
     """A port of ours that leads to the Mooring of that cluster, until this process ends."""
     try:
         connection_of(where.kubeconfig, where.context)
-    except CommandError as error:
+    except UserError as error:
         if where.kubeconfig or where.context:
             raise
         raise _NobodyError(str(error)) from None  # nobody has named it

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.numbers import Jobs, Whole
 from mooring.cli.output import Format, Output, note, print_json
+from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.sim.whole.plan import Plan
@@ -73,13 +73,13 @@ def sim(
     quiet_logs()
     options = _options(faults, features, hours, until, only)
     if seed is not None and seeds:
-        raise CommandError("give --seed or --seeds, not both")
+        raise UserError("give --seed or --seeds, not both")
     if dask and (jobs or plan or seed is not None):
-        raise CommandError("--dask goes with --seeds, and not with --jobs")
+        raise UserError("--dask goes with --seeds, and not with --jobs")
     if plan or seed is not None:
         return _one(seed, plan, options, shrink=shrink, save=save, output=output)
     if only or shrink or save or until is not None:
-        raise CommandError("--only, --until, --shrink and --save go with --seed N")
+        raise UserError("--only, --until, --shrink and --save go with --seed N")
     numbers = _range(seeds or "1..20")
     return _many(numbers, options, jobs or os.cpu_count() or 1, dask, output)
 
@@ -91,9 +91,9 @@ def _options(faults: str, features: str, hours: float, until: float | None, only
 
     groups = tuple(FAULTS) if faults == "all" else () if faults == "none" else _names(faults, tuple(FAULTS), "--faults")
     if not 0 < hours <= 100:
-        raise CommandError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
+        raise UserError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
     if only and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", only):
-        raise CommandError(f"--only {only}: numbers of actions, e.g. 3,17")
+        raise UserError(f"--only {only}: numbers of actions, e.g. 3,17")
     return Options(
         hours=hours,
         faults=groups,
@@ -107,14 +107,14 @@ def _names(given: str, known: tuple[str, ...], flag: str) -> tuple[str, ...]:
     names = tuple(filter(None, (name.strip() for name in given.split(","))))
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise CommandError(f"{flag} {given}: known are {', '.join(known)}")
+        raise UserError(f"{flag} {given}: known are {', '.join(known)}")
     return tuple(name for name in known if name in names)
 
 
 def _range(text: str) -> range:
     found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
     if found is None or int(found[1]) > int(found[2]):
-        raise CommandError(f"--seeds {text}: write A..B, e.g. 1..1000")
+        raise UserError(f"--seeds {text}: write A..B, e.g. 1..1000")
     return range(int(found[1]), int(found[2]) + 1)
 
 
@@ -145,7 +145,7 @@ def _shrunk(plan: "Plan", options: "Options") -> "tuple[Plan, Options, Result]":
     try:
         smaller, kept, result = shrink(plan, note)
     except ValueError as error:
-        raise CommandError(f"{error}: there is nothing to shrink", Exit.DONE) from None
+        raise UserError(f"{error}: there is nothing to shrink", Exit.DONE) from None
     numbers = tuple(options.only[i] for i in kept) if options.only is not None else kept
     return smaller, msgspec.structs.replace(options, only=numbers), result
 
@@ -156,13 +156,12 @@ def _read(file: str) -> "Plan":
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=Plan)
     except OSError as error:
-        raise CommandError(f"--plan {file}: {error.strerror or error}") from None
+        raise UserError(f"--plan {file}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:
-        raise CommandError(f"--plan {file}: not a plan as --save writes it: {error}") from None
+        raise UserError(f"--plan {file}: not a plan as --save writes it: {error}") from None
 
 
 def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Format) -> int:
-    from mooring.cli.dask import on_dask
     from mooring.sim.whole.remote import run_on_dask
     from mooring.sim.whole.seeds import replay_command, report, run_many
 
@@ -175,8 +174,7 @@ def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Form
                 note(f"  replay: {replay_command(result.seed, options)}")
             yield result
 
-    with on_dask():
-        found = report(sorted(told(), key=lambda one: one.seed), options)
+    found = report(sorted(told(), key=lambda one: one.seed), options)
     if output is Format.JSON:
         print_json(found)
     else:

@@ -17,6 +17,7 @@ import structlog
 from aiohttp import web
 
 from mooring.clients.ports import KubeApi
+from mooring.core.model.exits import UserError
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
@@ -32,7 +33,7 @@ from mooring.process.settings.reload import Reloader
 log = structlog.get_logger()
 
 
-class AddressTakenError(Exception):
+class AddressTakenError(UserError):
     """An address of ours, or the certificate for it, cannot be had; the message names the flag."""
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mooring.core.model.times import clock
+
 
 class Span(msgspec.Struct, frozen=True):
     """From when to when, and how low. `until_s` None: still, when the rehearsal ended."""
@@ -98,14 +100,6 @@ def breach(rule: str, subject: str, meter: Meter, at: float) -> Breach | None:
         seconds=round(meter.seconds(at), 1),
         before=meter.before,
     )
-
-
-def clock(seconds: float) -> str:
-    """0:42, 12:05, 1:02:30."""
-    whole = round(seconds)
-    minutes, left = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
 def some(count: int, what: str) -> str:

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.rehearse.losses import Breach, clock, some
+from mooring.core.model.times import clock
+from mooring.rehearse.losses import Breach, some
 from mooring.rehearse.observer import Come, Gone, StuckPod
 from mooring.rehearse.plan import Move, moves
 from mooring.rehearse.room import More, Unplaced

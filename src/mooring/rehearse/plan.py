@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mooring.rehearse.losses import clock, some
+from mooring.core.model.times import clock
+from mooring.rehearse.losses import some
 
 if TYPE_CHECKING:
     from mooring.rehearse.observer import Come

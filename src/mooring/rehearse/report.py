@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from mooring.core.model.times import clock
 from mooring.rehearse import plan
-from mooring.rehearse.losses import clock, columns
+from mooring.rehearse.losses import columns
 from mooring.rehearse.outcome import Interrupted, Outcome, Played, RegionLosses, Row
 
 #: Rows of the timeline, pods and workloads that are shown unless everything is asked for.

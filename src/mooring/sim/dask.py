@@ -20,16 +20,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple
 
 import mooring
+from mooring.core.model.exits import Exit, UserError
 
 CONNECT_S: Final = 10
 _HEAD: Final = struct.Struct(">Q")
 
 
-class DaskUnreachableError(Exception):
+class DaskUnreachableError(UserError):
     """Nobody answers there, or no worker is."""
 
+    code = Exit.COULD_NOT_LOOK
 
-class DaskMismatchError(Exception):
+
+class DaskMismatchError(UserError):
     """What differs, and what would be right."""
 
 

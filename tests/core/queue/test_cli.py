@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mooring.cli import app
-from mooring.cli.exits import CommandError, Exit
+from mooring.core.model.exits import Exit, UserError
 
 
 def mooring(*args, stdin=""):
@@ -73,7 +73,7 @@ def test_a_bad_config_file_is_refused(tmp_path, config):
     """Exit 2, naming the file and what would be right."""
     path = tmp_path / "limits.yml"
     path.write_text(config)
-    with pytest.raises(CommandError, match=r"limits\.yml") as refused:
+    with pytest.raises(UserError, match=r"limits\.yml") as refused:
         app(["queue", "replay", "-", "--config", str(path)], exit_on_error=False, print_error=False)
     assert refused.value.code == Exit.USAGE
 

@@ -3,12 +3,12 @@
 import pytest
 
 from mooring.cli import why as command
-from mooring.cli.exits import CommandError, Exit
-from mooring.cli.queue import cells
 from mooring.cli.server import ask
-from mooring.cli.why import spelled_out
 from mooring.core.engine.why.phrases import cut, fit, span
+from mooring.core.engine.why.typed import spelled_out
 from mooring.core.model.decision import Line
+from mooring.core.model.exits import Exit, UserError
+from mooring.process.terminal.queue import cells
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_a_namespace_and_a_name_are_understood_as_our_answers_write_them(monkeyp
     def answers(_, path, **__):
         asked.append(path)
         if "namespace=tidb" not in path:
-            raise CommandError("nothing is called x", Exit.NOT_AS_IT_SHOULD_BE)
+            raise UserError("nothing is called x", Exit.NOT_AS_IT_SHOULD_BE)
         return {"answer": "demo-tikv-0 is stable", "state": "stable", "as_of": 0.0, "leading": True}
 
     monkeypatch.setattr(command, "ask", answers)
     command.why("tidb/demo-tikv-0")
     assert capsys.readouterr().out.startswith("demo-tikv-0 is stable")
-    with pytest.raises(CommandError, match="write KIND/NAME") as raised:
+    with pytest.raises(UserError, match="write KIND/NAME") as raised:
         command.why("ship/x")
     assert raised.value.code == Exit.USAGE
     assert asked == ["/api/v1/why/demo-tikv-0?namespace=tidb", "/api/v1/why/x?namespace=ship"]
@@ -69,14 +69,14 @@ def test_a_namespace_and_a_name_are_understood_as_our_answers_write_them(monkeyp
 @pytest.mark.parametrize("typed", ["", "pod", "pod/", "ship/x", "/x", "pdo/x"])
 def test_what_is_no_subject_is_bad_usage(typed):
     """Exit 2, and the message says what would be right."""
-    with pytest.raises(CommandError, match=r"write (KIND|pod)/NAME") as raised:
+    with pytest.raises(UserError, match=r"write (KIND|pod)/NAME") as raised:
         spelled_out(typed, "tidb")
     assert raised.value.code == Exit.USAGE
 
 
 def test_nobody_answers_is_exit_4(unused_tcp_port):
     """Could not look is never the same as looked and found wrong."""
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(UserError) as raised:
         ask(f"http://127.0.0.1:{unused_tcp_port}", "/api/v1/queue")
     assert raised.value.code == Exit.COULD_NOT_LOOK
 

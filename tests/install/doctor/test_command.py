@@ -6,8 +6,8 @@ import pytest
 
 from mooring.cli import doctor as command
 from mooring.cli.doctor import doctor
-from mooring.cli.exits import Exit
 from mooring.cli.output import Format
+from mooring.core.model.exits import Exit
 from mooring.install.doctor.finding import ill, skipped, well
 
 WELL = well("cluster", "fine")

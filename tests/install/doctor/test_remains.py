@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from mooring.cli import cleanup as command
-from mooring.cli.exits import CommandError, Exit
 from mooring.clients.ports import RefusedError
 from mooring.core.model.cluster import Key, Node, Taint
+from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark, write_mark
 from mooring.install.cleanup.leftovers import leftovers
@@ -140,7 +140,7 @@ def test_each_feature_is_told_by_its_own_marks():
 def refusal(monkeypatch, **status):
     """What `mooring cleanup --feature home` says when this is the status of the replica that answers."""
     answers(monkeypatch, **status)
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(UserError) as raised:
         command._refuse_what_runs("", frozenset({"home"}), "own")
     assert raised.value.code is Exit.REFUSED
     return str(raised.value)
@@ -161,6 +161,6 @@ def test_only_the_one_that_leads_is_believed(monkeypatch):
 
 def test_a_feature_that_does_not_exist_is_bad_usage():
     """Exit 2, with the names that there are."""
-    with pytest.raises(CommandError, match="one of balance, fleet, handoff, home, mix") as raised:
+    with pytest.raises(UserError, match="one of balance, fleet, handoff, home, mix") as raised:
         command.cleanup(feature=("hom",), dry_run=True)
     assert raised.value.code is Exit.USAGE

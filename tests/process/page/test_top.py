@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from mooring.capabilities.handoff.requests import RESTART
-from mooring.cli.top import bar, screen, sparkline
 from mooring.core.model.kinds import Kind
+from mooring.process.terminal.screen import bar, screen, sparkline
 
 RUN = [sys.executable, "-m", "mooring", "top"]
 

@@ -9,6 +9,8 @@ are scheduled all the same.
 import re
 from typing import Any, Final
 
+from mooring.core.model.exits import UserError
+
 PROFILE: Final = "tidb-scheduler"
 URL: Final = "http://127.0.0.1:10262/scheduler"
 #: The first minor version of each configuration API, newest first.
@@ -16,7 +18,7 @@ _APIS: Final = ((25, "v1"), (23, "v1beta3"), (22, "v1beta2"), (19, "v1beta1"))
 OLDEST: Final = "1.19"
 
 
-class TooOldError(ValueError):
+class TooOldError(UserError, ValueError):
     """No configuration of ours works there."""
 
 

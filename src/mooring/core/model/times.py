@@ -21,6 +21,14 @@ def time_of_day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
+def clock(seconds: float) -> str:
+    """0:42, 12:05, 1:02:30."""
+    whole = round(seconds)
+    minutes, left = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
 @lru_cache(maxsize=65536)
 def moment(text: str) -> float | None:
     """Seconds since the epoch; None: no time, or one without a zone."""

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from mooring.core.model.exits import UserError
+
 MAGIC: Final = "mooring-blackbox"
 #: 1: one part, whole pods, no checkpoints.
 FORMAT: Final = 2
@@ -45,7 +47,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-class BadRecordingError(ValueError):
+class BadRecordingError(UserError, ValueError):
     """Not a recording that this version can read; says why."""
 
 

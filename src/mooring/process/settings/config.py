@@ -19,13 +19,14 @@ from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.capabilities.registry import names
+from mooring.core.model.exits import UserError
 from mooring.core.queue import live_settings
 from mooring.core.queue.config import QueueConfigError, parse
 from mooring.process.settings.features import UnknownFeatureError, parse_features
 from mooring.process.settings.keys import unknown_key
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """What is wrong, where it came from, and what would be right."""
 
 

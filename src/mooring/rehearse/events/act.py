@@ -7,12 +7,14 @@ from typing import Final
 
 import msgspec
 
+from mooring.core.model.exits import UserError
+
 NOTICE_S: Final = 120.0
 #: How many names an error lists.
 SHOWN: Final = 12
 
 
-class BadEventError(ValueError):
+class BadEventError(UserError, ValueError):
     """What is wrong with it, and what would be right."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.clients.ports import Json
+from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import RESOURCES, Kind
 from mooring.core.model.machine import Machine
 
@@ -40,7 +41,7 @@ KINDS: Final = (
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class BadSnapshotError(ValueError):
+class BadSnapshotError(UserError, ValueError):
     """What is wrong with the file, and what would be right."""
 
 

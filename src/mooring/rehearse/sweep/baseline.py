@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.core.model.exits import UserError
 from mooring.rehearse.losses import some
 from mooring.rehearse.sweep.report import how_long, last_line
 from mooring.rehearse.sweep.sweep import FORMAT, Sweep, Weakness
@@ -17,7 +18,7 @@ from mooring.rehearse.sweep.sweep import FORMAT, Sweep, Weakness
 LONGER: Final = 1.1
 
 
-class BadBaselineError(ValueError):
+class BadBaselineError(UserError, ValueError):
     """What is wrong with the file, and what would be right."""
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mooring.core.model.times import clock
 from mooring.rehearse.events.catalog import PLANNED, Name
-from mooring.rehearse.losses import Breach, clock, some
+from mooring.rehearse.losses import Breach, some
 
 if TYPE_CHECKING:
     from mooring.rehearse.observer import Gone

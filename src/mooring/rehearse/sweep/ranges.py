@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
+from mooring.core.model.times import clock
 from mooring.rehearse.events.catalog import Act
-from mooring.rehearse.losses import clock, columns, some
+from mooring.rehearse.losses import columns, some
 from mooring.rehearse.outcome import BROKEN, CANNOT_TELL, KEPT, Interrupted, Outcome
 from mooring.rehearse.play import Play
 from mooring.rehearse.sweep.forks import Failed, Task, play_each

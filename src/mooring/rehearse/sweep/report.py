@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mooring.core.model.times import clock
 from mooring.rehearse.events.failures import SCOPES, Failure
-from mooring.rehearse.losses import clock, some
+from mooring.rehearse.losses import some
 from mooring.rehearse.outcome import not_played_words
 from mooring.rehearse.sweep.sweep import Sweep, Weakness
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mooring.cli.exits import CommandError
 from mooring.cli.mix import app
+from mooring.core.model.exits import UserError
 
 
 def ask(capsysbinary, *args):
@@ -51,6 +51,6 @@ def test_targets(capsysbinary, args, answer):
 )
 def test_bad_input_is_told_in_words(args, says):
     """What is wrong and what would be right, exit code 2."""
-    with pytest.raises(CommandError, match=says) as error:
+    with pytest.raises(UserError, match=says) as error:
         app(["target", *args], exit_on_error=False, print_error=False, result_action="return_value")
     assert error.value.code == 2

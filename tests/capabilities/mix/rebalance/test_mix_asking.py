@@ -9,10 +9,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mooring.capabilities.mix.explain import NodeReport, PodReport, WorkloadReport
-from mooring.cli.exits import CommandError, Exit
 from mooring.cli.mix import explain, status
 from mooring.cli.output import Format
 from mooring.cli.server import Reach
+from mooring.core.model.exits import Exit, UserError
 from mooring.core.model.kinds import Kind
 from mooring.process.http.mix import add_to
 from mooring.sim.scenarios.mix import NAMESPACE, switched_on
@@ -83,11 +83,11 @@ def test_a_workload_is_found_however_kubectl_would_name_it(told, capsys, name):
 def test_what_is_not_there_is_said_once_with_what_to_try(told):
     """M10: both kinds were tried; exit 1, and the command that lists what there is."""
     with pytest.raises(
-        CommandError, match="no Deployment or StatefulSet none in namespace shop; `mooring mix status` lists them"
+        UserError, match="no Deployment or StatefulSet none in namespace shop; `mooring mix status` lists them"
     ) as e:
         _with_server(told, lambda url: explain("none", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.NOT_AS_IT_SHOULD_BE
-    with pytest.raises(CommandError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
+    with pytest.raises(UserError, match="write NAME, Deployment/NAME or StatefulSet/NAME") as e:
         _with_server(told, lambda url: explain("pod/web", namespace=NAMESPACE, reach=Reach(server=url)))
     assert e.value.code is Exit.USAGE
 

@@ -1,9 +1,11 @@
-"""The keys of `mooring top`: what is chosen, what is filtered, what is open. Values only; `top` draws and asks."""
+"""The keys of `mooring top`: what is chosen, what is filtered, what is open. Values only; `screen` draws."""
 
 import contextlib
 import os
 import select
 import sys
+import termios
+import tty
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -111,9 +113,6 @@ def keyboard() -> Iterator[bool]:
     if not sys.stdin.isatty():
         yield False
         return
-    import termios
-    import tty
-
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     try:
