@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from mooring.core.queue import live_settings
 from mooring.core.queue.config import DEFAULT_STEP_COST
+from mooring.process.assemble import queue_settings
 from mooring.process.settings.config import SCALARS, Config
 from mooring.process.settings.keys import FOLLOWS
 
@@ -108,7 +108,7 @@ def top_level_only() -> list[str]:
 
 
 def queue_section() -> str:
-    live = live_settings()
+    live = queue_settings(Config())
     caps = ", ".join(f"{name}: {'none' if n is None else n}" for name, n in live.scheduler_max_waiting_operator.items())
     costs = "; ".join(
         f"{kind} {', '.join(f'{role} {cost}' for role, cost in roles.items())}"

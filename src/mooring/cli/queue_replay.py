@@ -40,13 +40,14 @@ def replay(
     output
         JSON, one object a line, or a table for people.
     """
-    from mooring.core.queue.config import QueueConfigError, Settings, parse
+    from mooring.capabilities.registry import limits
+    from mooring.core.queue.config import QueueConfigError, Settings, parse, with_targets
     from mooring.core.queue.replay import Replay
 
-    settings = Settings()
+    settings = with_targets(Settings(), limits(), ())
     if config is not None:
         try:
-            settings = parse(_load(config))
+            settings = parse(_load(config), settings)
         except QueueConfigError as error:
             raise UserError(f"{config}: {error}") from error
     number = 0

@@ -12,6 +12,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.operator import Operator
 from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue, live_settings
+from mooring.core.queue.targets import UNKNOWN_KIND_LIMIT
 from mooring.core.world.world import World
 from mooring.process.replica import KINDS
 from tests.core.engine.engine_by_hand import pod
@@ -149,7 +150,7 @@ def test_a_limit_ends_with_the_evaluation_that_stated_it():
     assert engine.queue.limit("node/n7") is None
     assert engine.queue.used("node/n8") == 3
     engine.handle(Features(frozenset()), 101.0)
-    assert engine.queue.limit("node/n7") == 20
+    assert engine.queue.limit("node/n7") == UNKNOWN_KIND_LIMIT
     assert engine.queue.used("node/n8") == 0
     assert not engine.queue._lanes.table.limits, "the table of limits shrinks"
 

@@ -7,15 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.core.model.reasons import Reason
-from mooring.core.queue import Queue, Settings, live_settings, why
+from mooring.core.queue import Queue, Settings, why
 from mooring.core.queue.audit import audit
 from mooring.core.queue.config import QueueConfigError, parse
+from mooring.process.assemble import queue_settings
+from mooring.process.settings.config import Config
 from tests.core.queue.build import op, plain
 
 
 @pytest.fixture
 def queue():
-    queue = Queue(live_settings())
+    queue = Queue(queue_settings(Config()))
     queue.tick(0.0)
     return queue
 
@@ -160,7 +162,7 @@ def test_a_waiting_cost_may_fall_too(queue):
 
 def test_a_new_leader_takes_up_what_runs():
     """T1: what marks say runs is running at once, without a check of room, and charged."""
-    queue = Queue(live_settings())
+    queue = Queue(queue_settings(Config()))
     queue.tick(0.0)
     begun = op("old", {"tikv/c": 1}, subject="pod/0", phases=({},))
     assert plain(queue.resume(begun)) == [("promoted", "old")]

@@ -29,11 +29,10 @@ from mooring.core.queue.config import QueueConfigError, Settings, live_settings
 from mooring.core.queue.costs import BadStepsError, RegionMove, price, region_claims, region_operator
 from mooring.core.queue.events import Accepted, Advanced, Ended, Event, How, Ignored, Promoted, Rejected
 from mooring.core.queue.queue import Queue
-from mooring.core.queue.targets import DEFAULT_LIMITS, store_target
+from mooring.core.queue.targets import store_target
 from mooring.core.queue.why import Why, why, why_all
 
 __all__ = [
-    "DEFAULT_LIMITS",
     "Accepted",
     "Advanced",
     "BadStepsError",

@@ -57,8 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     operator_step_cost: StepCosts = MappingProxyType({})
     max_waiting_operator: int | None = 3
     scheduler_max_waiting_operator: Mapping[str, int | None] = MappingProxyType({})
-    #: Kind of target → its limit, beside the kinds that the queue knows itself.
-    target_limits: Mapping[str, int | None] = targets.DEFAULT_LIMITS
+    #: Kind of target → its limit, as the capabilities say; an unknown kind has 1.
+    target_limits: Mapping[str, int | None] = MappingProxyType({})
     #: Beyond the design, off by default: cost stays charged so long after a success, which bounds the rate too.
     cooldown_s: float = 0.0
     #: Beyond the design, off by default: a strictly higher priority replaces what holds its subject.
@@ -88,14 +88,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def live_settings() -> Settings:
-    """The defaults of a running Mooring: 3 for the region schedulers, 10 for the others, no cap for `spot`."""
+    """The defaults of a running Mooring: 3 for the region schedulers, 10 for the others."""
     caps: dict[str, int | None] = dict.fromkeys(REGION_SCHEDULERS, 3)
-    caps["spot"] = None
     return Settings(max_waiting_operator=10, scheduler_max_waiting_operator=caps)
 
 
 def with_targets(settings: Settings, limits: Mapping[str, tuple[int | None, str]], uncapped: Iterable[str]) -> Settings:
-    """Know the kinds of targets and the uncapped sources of the capabilities too."""
+    """Add the kinds of targets and the uncapped sources of the capabilities."""
     return msgspec.structs.replace(
         settings,
         target_limits={**settings.target_limits, **{kind: limit for kind, (limit, _) in limits.items()}},

@@ -1,28 +1,14 @@
 """Targets: names with a limit. The kind is what stands before the first slash; a bare number is a TiKV store.
 
-Limits of stores are settings (`MaxScheduleCost`, `StoreMaxScheduleCost`); the limits of the other kinds are in the one
-table below and follow what they stand for by `Queue.set_limit`.
+Limits of stores are settings (`MaxScheduleCost`, `StoreMaxScheduleCost`); those of the other kinds come from the
+descriptors of the capabilities and follow what they stand for by `Queue.set_limit`.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from mooring.core.model.reasons import Reason
 
-#: kind → how much of it may be under way at once. `None` would be: no limit.
-DEFAULT_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType(
-    {
-        "evicting": 1,  # leaders being taken off a store of that cluster
-        "tikv": 1,  # members of that TiKV cluster away
-        "workload": 1,  # replicas away
-        "node": 20,  # what leaves one node at once
-        "control-plane": 1,  # etcd and API servers being changed
-        "fleet": 4,  # machines on their way out
-    }
-)
-
-#: The limit of a kind that is not in the table: the most careful one.
+#: The limit of a kind that no capability describes: the most careful one.
 UNKNOWN_KIND_LIMIT: Final = 1
 
 

@@ -22,7 +22,7 @@ from mooring.core.model.instructions import EmitEvent, Instruction, Patch
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import Mark
 from mooring.core.model.reasons import Reason, State
-from mooring.core.queue import DEFAULT_LIMITS, Queue
+from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
 if TYPE_CHECKING:
@@ -40,24 +40,21 @@ class Interruption:
         self.now = now
 
     def evaluate(self, name: str) -> Evaluation:
-        target = f"node/{name}"
         node = self.world.node(name)
         if node is None:
-            return Evaluation(
-                limits={target: DEFAULT_LIMITS["node"]}, withdrawals=tuple(self._withdrawn(name, "it is gone"))
-            )
+            return Evaluation(withdrawals=tuple(self._withdrawn(name, "it is gone")))
         notice = notice_of(node, self.policy, self.world, self.now)
         if notice is None:
-            return self._at_rest(node, target)
+            return self._at_rest(node)
         if self.policy.action is not OnNotice.ACT:
             off = f"nothing is done, mix.interruption.action is {self.policy.action}"
             words = f"{name} is interrupted: {notice.signal}; {off}"
             return Evaluation(verdict=Verdict(State.WAITING, Reason.NOTICE, words))
-        return self._empty(node, notice, target)
+        return self._empty(node, notice)
 
     # ── It goes ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _empty(self, node: Node, notice: Notice, target: str) -> Evaluation:
+    def _empty(self, node: Node, notice: Notice) -> Evaluation:
         instructions: list[Instruction] = []
         mark = mark_of(node)
         if not notice.lost and (mark is None or not node.unschedulable or mark.deadline != notice.deadline):
@@ -68,14 +65,17 @@ class Interruption:
             words = f"{node.name} is interrupted: cordons first, of other interrupted nodes too"
             verdict = Verdict(State.WAITING, Reason.NOTICE, words)
             return Evaluation(
-                instructions=tuple(instructions), limits={target: None}, verdict=verdict, again_at=self.now + 1.0
+                instructions=tuple(instructions),
+                limits={f"node/{node.name}": None},
+                verdict=verdict,
+                again_at=self.now + 1.0,
             )
         done = Emptying(self.mix, self.world, self.queue, self.now, notice).of(node)
         return Evaluation(
             proposals=tuple(done.proposals),
             withdrawals=tuple(done.withdrawals),
             instructions=(*instructions, *done.instructions),
-            limits={target: None},
+            limits={f"node/{node.name}": None},
             verdict=self._verdict(node, notice, done),
             again_at=min(at for at in done.wakes if at > self.now),
         )
@@ -107,7 +107,7 @@ class Interruption:
 
     # ── It stays ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _at_rest(self, node: Node, target: str) -> Evaluation:
+    def _at_rest(self, node: Node) -> Evaluation:
         mark = mark_of(node)
         again = silent_until(node, self.policy)
         taken_back = list(self._taken_back(node))
@@ -125,7 +125,6 @@ class Interruption:
         return Evaluation(
             withdrawals=tuple(self._withdrawn(node.name, "the notice was taken back")),
             instructions=tuple(instructions),
-            limits={target: DEFAULT_LIMITS["node"]},
         )
 
     def _taken_back(self, node: Node) -> Iterator[Instruction]:
