@@ -1,6 +1,7 @@
 """Handoff in somebody else's TiDB cluster: their schedulers, their volumes, their lost regions, their notices."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -149,6 +150,28 @@ def test_leaders_that_have_nowhere_to_go_stay_until_the_other_evictions_end():
 
     stage.play(scenario)
     assert stage.pd.interruptions == []
+
+
+def test_of_two_evictions_beside_a_foreign_one_the_last_stands_back():
+    """E7, O5: somebody evicts one store of three and a notice wants the other two: one hands over, the other keeps its
+    leaders meanwhile. Neither begins and ends in turn."""
+    stage, seen = Stage(settings=PdSettings(transfer_s=(1.0, 2.0))), []
+
+    async def scenario(s):
+        requests.add_evict_leader(s.pd.server, 1)
+        await s.rig.until(lambda: not s.leaders(1), limit_s=120)
+        at = s.cluster.timeline.now() + 900.0
+        for member in (1, 2):
+            ask_away(s, member, "spot", at)
+        for _ in range(3000):
+            seen.append(s.evicting())
+            await s.rig.sleep(0.1)
+        assert s.renewed(1)
+        assert s.ready()
+
+    stage.play(scenario)
+    assert stage.pd.interruptions == []
+    assert len([1 for before, after in pairwise(seen) if before != after]) <= 6
 
 
 def test_members_are_found_by_owner_whatever_the_instance_label_says():

@@ -178,6 +178,7 @@ def others_take_leaders(view: PdView, store_id: int) -> bool:
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """Whose eviction keeps leaders off a store, in words, and what ends it ("" for one of ours)."""
 
+    store: Store
     words: str
     remedy: str
 
@@ -190,12 +191,12 @@ def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Evicti
             continue
         name, mark = f"store {store.id} ({store.pod_name})", marks.get(store.pod_name)
         if store.pod_name in tc.operator_evict_leader or tc.tikv_phase == "Upgrade":
-            found.append((0, Eviction(f"{name} by tidb-operator", "wait for tidb-operator")))
+            found.append((0, Eviction(store, f"{name} by tidb-operator", "wait for tidb-operator")))
         elif mark is not None and mark.step != GAVE_UP and mark.before.get("evicting") != "true":
-            found.append((1, Eviction(f"{name} by Mooring", "")))
+            found.append((1, Eviction(store, f"{name} by Mooring", "")))
         else:
             remedy = f"pd-ctl scheduler remove evict-leader-scheduler-{store.id}"
-            found.append((0, Eviction(f"{name}, not by Mooring", remedy)))
+            found.append((0, Eviction(store, f"{name}, not by Mooring", remedy)))
     return [eviction for _, eviction in sorted(found, key=lambda one: one[0])]
 
 

@@ -73,18 +73,18 @@ def reason_to_end(here: Situation) -> End | None:
 def _nowhere_to_go(here: Situation, view: PdView) -> str:
     """Every other store is being evicted, so PD moves nothing: whose evictions they are; "" while leaders can go.
 
-    Ours stands back for those of others. Among our own (several nodes to be emptied at once) the last store does.
+    Ours stands back for those of others and for stores that are empty already. Among those of ours that still have
+    leaders (several nodes to be emptied at once) the last store does, so that the leaders of the others can go there.
     """
     assert here.tc is not None
     store = here.store
     if others_take_leaders(view, here.store_id) or (here.mark is not None and store is not None and not store.leads):
         return ""
     others = other_evictions(here.tc, view, here.store_id)
-    theirs = any(one.remedy for one in others)
     if here.mark is not None:
         empty = store is None or store.leader_count == 0
-        last = here.store_id >= max(view.evicting or (0,))  # also right after its own was taken back
-        if empty or not (theirs or last):
+        rivals = [one.store.id for one in others if not one.remedy and one.store.leader_count]
+        if empty or here.store_id < max(rivals, default=0):
             return ""
     return f"leaders are being taken off {', '.join(one.words for one in others)}"
 
