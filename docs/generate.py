@@ -1,8 +1,8 @@
 # ruff: noqa: E501
 """Write what the docs take from the code: settings.md, promises.md and the README's sample of `make demo`.
 
-PYTHONPATH=src .venv/bin/python docs/generate.py            # the two pages
-PYTHONPATH=src .venv/bin/python docs/generate.py --sample   # the README's sample too: plays the day, some ten seconds
+.venv/bin/python -m docs.generate            # the two pages
+.venv/bin/python -m docs.generate --sample   # the README's sample too: plays the day, some ten seconds
 """
 
 import ast
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from docs.promises import AREAS, PROMISES, PURE
 
 from mooring.core.queue.config import DEFAULT_STEP_COST
 from mooring.process.assemble import queue_settings
@@ -24,10 +25,6 @@ from mooring.process.settings.config import SCALARS, Config
 from mooring.process.settings.keys import FOLLOWS
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-
-from promises import AREAS, PROMISES, PURE  # noqa: E402
-
 WRITTEN = "<!-- Written by docs/generate.py: change the code, then run it again. -->"
 UNITS = {"-s": "seconds", "-mib": "MiB", "-mb": "MiB", "-bytes": "bytes", "-share": "share, 0 to 1"}
 

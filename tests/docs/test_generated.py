@@ -1,44 +1,33 @@
 """What the docs take from the code is up to date; the glossary has every word; every promise has its sentence."""
 
-import importlib.util
 import re
-import sys
 
 import pytest
 
+from docs import generate
 from tests.docs.test_docs import FENCE, ROOT
 
-AGAIN = "run: PYTHONPATH=src .venv/bin/python docs/generate.py"
+AGAIN = "run: .venv/bin/python -m docs.generate"
 
 
-@pytest.fixture(scope="module")
-def generate():
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    path = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = path
-    return module
-
-
-def test_settings_are_those_of_the_code(generate):
+def test_settings_are_those_of_the_code():
     """docs/settings.md has every setting with its default, and each says what it means."""
     assert all(meaning for *_, meaning in generate.rows(generate.Config()))
     assert (ROOT / "docs" / "settings.md").read_text() == generate.settings_page(), AGAIN
 
 
-def test_promises_are_those_that_tests_name(generate):
+def test_promises_are_those_that_tests_name():
     """docs/promises.md names for each promise the tests that show it."""
     assert (ROOT / "docs" / "promises.md").read_text() == generate.promises_page(), AGAIN
 
 
-def test_every_promise_that_the_demo_checks_has_its_sentence(generate):
+def test_every_promise_that_the_demo_checks_has_its_sentence():
     """The table at the end of the demo prints ids: each is explained."""
     assert generate.demo_acts().keys() - generate.PROMISES.keys() == set()
 
 
 @pytest.mark.timeout(400)
-def test_the_readme_shows_what_the_demo_prints(generate):
+def test_the_readme_shows_what_the_demo_prints():
     """The sample in README.md is today's output of `make demo`, figures included."""
     shown = next(block for block in FENCE.findall((ROOT / "README.md").read_text()) if block.startswith("$ make demo"))
     assert shown == generate.sample(generate.played()), f"{AGAIN} --sample"

@@ -2,7 +2,7 @@
 
 import json
 import re
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,12 +29,7 @@ def known(query: str) -> set[str]:
 
 def test_what_is_made_from_code_is_up_to_date():
     """The chart's rights and alerts and the dashboard are what `python deploy/render.py` writes."""
-    sys.path.insert(0, str(ROOT / "deploy"))
-    try:
-        from render import rendered
-    finally:
-        sys.path.pop(0)
-    for path, text in rendered().items():
+    for path, text in runpy.run_path(str(ROOT / "deploy/render.py"))["rendered"]().items():
         assert (ROOT / "deploy" / path).read_text() == text, f"{path}: run python deploy/render.py"
 
 
