@@ -1,6 +1,6 @@
 """The capabilities there are. A sixth one is its own package, and one line here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
@@ -43,6 +43,16 @@ def limits() -> Mapping[str, tuple[int | None, str]]:
 def uncapped() -> tuple[str, ...]:
     """Sources of which any number may wait."""
     return tuple(source for one in descriptors() for source in one.uncapped)
+
+
+def serving(what: str, on: Container[str]) -> bool:
+    """Does one of the features that are on serve this?"""
+    return any(what in one.serves for one in descriptors() if one.name in on)
+
+
+def asking(what: str, on: Container[str]) -> tuple[str, ...]:
+    """The features that are on and ask this."""
+    return tuple(one.name for one in descriptors() if one.name in on and what in one.asks)
 
 
 def sources() -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mooring.capabilities.registry import serving
 from mooring.install.policy import policy
 from mooring.install.rights import rules
 from mooring.process.admission.configurations import Address, configurations
@@ -57,7 +58,11 @@ def manifests(install: Install) -> list[Json]:
         ),
         _deployment(install),
         _service(install, "mooring", {"http": (HTTP, "http"), "extender": (EXTENDER, "extender")}),
-        *([_service(install, "mooring-webhook", {"webhook": (443, "webhook")})] if "mix" in install.features else []),
+        *(
+            [_service(install, "mooring-webhook", {"webhook": (443, "webhook")})]
+            if serving("webhook", install.features)
+            else []
+        ),
         _object(
             "policy/v1",
             "PodDisruptionBudget",
@@ -66,7 +71,7 @@ def manifests(install: Install) -> list[Json]:
         ),
         *network_policies(install),
         *policy(install.namespace, install.features, labels()),
-        *(webhooks(install.namespace) if "mix" in install.features else []),
+        *(webhooks(install.namespace) if serving("webhook", install.features) else []),
     ]
 
 
@@ -120,7 +125,7 @@ def arguments(install: Install) -> list[str]:
         "run",
         f"--namespace={install.namespace}",
         f"--listen-http=0.0.0.0:{HTTP}",
-        *([f"--listen-extender=0.0.0.0:{EXTENDER}"] if "home" in install.features else []),
+        *([f"--listen-extender=0.0.0.0:{EXTENDER}"] if serving("extender", install.features) else []),
         f"--listen-webhook=0.0.0.0:{WEBHOOK}",
         f"--blackbox={BLACKBOX}",
         *([f"--features={features}"] if features else []),
@@ -147,7 +152,7 @@ def _deployment(install: Install) -> Json:
 
 
 def _container(install: Install) -> Json:
-    home, tls = "home" in install.features, bool(install.http_tls_secret)
+    extender, tls = serving("extender", install.features), bool(install.http_tls_secret)
     scheme = {"scheme": "HTTPS"} if tls else {}
     return {
         "name": NAME,
@@ -156,7 +161,7 @@ def _container(install: Install) -> Json:
         "env": [
             {"name": "MOORING_ADVERTISE_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             _secret("MOORING_HTTP_TOKEN", install.token_secret, "token"),
-            *([_secret("MOORING_EXTENDER_TOKEN", install.token_secret, "extender-token")] if home else []),
+            *([_secret("MOORING_EXTENDER_TOKEN", install.token_secret, "extender-token")] if extender else []),
             *([{"name": "MOORING_HTTP_CERTIFICATES", "value": TLS}] if tls else []),
         ],
         "ports": [
@@ -232,9 +237,9 @@ def network_policies(install: Install) -> Iterable[Json]:
     prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
     scheduler = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"mooring.dev/asks-extender": "true"}}}
     ingress = [_from([prometheus, *nodes], HTTP)]
-    if "home" in install.features:
+    if serving("extender", install.features):
         ingress.append(_from([scheduler, *nodes], EXTENDER))
-    if "mix" in install.features:
+    if serving("webhook", install.features):
         ingress.append(_from([ours, *nodes] if nodes else [], WEBHOOK))
     yield _object(
         "networking.k8s.io/v1",

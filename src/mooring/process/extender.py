@@ -22,6 +22,7 @@ from aiohttp import web
 from mooring.capabilities.home.policy import HomePolicy
 from mooring.capabilities.home.verbs import Answer, Verbs
 from mooring.capabilities.home.wire import BadRequestError, TooManyError
+from mooring.capabilities.registry import serving
 from mooring.process.http.intake import MIB, BodyRefusedError, Intake
 from mooring.process.replica import Replica
 
@@ -41,7 +42,7 @@ def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.
     def policy() -> HomePolicy:
         return replica.config.home
 
-    verbs = Verbs(replica.world, policy, lambda: engine.synced and "home" in engine.on)
+    verbs = Verbs(replica.world, policy, lambda: engine.synced and serving("extender", engine.on))
     token = None if open_to_all else replica.config.extender_token
     return app_of(verbs, policy, replica.metrics.count, intake=intake, token=token)
 

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from mooring.capabilities.mix.admission.book import SlotBook
+from mooring.capabilities.registry import serving
 from mooring.clients.kube.informer import Informer
 from mooring.clients.kube.informers import InformerSet, QuietCollector
 from mooring.clients.ports import Chance, Clock, KubeApi, MachineRegistry
@@ -119,7 +120,7 @@ class Replica:
             config, self.engine, api, clock, chance, elector=self.elector, recorder=self.recorder, shell=self.shell
         )
         # At a URL of our own nothing else answers: its configurations go with us.
-        self.elector.hands_over = lambda: "mix" in self.config.on() and not self.config.webhook_url
+        self.elector.hands_over = lambda: serving("webhook", self.config.on()) and not self.config.webhook_url
         self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
         self.shell.switch(config.on())
@@ -210,7 +211,7 @@ class Replica:
         old, self.config = self.config, config
         if config.on() != old.on():
             self.shell.switch(config.on())
-            self.webhook.reconciler.serve(on="mix" in config.on())
+            self.webhook.reconciler.serve(on=serving("webhook", config.on()))
         if config.queue != old.queue:
             self.shell.tell(QueueSettingsChanged(settings))
         for name in self.engine.capabilities:

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
+from mooring.capabilities.registry import serving
 from mooring.clients.ports import KubeApi
 from mooring.core.model.exits import UserError
 from mooring.process.admission.server import LeaderForwarder, WebhookServer
@@ -81,16 +82,16 @@ async def live(
         stack.push_async_callback(forwarder.close)
         webhook = WebhookServer(replica.webhook.reviewer, replica.webhook.tls, hook_host, hook_port, intake)
         stack.push_async_callback(webhook.stop)
-        if "home" in config.on():
+        if serving("extender", config.on()):
             await extender.start()
-        if "mix" in config.on():
+        if serving("webhook", config.on()):
             await _listen(webhook.start(), config.listen_webhook, "listen-webhook")
         say(_greeting(identity, config, "http" if page_tls is None else "https"))
 
         async def take_over(new: Config) -> list[str]:
-            if "home" in new.on() and not extender.listens:
+            if serving("extender", new.on()) and not extender.listens:
                 await extender.start()
-            if "mix" in new.on() and not webhook.listens:
+            if serving("webhook", new.on()) and not webhook.listens:
                 await webhook.start()
             return replica.apply(new)
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mooring.capabilities.registry import names
+from mooring.capabilities.registry import names, serving
 from mooring.core.model.kinds import Kind
 from mooring.demo.sandbox_stage import HURRY
 from mooring.process.settings.config import Config
@@ -96,7 +96,7 @@ class Play:
             config, namespace=snapshot.namespace, pd={}, webhook_url="", webhook_certificates=""
         )
         self.rig = Rig(seed=LOAD_SEED, config=config, cluster=self._loaded.cluster)
-        if "home" in config.on():
+        if serving("extender", config.on()):
             for scheduler in schedulers_of_members(snapshot):
                 ask_mooring(self.rig, scheduler=scheduler)
         self._housekeeping = 0
@@ -163,7 +163,7 @@ class Play:
         rig = self.rig
         replica = rig.start()
         await rig.until(rig.leads)
-        if "mix" in rig.config.on():
+        if serving("webhook", rig.config.on()):
             await rig.until(lambda: bool(rig.cluster.store.list(Kind.MUTATING_WEBHOOK)))
         count = PlayTimeline(lambda: 0.0)
         count.follow(replica.engine)

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from mooring.capabilities.registry import serving
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
 from mooring.process.settings.config import Config
@@ -46,7 +47,7 @@ def go_on(snapshot: Snapshot, config: Config, for_s: float, say: Callable[[str],
     loaded, story = load(snapshot, LOAD_SEED), Story()
     config = msgspec.structs.replace(config, namespace=snapshot.namespace, pd={}, webhook_url="")
     rig = Rig(seed=LOAD_SEED, config=config, cluster=loaded.cluster)
-    if "home" in config.on():
+    if serving("extender", config.on()):
         for scheduler in schedulers_of_members(snapshot):
             ask_mooring(rig, scheduler=scheduler)
     for remark in (*snapshot.remarks, *loaded.remarks):

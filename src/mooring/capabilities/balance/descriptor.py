@@ -8,5 +8,6 @@ DESCRIPTOR = Descriptor(
     name="balance",
     sources=REGION_SCHEDULERS,
     make=lambda config: Balance(config.balance),
+    asks=("pd",),
     request="a region move",
 )

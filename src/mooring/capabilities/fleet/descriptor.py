@@ -36,6 +36,7 @@ DESCRIPTOR = Descriptor(
     name="fleet",
     sources=("fleet",),
     make=lambda config: Fleet(config.fleet, config.namespace),
+    asks=("registry",),
     limits={
         "control-plane": (1, "control plane nodes changed at once"),
         "fleet": (4, "machines on their way out at once"),

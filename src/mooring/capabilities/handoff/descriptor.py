@@ -49,6 +49,7 @@ DESCRIPTOR = Descriptor(
     name="handoff",
     sources=("handoff",),
     make=lambda config: Handoff(config.handoff),
+    asks=("pd",),
     limits={
         "evicting": (1, "leaders may leave one store at a time"),
         "tikv": (1, "members of one TiKV cluster away at once"),

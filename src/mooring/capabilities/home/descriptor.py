@@ -29,6 +29,7 @@ DESCRIPTOR = Descriptor(
     name="home",
     sources=("home",),
     make=lambda config: Home(config.home),
+    serves=("extender",),
     # Where members were, written on their owner; nodes reserved by a taint.
     rights=(
         EVENTS,

@@ -23,6 +23,7 @@ DESCRIPTOR = Descriptor(
     name="mix",
     sources=("mix", "spot"),
     make=lambda config: Mix(config.mix, namespace=config.namespace),
+    serves=("webhook",),
     limits={
         "workload": (1, "replicas away at once"),
         "node": (20, "what leaves one node at once"),

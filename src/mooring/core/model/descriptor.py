@@ -76,6 +76,10 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     key_kind: str = ""
     #: Marked objects → what was begun and has not ended.
     leftovers: Callable[[Marked], Iterable[Leftover]] = lambda _: ()
+    #: What others call while it is on: "webhook" (the API server), "extender" (kube-scheduler).
+    serves: tuple[str, ...] = ()
+    #: What it asks besides the API server: "pd", "registry".
+    asks: tuple[str, ...] = ()
     #: (engine, configuration) → what `GET /api/v1/<name>` answers; None: it has no report.
     report: Callable[[Any, Any], Mapping[str, Any]] | None = None
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from mooring.capabilities.registry import asking
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.ports import NotFoundError, PortError
 from mooring.core.model.descriptor import Right
@@ -102,7 +103,7 @@ async def tidb_kind(api: HttpKubeApi, features: frozenset[str]) -> Finding:
     try:
         await api.raw("GET", f"/apis/{resource.group}/{resource.version}")
     except NotFoundError:
-        needed = sorted(features & {"handoff", "balance"})
+        needed = asking("pd", features)
         if not needed:
             return well("cluster", "no TidbCluster kind, and nothing switched on needs it")
         seen = f"no {resource.plural}.{resource.group}; {', '.join(needed)} will find nothing to do"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from mooring.capabilities.registry import asking, serving
 from mooring.clients.kube.api import HttpKubeApi
 from mooring.clients.kube.listing import list_all
 from mooring.clients.ports import Chance, Clock, NotFoundError, PortError
@@ -86,15 +87,17 @@ async def _running(target: DoctorTarget, session: aiohttp.ClientSession, server_
     found = await running.answers(ask, target.server, config.on(), config.namespace)
     found.append(await _leader(target, await ask("/api/v1/status"), server_now))
     on = await _features(target, session)
-    found += await running.webhooks(target.api, config.namespace, on="mix" in on)
+    found += await running.webhooks(target.api, config.namespace, on=serving("webhook", on))
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))
     if await cluster.is_sandbox(target.api):
         found.append(skipped("extender", "the extender", "the sandbox's scheduler asks without a network"))
     else:
-        found.append(await running.extender(asked, lambda: _probe(session, address), address, on="home" in on))
-    found.append(await fleet.generators(target.api, config.namespace, on="fleet" in on))
+        found.append(
+            await running.extender(asked, lambda: _probe(session, address), address, on=serving("extender", on))
+        )
+    found.append(await fleet.generators(target.api, config.namespace, on=bool(asking("registry", on))))
     return found
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from mooring.capabilities.registry import serving
 from mooring.install.doctor.finding import Finding, ill
 from mooring.process.http.status import is_loopback
 from mooring.process.settings.config import Config, host_port
@@ -17,7 +18,7 @@ def unsafe(config: Config) -> Iterator[Finding]:
         fix = "set http-certificates to a directory with tls.crt and tls.key (the chart: http.tlsSecret)"
         yield ill("settings", "MO803", "the page is served over TLS", seen, fix, warning=True)
     shown = config.extender_token or config.extender_certificates
-    if "home" in config.on() and not _local(config.listen_extender, "listen-extender") and not shown:
+    if serving("extender", config.on()) and not _local(config.listen_extender, "listen-extender") and not shown:
         seen = f"listen-extender is {config.listen_extender}; no extender-token, no extender-certificates: only 401s"
         fix = "set MOORING_EXTENDER_TOKEN, and urlPrefix http://mooring:TOKEN@HOST:10262/scheduler in the scheduler"
         yield ill("settings", "MO804", "schedulers authenticate", seen, fix, warning=True)

@@ -6,6 +6,7 @@ import msgspec
 
 from mooring.capabilities.mix.admission.book import SlotBook
 from mooring.capabilities.mix.admission.decide import Admission
+from mooring.capabilities.registry import serving
 from mooring.clients.kube.fence import Fenced
 from mooring.clients.ports import Chance, Clock, KubeApi
 from mooring.core.engine.engine import Engine
@@ -57,7 +58,7 @@ def webhook_parts(
         tls,
         Address(config.namespace, config.webhook_url, config.webhook_service),
         leads=elector.may_write,
-        serves="mix" in config.on(),
+        serves=serving("webhook", config.on()),
         directory=config.webhook_certificates,
     )
     return WebhookParts(reviewer, tls, reconciler)
