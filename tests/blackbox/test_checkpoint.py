@@ -124,7 +124,7 @@ def test_all_of_a_book_of_regions_is_kept():
     book = Book(BalancePolicy())
     follow = {"_policy", "summary", "_operators", "_seen", "_left", "_leaving"}
     assert {*kept.BOOK} | follow == vars(book).keys()
-    rest = {"policy", "rules", "stores", "regions", "_voters", "by_voters", "size_mib", "_order", "_odd_kept"}
+    rest = {"policy", "rules", "stores", "regions", "_voters", "by_voters", "size_mib", "bytes", "_order", "_odd_kept"}
     assert {*kept.SUMMARY_IDS} | rest == vars(book.summary).keys()
     assert {*kept.STORE, *kept.STORE_IDS} == {*StoreRow.__slots__}
 

@@ -28,6 +28,11 @@ ENOUGH_LEADERS: Final = 0.9
 DRIFT: Final = 2
 #: Rotations without progress after which a store that PD should empty is no longer waited for.
 REPAIRS: Final = 2
+#: What a region may take in memory on the average, and what a store takes, in bytes.
+ROOM_BYTES: Final = 800
+STORE_BYTES: Final = 1024
+#: How long the regions of a cluster that gave way are not read.
+GIVEN_WAY_S: Final = 3600.0
 #: Regions without a leader that are read again at a time.
 LEADERLESS: Final = 16
 
@@ -83,6 +88,13 @@ class Book:
         known, count = self._leaving.get(row.id), len(row.held)
         stands = known is not None and count >= known[0] and row.held.keys().isdisjoint(self._operators)
         return known if known is not None and stands else (count, at)
+
+    def emptied(self, at: float) -> "Book":
+        """The same cluster without its regions."""
+        fresh = Book(self._policy)
+        if self._view is not None:
+            fresh.see(self._view, at)
+        return fresh
 
     def take(self, event: RegionsSeen) -> None:
         if not event.asked:
@@ -192,6 +204,12 @@ class Book:
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def room(self) -> float:
+        """How many regions it counts as: long keys, many peers and many stores count for more."""
+        summary = self.summary
+        return max(len(summary.regions), (summary.bytes + STORE_BYTES * len(summary.stores)) / ROOM_BYTES)
+
     def listed(self, region_id: int) -> PdOperator | None:
         """What PD runs on this region, as of the last look."""
         return self._operators.get(region_id)
@@ -209,36 +227,76 @@ class Book:
 
 
 class RegionBooks:
-    """The books of all clusters: an index of the world."""
+    """The books of all clusters: an index of the world.
+
+    A PD may invent regions without end. All books together have room for `most_regions`; beyond it the namespace that
+    takes the most gives way with its largest cluster, so one that takes no more than its share never does. A rotation
+    that lists more than that without an end gives way, too.
+    """
 
     observes: frozenset[object] = frozenset({PdSeen, RegionsSeen, Kind.TIDB_CLUSTER})
 
     def __init__(self, policy: BalancePolicy) -> None:
         self._policy = policy
         self._books: dict[Key, Book] = {}
+        #: How many regions the present rotation has listed, and who gave way when.
+        self._listed: dict[Key, int] = {}
+        self._given_way: dict[Key, float] = {}
 
     def kept(self) -> dict[str, object]:
         """What a checkpoint keeps."""
-        return {"books": {cluster: kept_of(book) for cluster, book in self._books.items()}}
+        books = {cluster: kept_of(book) for cluster, book in self._books.items()}
+        return {"books": books, "listed": dict(self._listed), "given-way": dict(self._given_way)}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self._books = {cluster: restore(Book(self._policy), book) for cluster, book in kept["books"].items()}
+        self._listed, self._given_way = dict(kept.get("listed", {})), dict(kept.get("given-way", {}))
 
     def of(self, cluster: Key) -> Book:
         """What is known of this cluster; nothing, if it was never looked at."""
         return self._books.get(cluster) or Book(self._policy)
 
+    def has_given_way(self, cluster: Key, now: float) -> bool:
+        return cluster in self._given_way and now < self._given_way[cluster] + GIVEN_WAY_S
+
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         match trigger:
             case PdSeen(cluster=cluster, view=view, at=at):
                 self._book(cluster).see(view, at)
-            case RegionsSeen(cluster=cluster):
-                self._book(cluster).take(trigger)
+            case RegionsSeen(cluster=cluster, asked=asked, at=at):
+                if asked or not self.has_given_way(cluster, at):
+                    self._book(cluster).take(trigger)
+                    self._make_room(trigger)
             case Change(key=cluster, new=None):
-                self._books.pop(cluster, None)
+                for known in (self._books, self._listed, self._given_way):
+                    known.pop(cluster, None)
+
+    def _make_room(self, event: RegionsSeen) -> None:
+        most = self._policy.most_regions
+        if not event.asked:
+            before = self._listed.get(event.cluster, 0) if event.start_key else 0
+            self._listed[event.cluster] = before + len(event.regions)
+            if self._listed[event.cluster] > most:
+                self._give_way(event.cluster, event.at)
+        rooms = {cluster: book.room for cluster, book in self._books.items()}
+        while rooms and sum(rooms.values()) > most:
+            cluster = _largest(rooms)
+            del rooms[cluster]
+            self._give_way(cluster, event.at)
+
+    def _give_way(self, cluster: Key, at: float) -> None:
+        self._books[cluster], self._given_way[cluster] = self._books[cluster].emptied(at), at
 
     def advance(self) -> bool:
         return any(book.advance() for book in self._books.values())
 
     def _book(self, cluster: Key) -> Book:
         return self._books.setdefault(cluster, Book(self._policy))
+
+
+def _largest(rooms: Mapping[Key, float]) -> Key:
+    """Of the namespace that takes the most."""
+    taken: dict[str, float] = {}
+    for cluster, room in rooms.items():
+        taken[cluster.namespace] = taken.get(cluster.namespace, 0.0) + room
+    return max(rooms, key=lambda cluster: (taken[cluster.namespace], rooms[cluster], cluster))

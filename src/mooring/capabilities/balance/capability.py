@@ -92,8 +92,10 @@ class Balance:
             return Evaluation(
                 withdrawals=tuple(_waiting(queue, cluster, Reason.CLUSTER_GONE, "the TidbCluster is gone"))
             )
+        too_many = self._too_many(cluster, world, now)
         if key.startswith(PAUSE):
-            return pause.evaluate(self.policy, tc, view, seen_at, notes, now)
+            released = "released" if pause.is_released(tc) else "too many regions" if too_many else ""
+            return pause.evaluate(self.policy, tc, view, seen_at, notes, now, released)
         if pause.is_released(tc):
             return Evaluation(withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, "released to PD")))
         if view is None:
@@ -103,7 +105,16 @@ class Balance:
                 refreshes=(PdRefresh(cluster, now + (self.policy.recheck_s if lost else 0.0)),),
                 notes=notes,
             )
-        return self._evaluate(cluster, world.index(RegionBooks).of(cluster), view, seen_at, queue, notes, now)
+        book = world.index(RegionBooks).of(cluster)
+        if too_many is not None:
+            strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
+            return Evaluation(
+                withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, too_many.detail)),
+                facts=tuple(foreign.facts(strangers, queue.settings, book.summary, cluster)),
+                refreshes=(PdRefresh(cluster, seen_at + self.policy.idle_s),),
+                verdict=too_many,
+            )
+        return self._evaluate(cluster, book, view, seen_at, queue, notes, now)
 
     def _evaluate(
         self, cluster: Key, book: Book, view: PdView, seen_at: float, queue: Queue, notes: Notes | None, now: float
@@ -143,6 +154,23 @@ class Balance:
         if leaderless:
             reads.append(ReadRegions(cluster=cluster, region_ids=leaderless))
         return tuple(reads), due
+
+    def _too_many(self, cluster: Key, world: WorldRead, now: float) -> Verdict | None:
+        """Why its regions are not kept; None: they are."""
+        view, most = world.pd(cluster), self.policy.most_regions
+        if view is not None and view.region_count > most:
+            said = f"PD has {view.region_count:,} regions"
+        elif world.index(RegionBooks).has_given_way(cluster, now):
+            said = "PD lists more regions than there is room for"
+        else:
+            return None
+        return Verdict(
+            State.BLOCKED,
+            Reason.TOO_MANY_REGIONS,
+            f"{said}: {most:,} of all clusters are kept, so PD balances by itself. Where they are real, raise "
+            "balance.most-regions and the memory of Mooring's pods by 800 MiB a million; otherwise leave it to PD",
+            remedy=f"mooring balance release {cluster}",
+        )
 
     def _not_aside(self, book: Book, view: PdView, now: float) -> Verdict | None:
         """Why nothing may be moved now: PD is told to move nothing, or its own schedulers are not out of the way."""
@@ -225,7 +253,7 @@ class Balance:
             return "the TidbCluster is gone" if tc is None else "PD has not been looked at yet"
         if pause.is_released(tc):
             return "released to PD"
-        obstacle = self._not_aside(book, view, now)
+        obstacle = self._too_many(cluster, world, now) or self._not_aside(book, view, now)
         if obstacle is not None:
             return obstacle.detail
         if operator.source == BALANCE_REGION and (repairs := self._pd_repairs(book, now)):

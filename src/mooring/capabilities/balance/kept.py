@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from mooring.capabilities.balance.placement import RuleBook
-from mooring.capabilities.balance.summary import StoreRow
+from mooring.capabilities.balance.summary import StoreRow, bytes_of
 
 if TYPE_CHECKING:
     from mooring.capabilities.balance.book import Book
@@ -56,5 +56,6 @@ def restore(book: "Book", kept: tuple[Any, ...]) -> "Book":
     for name, held in zip(SUMMARY_IDS, ids, strict=True):
         setattr(summary, name, dict.fromkeys(held))
     summary.regions = {region.id: region for region in regions}
+    summary.bytes = sum(map(bytes_of, regions))
     summary._order = list(order)  # noqa: SLF001
     return book

@@ -52,12 +52,18 @@ def others_pause(view: PdView, policy: BalancePolicy) -> PdPause | None:
 
 
 def evaluate(
-    policy: BalancePolicy, tc: TidbCluster, view: PdView | None, seen_at: float, asked_at: float | None, now: float
+    policy: BalancePolicy,
+    tc: TidbCluster,
+    view: PdView | None,
+    seen_at: float,
+    asked_at: float | None,
+    now: float,
+    released: str = "",
 ) -> Evaluation:
-    """`asked_at`: when a pause was last asked for; it comes back as the notes."""
+    """`asked_at`: when a pause was last asked for; it comes back as the notes. `released`: why, if so."""
     names = schedulers_of(policy.sources)
-    if is_released(tc):
-        return Evaluation(instructions=_pause(tc.key, names, 0, "released") if asked_at is not None else ())
+    if released:
+        return Evaluation(instructions=_pause(tc.key, names, 0, released) if asked_at is not None else ())
     if view is None or others_pause(view, policy) is not None:
         return Evaluation(notes=asked_at)
     left = left_s(view, policy)

@@ -44,6 +44,8 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     regions_every_s: float = 60.0
     #: How often at most, when PD's counts say that ours are wrong.
     regions_at_most_every_s: float = 5.0
+    #: Regions of all clusters that are kept, at 800 bytes each. Beyond it the namespace with the most gives way.
+    most_regions: int = 1_000_000
     #: How often PD is read while operators run.
     recheck_s: float = 1.0
     #: How often PD is read while no operator runs.
@@ -55,5 +57,7 @@ class BalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"sources names {', '.join(unknown)}: known are {', '.join(REGION_SCHEDULERS)}")
         if not 1 <= self.pause_s <= 60:
             raise ValueError("pause-s must be 1 to 60: PD must resume by itself soon after we are gone")
+        if self.most_regions < 1:
+            raise ValueError("most-regions must be at least 1")
         if not 0 < self.renew_s < self.pause_s:
             raise ValueError("renew-s must be less than pause-s, or PD resumes between two pauses")

@@ -23,6 +23,9 @@ SAME_BEAT_S: Final = 0.01
 #: A store with fewer regions than this is low on space only with less than that free.
 FEW_REGIONS: Final = 30
 SOME_SPACE: Final = 8 << 30
+#: What a region takes in memory besides its keys, and each of its peers, in bytes.
+REGION_BYTES: Final = 400
+PEER_BYTES: Final = 80
 #: How many regions of one store are looked at before the next store is tried.
 WINDOW: Final = 96
 
@@ -92,6 +95,8 @@ class Summary:
         self.broken: dict[int, None] = {}
         self.leaderless: dict[int, None] = {}
         self.size_mib = 0
+        #: What all of them take in memory, nearly.
+        self.bytes = 0
         #: Regions in the order of their first keys.
         self._order: list[int] = []
         #: Are regions kept apart by their size or by what they serve?
@@ -158,6 +163,8 @@ class Summary:
     def _refresh(self, known: Region, region: Region) -> None:
         """Where it lies has not changed, only its size or what it serves: by far the most."""
         self.regions[region.id] = region
+        if region.end_key != known.end_key or region.pending_peers != known.pending_peers:
+            self.bytes += bytes_of(region) - bytes_of(known)
         if region.leader_store:
             self.stores[region.leader_store].flow += flow_of(region) - flow_of(known)
         grown = weight_of(region) - weight_of(known)
@@ -193,6 +200,7 @@ class Summary:
         if not in_order:
             self._order.insert(bisect_right(self._order, region.start_key, key=self._start), key)
         self.size_mib += size
+        self.bytes += bytes_of(region)
         count = len(voters(region))
         self._voters[count] = self._voters.get(count, 0) + 1
         if REPLICA in self.policy.sources:
@@ -223,6 +231,7 @@ class Summary:
             del self._order[self._place_of(region)]
         del self.regions[key]
         self.size_mib -= size
+        self.bytes -= bytes_of(region)
         count = len(voters(region))
         self._voters[count] -= 1
         self.by_voters.get(count, {}).pop(key, None)
@@ -291,7 +300,7 @@ class Summary:
         fresh = Summary(self.policy)
         for region in self.regions.values():
             fresh.put(region)
-        names = ("size_mib", "leaderless", "small", "large", "broken")
+        names = ("size_mib", "bytes", "leaderless", "small", "large", "broken")
         wrong = [name for name in names if getattr(self, name) != getattr(fresh, name)]
         mine = {count: held for count, held in self.by_voters.items() if held}
         wrong += ["order"] if [self._start(r) for r in self._order] != sorted(map(self._start, self.regions)) else []
@@ -315,6 +324,11 @@ def _lies_as(one: Region, other: Region) -> bool:
 def weight_of(region: Region) -> int:
     """An empty region still has a raft group to move."""
     return max(1, region.size_mib)
+
+
+def bytes_of(region: Region) -> int:
+    odd = len(region.down_peers) + len(region.pending_peers)
+    return REGION_BYTES + len(region.start_key) + len(region.end_key) + PEER_BYTES * (len(region.peers) + odd)
 
 
 def flow_of(region: Region) -> int:

@@ -143,7 +143,7 @@ class PdClient:
             found = regions.regions(await self._get("/regions"))
             return tuple(r for r in found if not r.end_key or r.end_key > start_key)
         key = quote(bytes.fromhex(start_key), safe="")
-        return regions.regions_of_range(await self._get(f"/regions/key?key={key}&limit={limit}"))
+        return regions.regions_of_range(await self._get(f"/regions/key?key={key}&limit={limit}"), start_key, limit)
 
     async def region(self, region_id: int) -> Region | None:
         return regions.region(await self._get(f"/region/id/{region_id}"))

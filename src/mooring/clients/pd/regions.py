@@ -1,11 +1,13 @@
 """PD's regions into the model, one at a time or a range of keys."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from mooring.clients.pd.answers import decode
+from mooring.clients.ports import UnansweredError
 from mooring.core.model.tidb import Number, Peer, Region
 
 
@@ -56,12 +58,16 @@ def regions(body: bytes) -> tuple[Region, ...]:
     return tuple(sorted((_region(r) for r in answer.regions or ()), key=lambda r: r.start_key))
 
 
-def regions_of_range(body: bytes) -> tuple[Region, ...]:
+def regions_of_range(body: bytes, start_key: str = "", limit: int = 0) -> tuple[Region, ...]:
     """The same for many: what they have in common is kept once. Peers have no id unless one of them is unwell, and keys
-    are not counted."""
+    are not counted. Unanswered: not one after another from this key on, or more than were asked for."""
     answer: _Regions = decode(_REGIONS, body, "regions")
+    listed = sorted(answer.regions or (), key=lambda r: r.start_key)
+    if limit and len(listed) > limit:
+        raise UnansweredError(f"PD lists {len(listed)} regions where {limit} were asked for")
+    _check_order(listed, start_key)
     found: list[Region] = []
-    for raw in sorted(answer.regions or (), key=lambda r: r.start_key):
+    for raw in listed:
         if raw.down_peers or raw.pending_peers:
             found.append(_region(raw))
             continue
@@ -81,6 +87,20 @@ def regions_of_range(body: bytes) -> tuple[Region, ...]:
             )
         )
     return tuple(found)
+
+
+def _check_order(listed: Sequence[_Region], start_key: str) -> None:
+    """Overlapping ones would make each change of the book walk all of them; the last key is asked for next."""
+    end = start_key
+    for number, region in enumerate(listed):
+        ends = not region.end_key and number == len(listed) - 1
+        if (number and region.start_key < end) or not (ends or region.end_key > max(region.start_key, end)):
+            raise UnansweredError("PD lists regions that are not one after another")
+        end = region.end_key
+    try:
+        bytes.fromhex(end)
+    except ValueError:
+        raise UnansweredError("PD names a key that is none") from None
 
 
 @lru_cache(maxsize=8192)

@@ -40,7 +40,7 @@ NOT_NOW: Final = (
 )
 FIRST_PAUSE_S: Final = 0.2
 MIB: Final = 1 << 20
-#: Bytes of an answer, by path; the regions of a large cluster are many.
+#: Bytes of an answer; all regions of a large cluster at once (for a snapshot) are many.
 LARGEST: Final = 16 * MIB
 LARGEST_REGIONS: Final = 64 * MIB
 #: PD's answers have an object per this many bytes at most, and a value per so many; denser ones are made to be large
@@ -125,7 +125,7 @@ class Transport:
             async with self._open().request(
                 method, url, data=None if body is None else msgspec.json.encode(body), allow_redirects=False
             ) as response:
-                largest = LARGEST_REGIONS if "/regions" in url else LARGEST
+                largest = LARGEST_REGIONS if url.endswith("/regions") else LARGEST
                 answer = Answer(
                     response.status, await _body(response, largest, where), response.headers.get("Date", "")
                 )

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     #: PD's `halt-scheduling` is on; PD's schedulers were paused by another client.
     PD_HALTED = "pd-halted"
     PAUSED_BY_OTHERS = "paused-by-others"
+    #: PD lists more regions than there is room for.
+    TOO_MANY_REGIONS = "too-many-regions"
     REGISTRY_UNREACHABLE = "registry-unreachable"
     STORE_NOT_UP = "store-not-up"
     STORE_UNKNOWN = "store-unknown"
@@ -125,6 +127,7 @@ BLOCKED_REASONS: Final = frozenset(
         Reason.LOCAL_VOLUME,
         Reason.ONE_STORE,
         Reason.PD_HALTED,
+        Reason.TOO_MANY_REGIONS,
         Reason.NOT_CREATED,
         Reason.MISCONFIGURED,
         Reason.DEFECT,
