@@ -13,7 +13,7 @@ from aiohttp import web
 from mooring.capabilities.balance.foreign import steps_of
 from mooring.capabilities.drain.detach import attach_metadata, is_detached, mark_on
 from mooring.capabilities.fleet.live.node_metadata import APPLIED, applied_to, bring_up_to_date
-from mooring.capabilities.handoff.mark import marks_of, strangers
+from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
 from mooring.capabilities.handoff.operators import read_back
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.memory import read_places
@@ -281,7 +281,7 @@ def _marks() -> Target:
             attach_metadata(found.before)
         tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text, HOME: text})
         marks = marks_of(tc) or {}
-        strangers(tc, marks)
+        names_of_no_member(tc, marks)
         for name, one in marks.items():
             list(read_back(tc.key, name, one))
         read_places(tc.annotations)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.capabilities.drain.detach import HASH, is_detached, mark_on
-from mooring.capabilities.handoff.mark import marks_of, strangers
+from mooring.capabilities.handoff.mark import marks_of, names_of_no_member
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.core.model.cluster import Owner, Pod, PodShape, Workload
 from mooring.core.model.events import Change, Seen
@@ -69,7 +69,7 @@ def test_only_members_of_the_cluster_itself_count():
     tc = TidbCluster("tidb", "demo", "u", "1", annotations={HANDOFF: text})
     marks = marks_of(tc)
     assert marks == {"demo-tikv-0": told}
-    assert set(strangers(tc, marks)) == {*names, "demo-tikv-1"} - {"demo-tikv-0"}
+    assert set(names_of_no_member(tc, marks)) == {*names, "demo-tikv-1"} - {"demo-tikv-0"}
 
 
 @pytest.mark.parametrize("field", ["operator", "detail", "reason", "node", "source", "pod"])

@@ -1,4 +1,4 @@
-"""The capabilities there are. A sixth one is its own package, and one line here."""
+"""All capabilities. A new one is its own package and one line here."""
 
 from collections.abc import Container, Iterator, Mapping
 from importlib import import_module

@@ -63,7 +63,8 @@ class EvictionBlockedError(PortError):
 
 
 class RefusedError(PortError):
-    """The server says no and would say it again: forbidden, invalid, denied by admission or quota."""
+    """The server refuses the request and a retry would be refused, too: forbidden, invalid, denied by admission or
+    quota."""
 
     def __init__(self, message: str, code: int = 403) -> None:
         super().__init__(message)
@@ -103,8 +104,8 @@ class WatchEvent(msgspec.Struct, frozen=True):
 class KubeApi(Protocol):
     """The Kubernetes API, verb by verb, with no cache and no retries.
 
-    `list` and `watch` answer in slim structs: parse → project → drop happens behind this door. The other verbs speak
-    plain JSON, since a read-modify-write must not lose fields that we do not know.
+    `list` and `watch` answer in slim structs: parse → project → drop happens behind this interface. The other verbs
+    speak plain JSON, since a read-modify-write must not lose fields that we do not know.
     """
 
     async def list(

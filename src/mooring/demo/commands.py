@@ -4,7 +4,7 @@
     kubectl -n NS patch KIND NAME --type merge -p JSON
     kubectl -n NS delete KIND NAME…
 
-So what an act prints is what it does, on both grounds.
+So what an act prints is what it does, in both environments.
 """
 
 import shlex
@@ -45,7 +45,7 @@ def read(command: str) -> KubectlCommands:
         raise ValueError(f"{command!r}: begins with kubectl")
     flags, plain = _flags(words[1:])
     if not plain:
-        raise ValueError(f"{command!r}: annotate, label or patch is wanted")
+        raise ValueError(f"{command!r}: must be annotate, label or patch")
     verb, *rest = plain
     kind, names, rest = _named(command, rest)
     namespace = flags.get("-n", "")
@@ -54,7 +54,7 @@ def read(command: str) -> KubectlCommands:
     if verb == "delete" and not rest:
         return KubectlCommands(kind, namespace, names, {}, delete=True)
     if verb not in {"annotate", "label"} or not rest:
-        raise ValueError(f"{command!r}: annotate, label, delete or patch --type merge is wanted")
+        raise ValueError(f"{command!r}: must be annotate, label, delete or patch --type merge")
     field = "annotations" if verb == "annotate" else "labels"
     patch = {"metadata": {field: dict(_pair(word) for word in rest)}}
     return KubectlCommands(kind, namespace, names, patch, field, overwrite="--overwrite" in flags)
@@ -92,7 +92,7 @@ def _named(command: str, words: list[str]) -> tuple[Kind, tuple[str, ...], list[
     first, *rest = words or [""]
     kind, slash, name = first.partition("/")
     if kind not in KINDS:
-        raise ValueError(f"{command!r}: a kind of {', '.join(KINDS)} is wanted, not {kind!r}")
+        raise ValueError(f"{command!r}: the kind must be one of {', '.join(KINDS)}, not {kind!r}")
     if slash:
         return KINDS[kind], (name,), rest
     names = [word for word in rest if not _is_pair(word)]

@@ -126,7 +126,7 @@ class Day:
         self._began = self.stage.rig.clock.now()
         try:
             played.checks = await act.play(self.stage)
-        except Exception as error:  # noqa: BLE001 — an act that falls over is a failed row, not the end of the table
+        except Exception as error:  # noqa: BLE001 — an act that raises is a failed row, not the end of the table
             told = str(error).splitlines()
             played.failed = (
                 told[0] if told and isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
@@ -153,7 +153,7 @@ class Day:
             self.tally.follow(leader.engine)
 
     def _stuck(self) -> str:
-        """What the queue says of the first that is held, waits or runs: a failed row carries a why."""
+        """What the queue says of the first operator that is blocked, waits or runs: a failed row carries a `why`."""
         leader = self.stage.rig.leader()
         if leader is None:
             return "no replica leads"
@@ -171,7 +171,7 @@ class Around(Protocol):
     async def start(self) -> None: ...
 
     async def keep(self) -> None:
-        """After the last act: return to end, or wait while somebody plays."""
+        """After the last act: return to end, or wait while a person plays with the cluster."""
         ...
 
     async def stop(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a day costs those who are served: counted alike on the day with Mooring and on the same day without it."""
+"""Interruptions of a day, counted in the same way with Mooring and without it."""
 
 import msgspec
 

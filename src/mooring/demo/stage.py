@@ -2,8 +2,8 @@
 
 An act gets a stage, plays, tells what moved and why, and answers with checks, each naming a promise. It speaks
 to the stage alone, and there are two: `sandbox_stage` (virtual time, in process) and `onlab` (the real control plane,
-wall time). The script that builds the cluster is the same on both; they differ in figures (`Figures`) and in who
-carries a word out. Nothing here prints: the narrator does.
+wall time). The script that builds the cluster is the same on both; they differ in figures (`Figures`) and in how
+a command is carried out. Nothing here prints: the narrator does.
 """
 
 from abc import ABC, abstractmethod
@@ -56,7 +56,7 @@ class Act(Protocol):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ between two grounds: sizes and times, never a check."""
+    """What may differ between two environments: sizes and times, never a check."""
 
     regions: int = 180
     #: From its node to Ready, of a pod of the shop.

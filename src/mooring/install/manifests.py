@@ -1,7 +1,7 @@
 """Everything that installs Mooring, as plain Kubernetes objects: what `mooring manifests` prints.
 
 Two replicas, non-root, a read-only root file system, no capabilities, and the rights of the switched-on features only.
-Certificates are not here: the leader makes and rotates them, and writes into the webhook configurations whom to trust.
+Certificates are not here: the leader issues and rotates them, and writes the caBundle of the webhook configurations.
 """
 
 from collections.abc import Iterable
@@ -76,7 +76,7 @@ def manifests(install: Install) -> list[Json]:
 
 
 def webhooks(namespace: str) -> list[Json]:
-    """Without anybody to trust yet, and ignored until then: the leader may change these two, and create no others."""
+    """Without a caBundle, and ignored until the leader writes one: it may change these two, and create no others."""
     return list(configurations(Address(namespace), b"").values())
 
 
@@ -175,7 +175,7 @@ def _container(install: Install) -> Json:
             "failureThreshold": 6,
         },
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http", **scheme}, "periodSeconds": 5},
-        # API servers hear a little late that a pod goes: meanwhile it serves as before.
+        # API servers learn a little late that a pod is leaving: meanwhile it serves as before.
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
@@ -217,7 +217,7 @@ def _pod_spec(install: Install) -> Json:
         "containers": [_container(install)],
         "volumes": [
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-            # Without a limit: blackbox.size is one, and a kubelet's would cost the pod.
+            # Without a sizeLimit: blackbox.size limits it, and the kubelet would evict the pod.
             {"name": "blackbox", "emptyDir": {}},
             *([{"name": "http-tls", "secret": {"secretName": install.http_tls_secret}}] if tls else []),
         ],

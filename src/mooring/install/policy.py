@@ -1,7 +1,7 @@
 """What RBAC cannot say: a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) for our own account alone.
 
-Anyone who gets hold of the account's token has its rights. RBAC knows neither fields nor "not in this namespace", so
-the API server also checks each write of the account:
+Whatever holds the account's token has its rights. RBAC knows neither fields nor "not in this namespace", so the API
+server also checks each write of the account:
 
 - a webhook configuration is ours by name, and calls our own Service only: a foreign one would see and change
   everything that is created in the cluster;

@@ -1,1 +1,1 @@
-"""The real control plane on loopback: found or built, started, and gone without a trace."""
+"""A real control plane on loopback: its programs are found or built, started, and removed again."""

@@ -1,8 +1,8 @@
-"""Find the programs the lab starts, so that nobody has to install a control plane by hand.
+"""Finds the programs that the lab starts, so that no control plane has to be installed by hand.
 
 Each program is looked for in `MOORING_BIN_DIR`, then in a cache; what is missing is built once with Go (`build.py`).
-The cache directory's name carries a hash of the module files that pin every version, so that new pins never meet old
-programs, and old ones are found again after a `git checkout`.
+The cache directory's name carries a hash of the module files that pin every version, so that changed pins never use
+old programs, and old ones are found again after a `git checkout`.
 """
 
 import functools
@@ -35,7 +35,7 @@ NEEDED: Final = (*CONTROL_PLANE_PACKAGES, *NODE_PACKAGES)
 #: In no package registry: taken from `MOORING_BIN_DIR` or not at all.
 OPTIONAL: Final = ("pd-server", "sabakan")
 
-#: How missing programs come to be: given the release and the directory to fill.
+#: Builds missing programs: given the release and the directory to fill.
 Build = Callable[["Release", Path], None]
 
 
@@ -100,7 +100,7 @@ def cache_root(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def fingerprint(name: str, *modules: Path) -> str:
-    """Another one for every change of a pin, and for every kind of machine."""
+    """A hash that differs for every change of a pin, and for every kind of machine."""
     digest = hashlib.sha256(f"{name} {platform.system()} {platform.machine()}".encode())
     for module in modules:
         for file in sorted(module.iterdir()):

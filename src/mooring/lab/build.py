@@ -58,7 +58,7 @@ def build_set(programs: Sequence[Program], into: Path, what: str, flags: Sequenc
     into.parent.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(into):
         if all((into / program.name).is_file() for program in programs):
-            return  # somebody else built it while we waited
+            return  # another process built it while we waited
         _say(f"building {what}")
         with tempfile.TemporaryDirectory(prefix=f"{into.name}.building-", dir=into.parent) as scratch:
             for n, program in enumerate(programs, 1):
@@ -163,7 +163,7 @@ def _one_at_a_time(into: Path) -> Iterator[None]:
 
 
 def _move_whole(scratch: Path, into: Path) -> None:
-    """One rename, so that nobody ever finds half a set of programs."""
+    """One rename, so that the directory never holds half a set of programs."""
     if into.exists():
         shutil.rmtree(into)
     scratch.chmod(0o755)

@@ -1,4 +1,4 @@
-"""One lab: a directory, the servers that live in it, and what one can do with them.
+"""One lab: a directory, the servers that run in it, and operations on them.
 
     absent ──up──► running ──down──► absent
                      │  ▲
@@ -25,7 +25,7 @@ from mooring.lab import pd as placement_driver
 from mooring.lab import sabakan as machine_registry
 from mooring.lab.binaries import Binaries, Release
 from mooring.lab.controlplane import Layout, Ports
-from mooring.lab.directory import OURS, link_binaries, refuse_strangers
+from mooring.lab.directory import OURS, link_binaries, refuse_foreign_directory
 from mooring.lab.errors import LabError, WrongRequestError
 from mooring.lab.processes import READY_WITHIN_S, Processes, Server, run
 
@@ -72,7 +72,7 @@ class Lab:
         layout = Layout(root=directory.absolute())
         if unknown := [name for name in extras if name not in EXTRAS]:
             raise WrongRequestError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
-        refuse_strangers(layout.root)
+        refuse_foreign_directory(layout.root)
         layout.root.mkdir(parents=True, exist_ok=True)
         ports = Ports(*loopback.free_ports(len(Ports.__struct_fields__)))
         state = LabState(release=binaries.release, ports=ports, binaries={k: str(v) for k, v in binaries.paths.items()})
@@ -136,7 +136,7 @@ class Lab:
             else:
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self.dir.rmdir()  # stays when somebody put a file of theirs there
+            self.dir.rmdir()  # stays when it holds files that are not the lab's
 
     # One server at a time
 
@@ -146,7 +146,7 @@ class Lab:
         self.processes.stop(component)
 
     def kill(self, component: str) -> None:
-        """End one server as a power cut would."""
+        """Kill one server with SIGKILL."""
         self._server(component)
         self.processes.kill(component)
 
@@ -220,7 +220,7 @@ class Lab:
     def clear(self, *namespaces: str, nodes: str = "") -> None:
         """Remove what a test made: its namespaces and the nodes with this label.
 
-        Workloads first, then pods, then nodes: a pod whose node is gone has nobody to end it, and lingers until the
+        Workloads first, then pods, then nodes: a pod whose node is gone has no kubelet to end it, and stays until the
         controller manager collects it; meanwhile its StatefulSet keeps asking for what the namespace refuses.
         """
         for name in namespaces:
@@ -326,7 +326,7 @@ class Lab:
         return self._servers[component]
 
     def _wait_usable(self, names: list[str], within_s: float = READY_WITHIN_S) -> None:
-        """Until each node is Ready and the controller manager has taken the not-ready taint of its birth away."""
+        """Until each node is Ready and the controller manager has removed its initial not-ready taint."""
         # One list a turn: `kubectl wait` asks for each object by itself, and throttles itself while it does.
         ready = "{.status.conditions[?(@.type=='Ready')].status}"
         query = f"jsonpath={{range .items[*]}}{{.metadata.name}} {ready} {{.spec.taints[*].key}}{{'\\n'}}{{end}}"

@@ -1,7 +1,7 @@
 """The real control plane on loopback: which flags each server is given, and why.
 
-TLS and RBAC are on, because what fails on a user's cluster for want of a permission must fail here too. Short of that
-everything is set for a quick start: no fsync, no leader election among one, no service account volumes in pods.
+TLS and RBAC are on, so that what fails on a user's cluster for a missing permission fails here too. Everything else
+is set for a quick start: no fsync, no leader election among one, no service account volumes in pods.
 """
 
 from pathlib import Path
@@ -136,7 +136,8 @@ def apiserver(binaries: Binaries, at: Layout, ports: Ports) -> Server:
             "bind-address": "127.0.0.1",
             "secure-port": ports.apiserver,
             "advertise-address": "127.0.0.1",
-            # Nobody routes 10.0.0.1 to us; without this the server would keep an Endpoints object that helps nobody.
+            # 10.0.0.1 is not routed to this server; without this it would keep an Endpoints object that no client can
+            # use.
             "endpoint-reconciler-type": "none",
             "authorization-mode": "Node,RBAC",
             "client-ca-file": at.pki / "ca.crt",

@@ -1,4 +1,4 @@
-"""The directory of a lab: what a lab puts there, and nothing else is ever removed."""
+"""The directory of a lab. Only what a lab put there is ever removed."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from mooring.lab.errors import WrongRequestError
 OURS: Final = ("lab.json", "kubeconfig", "bin", "conf", "data", "logs", "pki", "run")
 
 
-def refuse_strangers(root: Path) -> None:
+def refuse_foreign_directory(root: Path) -> None:
     if root.is_dir():
         strange = sorted(path.name for path in root.iterdir() if path.name not in OURS)
         if strange:

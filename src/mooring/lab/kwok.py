@@ -1,4 +1,4 @@
-"""Nodes and pods that live without kubelets: kwok, driven by stages of our own (`stages/`).
+"""Nodes and pods without kubelets: kwok, driven by stages of our own (`stages/`).
 
 What a kubelet would do is set per pod by annotation: how long it takes to start, to become ready, to end, and whether
 it fails. The defaults are fast, so that a test waits only for what it asked for.
@@ -28,8 +28,8 @@ READY_SECONDS: Final = "lab.mooring.dev/ready-seconds"
 RUN_SECONDS: Final = "lab.mooring.dev/run-seconds"
 GRACE_SECONDS: Final = "lab.mooring.dev/grace-seconds"
 FAIL: Final = "lab.mooring.dev/fail"
-#: A label of a Node, since kwok chooses its nodes by labels: a machine that is off, with nobody to renew its lease, to
-#: start its pods or to end them.
+#: A label of a Node, since kwok chooses its nodes by labels: a machine that is off: nothing renews its lease, starts
+#: its pods or ends them.
 SILENT: Final = "lab.mooring.dev/silent"
 
 

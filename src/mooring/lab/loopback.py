@@ -17,7 +17,7 @@ _TRIES: Final = 500
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on just now, all different."""
+    """Ports that are free just now, all different."""
     found: list[int] = []
     for port in random.sample(PORTS, k=_TRIES):
         if len(found) == count:
@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(url: str, timeout_s: float = 10.0) -> bool:
-    """Whether a GET is answered with 200. Nobody there, or an error of any kind: no."""
+    """Whether a GET is answered with 200. False for no answer and for every error."""
     # These are our own servers on loopback, and nothing secret is sent: the answer is only a health check.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

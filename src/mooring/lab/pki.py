@@ -1,6 +1,6 @@
-"""Certificates for a control plane that lives for an afternoon: one authority, ECDSA keys, loopback names only.
+"""Certificates for a short-lived control plane: one authority, ECDSA keys, loopback names only.
 
-Kubernetes reads who somebody is from a client certificate: the common name is the user, the organisations are groups.
+Kubernetes reads the user from a client certificate: the common name is the user, the organisations are groups.
 """
 
 import base64

@@ -1,8 +1,8 @@
-"""Start servers, know when they are ready, and leave none behind.
+"""Start servers, wait until they are ready, and leave none running.
 
-A lab is either ours for as long as we live (`foreground`, the tests) or outlives the command that started it (`mooring
-lab up`). In the foreground the kernel kills the servers when we die, however we die. In any case a note on disk (pid
-and the instant the process began, so that a reused pid is never mistaken for ours) lets a later `down` find them.
+A lab either ends with the process that started it (`foreground`, the tests) or outlives the command that started it
+(`mooring lab up`). In the foreground the kernel kills the servers when that process ends. In any case a note on disk
+(pid and the instant the process began, so that a reused pid is never mistaken for ours) lets a later `down` find them.
 Each server is in a session of its own, so that Ctrl-C reaches us alone and we can stop them in the right order.
 """
 
@@ -109,11 +109,11 @@ class Processes:
         return note.server if note else None
 
     def stop(self, name: str, within_s: float = STOP_WITHIN_S) -> None:
-        """Ask it to end, wait, then insist. Fine when it is gone already."""
+        """SIGTERM, wait, then SIGKILL. It may be gone already."""
         self._end(name, signal.SIGTERM, within_s)
 
     def kill(self, name: str) -> None:
-        """End it as a power cut would."""
+        """Kill it with SIGKILL."""
         self._end(name, signal.SIGKILL, STOP_WITHIN_S)
 
     def log(self, name: str) -> Path:

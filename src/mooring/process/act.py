@@ -3,7 +3,7 @@
 Each instruction becomes one call with its precondition, and one `Outcome` that the engine takes in as an event. Four
 rules:
 
-- Only the lease holder writes, and only while its lease is surely its own: the fence is asked right before each call.
+- Only the lease holder writes, and only while its lease cannot have expired: the fence is checked before each call.
 - Before a write to a PD it is asked whose it is: a store of another cluster is left alone.
 - "Did my write happen?" is answered by looking. An `Unanswered` call is followed by a read: what it wanted is there
   → done; the object is as before → said so, and the engine decides again.
@@ -240,8 +240,8 @@ class Act:
 
     async def _add_evict_leader(self, write: AddEvictLeader) -> Outcome:
         """Only what the cluster's mark names, read right before; and read right after, since PD knows no precondition:
-        a process that stalled on the way takes back what it has just put there, and no other replica has to guess whose
-        it is."""
+        a process that stalled in between removes the scheduler that it has just added, so that no other replica has to
+        guess whose it is."""
         gone = f"no mark of {write.cluster} names store {write.store_id} any more"
 
         async def add(pd: PlacementDriver) -> None:
@@ -262,7 +262,7 @@ class Act:
         return any(mark.store_id == write.store_id and mark.step != GAVE_UP for mark in marks.values())
 
     async def _cancel(self, write: CancelPdOperator, pd: PlacementDriver) -> Outcome:
-        """PD cancels by region alone, so who is there is asked right before: another one's operator is left alone."""
+        """PD cancels by region alone, so its operator is read right before: one of another client is left alone."""
         try:
             found = await pd.operator(write.region_id)
         except UnansweredError as error:

@@ -1,4 +1,4 @@
-"""Real time and real chance, behind the ports."""
+"""Real time and real random numbers, behind the ports."""
 
 import asyncio
 import random

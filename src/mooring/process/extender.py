@@ -36,7 +36,7 @@ COUNTER: Final = "mooring_extender_requests_total"
 
 def extender_app(replica: Replica, intake: Intake, *, open_to_all: bool) -> web.Application:
     """The extender of a replica. It answers from the first moment: until the world is synced, everything passes.
-    `open_to_all`: any client may ask, since the listener is on loopback or checks certificates."""
+    `open_to_all`: requests need no token, since the listener is on loopback or checks certificates."""
     engine = replica.engine
 
     def policy() -> HomePolicy:
@@ -111,7 +111,7 @@ class ExtenderPages:
             self._count(COUNTER, {"verb": verb, "reason": "invalid"})
             return _sentence(400, str(error))
         except Exception:
-            # A defect of ours must not keep pods from being scheduled.
+            # A bug here must not keep pods from being scheduled.
             log.exception("extender.failed", verb=verb)
             self._count(COUNTER, {"verb": verb, "reason": "failed"})
             return web.Response(body=self._verbs.unchanged(verb, body), content_type="application/json")

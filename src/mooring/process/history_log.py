@@ -1,4 +1,4 @@
-"""What is new in the engine's history, as log lines and metrics."""
+"""Writes new entries of the engine's history as log lines and metrics."""
 
 import structlog
 

@@ -13,8 +13,8 @@ def _json(_: Any, __: str, event: Any) -> str:
 
 
 class _Libraries(logging.Handler):
-    """What libraries log (aiohttp on a request that is no HTTP) takes the same road: one object a line, whatever a
-    stranger has sent."""
+    """What libraries log (aiohttp on a request that is not HTTP) is written the same way: one object a line, whatever a
+    client has sent."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None

@@ -103,7 +103,7 @@ class Metrics:
         (histogram.labels(**labels) if labels else histogram).observe(value)
 
     def look_at(self, engine: Engine, inbox: int) -> None:
-        """Refresh the gauges; called when somebody asks, not on every event."""
+        """Refresh the gauges; called for each scrape, not on every event."""
         waiting = dict.fromkeys(self._waiting_series, 0)
         running = dict.fromkeys(sources(), 0)
         for operator_id, why in why_all(engine.queue).items():
@@ -114,7 +114,7 @@ class Metrics:
             running[one.operator.source] = running.get(one.operator.source, 0) + 1
         for series in _blocked(engine):
             waiting[series] = waiting.get(series, 0) + 1
-        # A series once told is told at 0 afterwards, never dropped: an alert must be able to end.
+        # A series that was exported once is exported at 0 afterwards, never dropped: an alert must be able to end.
         self._waiting_series.update(waiting)
         for (source, state, reason), count in waiting.items():
             self.gauge("mooring_operators_waiting", {"source": source, "state": state, "reason": reason}, count)
@@ -133,7 +133,7 @@ class Metrics:
         self.gauge("mooring_world_objects", {"kind": "Pod"}, sum(1 for _ in engine.world.pods()))
 
     def _look_at_capabilities(self, engine: Engine) -> None:
-        """What capabilities say of themselves; a role or constraint that is gone is no longer told."""
+        """The gauges of the capabilities; a role or constraint that is gone is no longer exported."""
         for name, (_, labels) in self._theirs.items():
             if labels:
                 self._gauges[name].clear()

@@ -4,9 +4,10 @@ Settings (`--pd`) beat the annotation `mooring.dev/pd-endpoints` beat the servic
 is recreated when the endpoints change, and is kept when the TidbCluster disappears: its PD may outlive it, and what we
 began there must end.
 
-Anyone who may edit a TidbCluster writes the annotation, so it may name the cluster's own Service, and beyond that only
-what an administrator has allowed (`pd-hosts`): else Mooring could be sent anywhere. Before anything is changed in a PD
-it must be this cluster's: `proven` asks it for its stores, and their addresses name the cluster they belong to.
+Any user who may edit a TidbCluster can write the annotation, so it may name the cluster's own Service, and beyond that
+only what an administrator has allowed (`pd-hosts`): else a user could make Mooring connect to any address. Before
+anything is changed in a PD it must be this cluster's: `proven` asks it for its stores, and their addresses name the
+cluster they belong to.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -82,7 +82,7 @@ class Replica:
         quiet: bool = True,
         forgiving: bool = False,
     ) -> None:
-        """`forgiving`: a defect of ours costs one object its decisions, not the process its life."""
+        """`forgiving`: an exception in a capability blocks one object; without it, it ends the process."""
         self.config = config
         self.identity = identity
         self.clock = clock
@@ -119,7 +119,7 @@ class Replica:
         self.webhook = webhook_parts(
             config, self.engine, api, clock, chance, elector=self.elector, recorder=self.recorder, shell=self.shell
         )
-        # At a URL of our own nothing else answers: its configurations go with us.
+        # At a URL of our own no other replica answers: its configurations are removed when this one stops.
         self.elector.hands_over = lambda: serving("webhook", self.config.on()) and not self.config.webhook_url
         self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
@@ -249,6 +249,6 @@ def _later(seconds: float, call: Callable[[], None]) -> None:
 
 
 def _timing(config: Config) -> Timing:
-    """A request must have ended before somebody else can lead."""
+    """A request must have ended before another replica can lead."""
     request_s = min(2.0, 0.8 * (config.lease_s - config.renew_s))
     return Timing(config.lease_s, config.renew_s, config.retry_s, request_s=request_s)

@@ -49,8 +49,8 @@ async def live(
     opened: Callable[[Page], None] = lambda _: None,
     context: str = "",
 ) -> None:
-    """Until canceled. `server` is the API server's URL; `say` tells the person who started us; `born` and `opened` get
-    to know the replica and its page, for code in the same process; `context` names the cluster to people."""
+    """Until canceled. `server` is the API server's URL; `say` prints to the person who started it; `born` and `opened`
+    are called with the replica and its page, for code in the same process; `context` names the cluster to people."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
     identity = identity_of(config, server, f"{socket.gethostname()}-{chance.token(6)}")
@@ -106,8 +106,8 @@ def _greeting(identity: str, config: Config, scheme: str) -> str:
 
 
 class Extender:
-    """The extender's listener: opened when home is first on, and open from then on: a scheduler that still asks gets
-    every candidate back."""
+    """The extender's listener: opened when home is first on, and open from then on: a scheduler that still calls it
+    gets every candidate back."""
 
     def __init__(self, replica: Replica, intake: Intake, stack: AsyncExitStack) -> None:
         self._replica = replica
@@ -167,7 +167,7 @@ def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SS
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             wanted = f"{', '.join(names[:-1])} and {names[-1]}"
-            raise AddressTakenError(f"{flag} {directory}: {error}; {wanted} are wanted there, in PEM") from None
+            raise AddressTakenError(f"{flag} {directory}: {error}; {wanted} must be there, in PEM") from None
         return context
 
     seen, front = _stamps(files), read()

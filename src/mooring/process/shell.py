@@ -35,7 +35,7 @@ SLICE_S = 0.001
 #: pod, while many small looks go on slice by slice. The world is kept up to date throughout: admission answers from it.
 REST = 8.0
 LONGEST_REST_S = 0.3
-#: While many pods are being admitted, all deciding is paid back, and more of it: a slice, then the loop is admission's.
+#: While many pods are being admitted, all deciding is paid back, and more of it: a slice, then admission has the loop.
 RUSH_REST = 15.0
 #: The wall clock was set, if it is off by so much: our time then runs by so much faster or slower until it agrees.
 SET_BY_S = 0.25
@@ -217,7 +217,7 @@ class Shell:
         try:
             outcome = await self._act.carry_out(write)
         except Exception as error:
-            # A defect of ours must not take the loop down, nor leave the operator waiting for ever.
+            # A bug here must not end the loop, nor leave the operator waiting for ever.
             log.exception("act.failed", instruction=write.id, verb=verb)
             outcome = Outcome(instruction=write.id, reason=Reason.FAILED, detail=f"{type(error).__name__}: {error}")
         self._recorder.count("mooring_writes_total", {"verb": verb, "outcome": outcome.reason or "done"})
@@ -273,7 +273,7 @@ class Shell:
         except PortError as error:
             self.tell(MachinesLost(str(error), began))
         except Exception as error:
-            # A defect of ours costs this look; without an answer it would never be asked for again.
+            # A bug here fails this read only; without an answer it would never be requested again.
             log.exception("machines.read-failed")
             self.tell(MachinesLost(f"{type(error).__name__}: {error}", began))
         else:

@@ -1,4 +1,4 @@
-"""Waiting for news or for a moment, whichever comes first, by the clock that the process was given."""
+"""Waiting for an event or a time-out, whichever comes first, by the clock that the process was given."""
 
 import asyncio
 

@@ -7,5 +7,5 @@ Deterministic from a seed, on virtual time (`clock`), with faults (`faults`) fro
     api         `SandboxKubeApi`: ports.KubeApi on top of it
     facade      the same over HTTP(S), enough for kubectl
 
-Controllers, scheduler, kubelets, PD and sabakan live beside it and stand on the store.
+Controllers, scheduler, kubelets, PD and sabakan are beside it and use the store.
 """

@@ -1,7 +1,7 @@
-"""Chance from a seed: every stream of ids, names and jitter repeats when the seed does.
+"""Random numbers from a seed: every stream of ids, names and jitter repeats when the seed does.
 
 Each user takes a stream of its own by name (`fork("scheduler")`), so that one more draw in one place does not shift
-everybody else's.
+the others.
 """
 
 import random

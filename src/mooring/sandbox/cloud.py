@@ -1,8 +1,8 @@
 """A cloud that lends spot nodes and takes them back.
 
-A notice says when a node goes, in the words of whoever brings it (a dialect); at that moment the machine stops and,
-a little later, its Node object disappears. Notices are best effort: one may be taken back, and a node may vanish with
-none. Capacity may come back later, as a new machine: a new name or a new uid, an empty node.
+A notice says when a node goes, in the form of the tool that brings it (a dialect); at that moment the machine stops
+and, a little later, its Node object disappears. Notices are best effort: one may be taken back, and a node may vanish
+with none. Capacity may come back later, as a new machine: a new name or a new uid, an empty node.
 """
 
 from collections.abc import Callable
@@ -118,7 +118,7 @@ class Cloud:
         self._store.mutate(Kind.NODE, "", node, cleared)
 
     def take(self, node: str) -> None:
-        """The machine is gone now, with or without a word before; its Node object follows."""
+        """The machine is gone now, with or without a notice before; its Node object follows."""
         self._stop(node)
         obj = self._store.find(Kind.NODE, "", node)
         if obj is None:

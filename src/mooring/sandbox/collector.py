@@ -1,7 +1,7 @@
 """The garbage collector, kept from walking a large cluster over and over.
 
 A store of 150,000 pods is some ten million tracked objects without a single cycle among them; with the default
-thresholds collecting takes more time than all the writes. Whoever runs a large sandbox wraps the run in this.
+thresholds collecting takes more time than all the writes. Runs of a large sandbox are wrapped in this.
 """
 
 import gc

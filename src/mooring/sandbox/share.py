@@ -1,8 +1,8 @@
 """One copy of what repeats: the pods of a template differ in name, node and times, not in their containers.
 
 Objects come in as fresh JSON, so equal parts arrive as different Python objects; a cluster of 150,000 pods would take
-5 GB. Here each larger part is looked up by its content and replaced by the first that was equal. Safe because nobody
-changes a stored object in place.
+5 GB. Here each larger part is looked up by its content and replaced by the first that was equal. Safe because stored
+objects are never changed in place.
 """
 
 from typing import Any, Final

@@ -27,7 +27,7 @@ _HEAD: Final = struct.Struct(">Q")
 
 
 class DaskUnreachableError(UserError):
-    """Nobody answers there, or no worker is."""
+    """No answer from there, or no worker."""
 
     code = Exit.COULD_NOT_LOOK
 
@@ -148,7 +148,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Asked:
-    """The work, then part after part, each answered before the next is read. Nobody there any more: it ends."""
+    """The work, then part after part, each answered before the next is read. It ends when the other end is gone."""
 
     def __init__(self) -> None:
         self._in = sys.stdin.buffer

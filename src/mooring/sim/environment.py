@@ -1,6 +1,7 @@
-"""What an act needs of the ground it is played on: objects to read, a clock, a replica to ask.
+"""What an act needs of its environment: objects to read, a clock, a replica to ask.
 
-Two grounds exist: `rig.Rig` (the sandbox, virtual time) and `onlab.rig.LabRig` (the real control plane, wall time).
+There are two environments: `rig.Rig` (the sandbox, virtual time) and `onlab.rig.LabRig` (the real control plane, wall
+time).
 What is written against these Protocols runs on both, so a check cannot mean one thing here and another there. PD and
 the machine registry are the sandbox's on both: on the lab they answer over HTTP, as the real ones do.
 """

@@ -2,7 +2,7 @@
 
 A gate that is held stands for a process that was stopped (SIGSTOP, a long pause, a stalled disk): nothing leaves it,
 nothing reaches it, its timers do not fire, and when it goes on it believes that no time has passed. A write that had
-passed the fence when the pause began leaves when it ends: the worst case for whoever leads by then.
+passed the fence when the pause began leaves when it ends: the worst case for the replica that leads by then.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class Gate:
     def __init__(self, count: Callable[[str, str], bool], die: Callable[[], None]) -> None:
         self._count = count
         self._die = die
-        #: The process is dead: whatever it still wanted never leaves it.
+        #: The process is dead: none of its later writes leave it.
         self.shut = False
         self._go_on: asyncio.Event | None = None
 

@@ -60,7 +60,7 @@ class Rig:
         self.on_write: Callable[[str], None] = lambda _: None
         #: The API server does not reach our webhook.
         self.webhook_away = False
-        #: Calls of the webhook that reached nobody for that reason.
+        #: Calls of the webhook that failed for that reason.
         self.calls_in_vain = 0
         self._kill: tuple[int, str] | None = None
         self._started = 0
@@ -179,12 +179,12 @@ class Rig:
         await self.clock.sleep(seconds)
 
     async def until(self, holds: Callable[[], bool], limit_s: float = 600.0, every_s: float = 0.25) -> None:
-        """Wait until something holds; an AssertionError that tells the story when it does not in time."""
+        """Wait until something holds; an AssertionError with the history when it does not in time."""
         end = self.clock.monotonic() + limit_s
         while not holds():
             for one in self.replicas.values():
                 if one.task.done() and not one.task.cancelled():
-                    one.task.result()  # a replica that fell over is never waited for
+                    one.task.result()  # a replica that crashed is never waited for
             if self.clock.monotonic() >= end:
                 raise AssertionError(f"was not reached within {limit_s:g} s:\n{self.story()}")
             await self.clock.sleep(every_s)

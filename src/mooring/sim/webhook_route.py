@@ -1,8 +1,8 @@
 """The sandbox's way to our webhook: the Service's address, answered in process by a replica that is alive.
 
 A Service picks any replica; a follower passes the request on to the leader. Here the leader is asked at once, which is
-the same answer. Nobody alive: the call fails, as on a real cluster, and the failurePolicy decides. So does a call whose
-replica dies before it has answered: its connection breaks.
+the same answer. Without a live replica the call fails, as on a real cluster, and the failurePolicy decides. So does a
+call whose replica dies before it has answered: its connection breaks.
 """
 
 import asyncio

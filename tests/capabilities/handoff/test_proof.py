@@ -103,7 +103,7 @@ def test_another_member_that_takes_over_proves_nothing_before_its_stores_have_re
     prove(notes, EMPTY, NOW, NOW, policy)
     at = prove(notes, other, NOW + 2, NOW + 2, policy)
     assert at == NOW + 62
-    assert "another leader" in again(notes, at, policy)
+    assert "a new leader" in again(notes, at, policy)
     assert prove(notes, other, NOW + 61, NOW + 61, policy) == at
     assert prove(notes, other, at, at, policy) is None
 

@@ -217,13 +217,13 @@ def test_a_url_must_be_absolute(url):
     [
         ([], "an object such as"),
         ({"nothaving": None}, "nothaving: unknown; notHaving is meant?"),
-        ({"having": []}, "having: an object or null"),
+        ({"having": []}, "having: must be an object or null"),
         ({"having": {"role": ["x"]}}, "having.role: unknown; roles is meant?"),
-        ({"having": {"states": ["healthy"]}}, "having.states[0]: one of UNINITIALIZED, HEALTHY"),
-        ({"having": {"racks": ["1"]}}, "having.racks[0]: a whole number"),
-        ({"having": {"roles": "cs"}}, "having.roles: a list is wanted"),
-        ({"having": {"labels": [{"name": "x"}]}}, "having.labels[0]: an object such as"),
-        ({"having": {"minDaysBeforeRetire": "90"}}, "minDaysBeforeRetire: a whole number of days"),
+        ({"having": {"states": ["healthy"]}}, "having.states[0]: must be one of UNINITIALIZED, HEALTHY"),
+        ({"having": {"racks": ["1"]}}, "having.racks[0]: must be a whole number"),
+        ({"having": {"roles": "cs"}}, "having.roles: must be a list"),
+        ({"having": {"labels": [{"name": "x"}]}}, "having.labels[0]: must be an object such as"),
+        ({"having": {"minDaysBeforeRetire": "90"}}, "minDaysBeforeRetire: must be a whole number of days"),
     ],
 )
 async def test_bad_variables_are_refused_before_they_are_sent(registry, document, said):

@@ -1,4 +1,4 @@
-"""Balance: where regions and their leaders belong, and our schedulers on a PD.
+"""Balance: schedulers that decide where regions and their leaders belong, and drive a PD.
 
 `Balance` is the capability; `Summary`, `Influence`, `Picture` and `propose` are for code that asks the schedulers
 about a cluster of their own (the simulation behind `mooring balance compare`).

@@ -1,7 +1,7 @@
 """What is known of the regions of every TiKV cluster, and how fresh it is: an index of the world.
 
 Regions are read in rotation, a range of keys at a time, so that a million of them cost no more per second than a
-thousand. A longer list is taken in by parts. Until a part has come the old picture serves; a region that was looked at
+thousand. A longer list is taken in by parts. Until a part has come the old data is used; a region that was read
 alone meanwhile is not overwritten by an older range.
 """
 
@@ -22,7 +22,7 @@ from mooring.core.world.read import WorldRead
 RANGE: Final = 1024
 #: Between two ranges, per region: reading and taking in a region costs about a twentieth of this.
 PACE_S: Final = 0.0003
-#: As PD itself: with fewer leaders known than this share, nothing is known.
+#: As in PD: with fewer leaders known than this share, no decision is made.
 ENOUGH_LEADERS: Final = 0.9
 #: A store's count of leaders may differ from ours by so many before all regions are read again.
 DRIFT: Final = 2
@@ -45,15 +45,15 @@ class Book:
         self.summary = Summary(policy)
         self._view: PdView | None = None
         self._operators: dict[int, PdOperator] = {}
-        #: Since which look PD's schedulers have stood aside without a break, and until when they surely do.
+        #: Since which look PD's schedulers have been paused without a gap, and until when they certainly are.
         self.aside_since: float | None = None
         self.aside_until = 0.0
-        #: Since which look PD has been in its present life.
+        #: Since which look PD has run without a restart.
         self._life_since = 0.0
-        #: When the last whole rotation began, and in which life of PD.
+        #: When the last whole rotation began, and with which start of PD.
         self.whole_at: float | None = None
         self._life = 0
-        #: The present rotation: when it began, in which life, where it goes on, and when a range was last read.
+        #: The present rotation: when it began, with which start of PD, where it goes on, when a range was last read.
         self._rotation: tuple[float, int] | None = None
         self.cursor = ""
         self._read_at = 0.0
@@ -177,7 +177,7 @@ class Book:
         return self.whole_at is None or self._life != view.start_timestamp or self.whole_at < since
 
     def _drifted(self, view: PdView) -> bool:
-        """Does PD count otherwise than we do? Somebody else moves regions, or leaders were elected again."""
+        """Do PD's counts differ from ours? Another client moves regions, or leaders were elected again."""
         slack = DRIFT + len(view.operators) + len(self.summary.leaderless)
         for store in view.stores:
             row = self.summary.stores.get(store.id)
@@ -187,7 +187,7 @@ class Book:
         return False
 
     def doubt(self, view: PdView, since: float, now: float) -> str:
-        """Why nothing can be decided on this picture; "" when it can."""
+        """Why these regions are not complete or not recent enough to decide on; "" when they are."""
         if view.evicting is None:
             return "PD has just started and does not list its schedulers yet"
         if view.placement is None:

@@ -2,7 +2,7 @@
 
 Two keys per TidbCluster: `tidb/demo` looks at the regions and proposes, `pause/tidb/demo` keeps PD's own schedulers
 paused meanwhile. What the queue releases goes to PD's operators API (`driving`); what PD runs besides is a fact
-(`foreign`). Nothing is written down by us: PD is where these operators live, so PD is where they are read back from.
+(`foreign`). There are no marks: PD keeps these operators, so they are recovered from PD.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -120,21 +120,21 @@ class Balance:
         self, cluster: Key, book: Book, view: PdView, seen_at: float, queue: Queue, notes: Notes | None, now: float
     ) -> Evaluation:
         notes = notes or Notes(now)
-        strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
+        other_operators = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
         reads, read_at = self._reads(book, cluster, view, notes.since, now)
         doubt = book.doubt(view, notes.since, now)
         obstacle = Verdict(State.WAITING, Reason.PD_UNSURE, doubt) if doubt else self._not_aside(book, view, now)
         proposals: tuple[Operator, ...] = ()
         again_s = self.policy.recheck_s
         if obstacle is None:
-            proposals = tuple(self._propose(book, strangers, cluster, queue, notes.turn, now))
+            proposals = tuple(self._propose(book, other_operators, cluster, queue, notes.turn, now))
             again_s = SOON_S if proposals else self.policy.idle_s
             notes = Notes(notes.since, notes.turn + 1)
         busy = bool(view.operators) or bool(doubt)
         return Evaluation(
             proposals=proposals,
             withdrawals=tuple(self._unfit(book, cluster, queue, now)),
-            facts=tuple(foreign.facts(strangers, queue.settings, book.summary, cluster)),
+            facts=tuple(foreign.facts(other_operators, queue.settings, book.summary, cluster)),
             instructions=reads,
             refreshes=(PdRefresh(cluster, seen_at + (self.policy.recheck_s if busy else self.policy.idle_s)),),
             verdict=obstacle,
@@ -173,7 +173,7 @@ class Balance:
         )
 
     def _not_aside(self, book: Book, view: PdView, now: float) -> Verdict | None:
-        """Why nothing may be moved now: PD is told to move nothing, or its own schedulers are not out of the way."""
+        """Why nothing may be moved now: PD is told to move nothing, or its own schedulers are not paused."""
         if view.placement is not None and view.placement.halted:
             return Verdict(State.BLOCKED, Reason.PD_HALTED, HALTED, remedy="pd-ctl config set halt-scheduling false")
         theirs = pause.others_pause(view, self.policy)
@@ -185,8 +185,8 @@ class Balance:
         return Verdict(State.WAITING, Reason.PD_UNSURE, "PD's own schedulers are not paused yet")
 
     def _unfit(self, book: Book, cluster: Key, queue: Queue, now: float) -> Iterator[Withdrawal]:
-        """What waits for a store that no longer takes it, where it would wait for those that run to end first; and what
-        waits to move a region that PD works on by itself: it would be looked at again anyway."""
+        """Waiting operators to a store that no longer takes them, which would first wait for running ones to end; and
+        those on a region that PD works on by itself: they are evaluated again anyway."""
         for operator in _waiting_of(queue, cluster):
             why = drive.taken_by_pd(operator, book) or drive.unfit(operator, book.summary)
             why = why or (self._pd_repairs(book, now) if operator.source == BALANCE_REGION else "")
@@ -198,14 +198,14 @@ class Balance:
         return book.repairs(now) if self.policy.repairs_first and REPLICA not in self.policy.sources else ""
 
     def _propose(
-        self, book: Book, strangers: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
+        self, book: Book, other_operators: Iterable[PdOperator], cluster: Key, queue: Queue, turn: int, now: float
     ) -> Iterator[Operator]:
         rooms = self._rooms(book, queue, cluster, now)
         if not any(rooms.values()):
             return
         picture = Picture(book.summary, Influence(book.summary), turn)
         repair_at = now if self.policy.repairs_first else None
-        _foresee(picture.influence, strangers, cluster, queue)
+        _foresee(picture.influence, other_operators, cluster, queue)
         for proposal in propose_all(picture, rooms):
             operator = operator_of(proposal, queue.settings, str(cluster), repair_at=repair_at)
             region = book.summary.regions[proposal.move.regions[0]]
@@ -312,12 +312,12 @@ def _read_back(found: PdOperator, cluster: Key, settings: Settings) -> Operator:
     return msgspec.structs.replace(operator, phases=phases, args=args, quota=str(cluster), timeout_s=None)
 
 
-def _foresee(influence: Influence, strangers: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:
+def _foresee(influence: Influence, other_operators: Iterable[PdOperator], cluster: Key, queue: Queue) -> None:
     """Everything under way on this cluster's regions, ours and others'."""
     influence.add_operators(queue.operators(), f"region/{cluster}/")
-    for stranger in strangers:
-        if stranger.region_id not in influence.busy:
-            influence.add((stranger.region_id,), foreign.steps_of(stranger))
+    for other in other_operators:
+        if other.region_id not in influence.busy:
+            influence.add((other.region_id,), foreign.steps_of(other))
 
 
 def _waiting_of(queue: Queue, cluster: Key) -> Iterator[Operator]:

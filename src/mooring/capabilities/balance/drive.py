@@ -4,9 +4,9 @@
       │                 └─its store is not Up any more, or its time is over: canceled in PD ─┘
       └─refused twice, the region has changed meanwhile, or PD balances by itself: ended, nothing was begun
 
-PD alone knows when it is over, and only the region tells how: an operator that PD has forgotten in a restart may have
-been carried out or not. Its cost is held until that is seen, so the schedulers never decide on a picture that lacks it,
-and what we gave up and PD still runs never has the next one beside it.
+Only PD knows when it has ended, and only the region shows how: an operator that PD lost in a restart may have been
+carried out or not. Its cost stays charged until that is observed, so that the schedulers never decide without it, and
+no second operator runs beside one that was canceled here and still runs in PD.
 """
 
 from collections.abc import Iterable, Iterator
@@ -85,7 +85,7 @@ class _Drive:
         gone_at = self.notes.setdefault("gone", self._now)
         if self._book.seen_at(self._region_id) < gone_at:
             if self.notes.get("looked") == self._now:
-                # Asked and answered in this very moment, and still not seen: once more, but not in a circle.
+                # Asked and answered in this very moment, and still not seen: retry once, not in a loop.
                 return NextStep(step=step, again_at=self._now + self._policy.recheck_s)
             self.notes["looked"] = self._now
             asked = tuple(int(claim.rpartition("/")[2]) for claim in operator.claims)
@@ -96,7 +96,7 @@ class _Drive:
 
     def _give_up(self, listed: PdOperator) -> tuple[CancelPdOperator, ...]:
         """Cancel in PD what cannot end well. Never one that was read back (it may be a person's), and not again once PD
-        has answered: what it lists under this region afterwards is somebody else's."""
+        has answered: what it lists under this region afterwards belongs to another client."""
         running, operator, notes = self._running, self._operator, self.notes
         late = self._now - running.promoted_at >= timeout_s(operator.steps)
         # PD chooses the steps: one that had to move a leader may hand it to a store that we never named.
@@ -199,7 +199,7 @@ def _is_up(summary: Summary, store: int) -> bool:
 
 
 def is_it(operator: Operator, listed: PdOperator) -> bool:
-    """Is what PD lists for its region the one that we asked for? By the door it came in, and by what it does."""
+    """Is what PD lists for its region the one that we asked for? By the API it came in by, and by what it does."""
     if "resumed" in operator.args:
         return listed.desc == operator.args["resumed"]
     theirs = foreign.steps_of(listed)
@@ -237,7 +237,7 @@ def unfit(operator: Operator, summary: Summary) -> str:
 
 
 def hindrance(operator: Operator, summary: Summary) -> str:
-    """What makes it pointless or impossible by now, in words; "" when it is still as it was proposed."""
+    """What has made it useless or impossible since it was proposed, in words; "" when nothing has."""
     region = summary.regions.get(region_of(operator))
     if region is None or not region.leader_store:
         return "the region is gone" if region is None else "the region has no leader now"

@@ -1,9 +1,9 @@
-"""Operators that PD lists, read back from PD's own words: what they cost, and whose they are.
+"""Operators that PD lists, parsed from PD's text: what they cost, and whose they are.
 
-PD says of an operator what its steps are and by which door it came in (`admin-…` for the operators API), not who asked.
-After a crash, therefore, whatever came in by that door is taken for ours and followed to its end; somebody's pd-ctl
-command among them is charged by its steps, as it would be anyway, and never canceled. While we run, ours are those we
-remember; all others are facts on the stores they touch.
+PD lists an operator's steps and the API it came in by (`admin-…` for the operators API), not the client. After a crash,
+therefore, every operator of that API is treated as ours and followed to its end; a person's pd-ctl command among them
+is charged by its steps, as it would be anyway, and never canceled. While this process runs, ours are those it
+remembers; all others are facts on the stores they touch.
 """
 
 import re

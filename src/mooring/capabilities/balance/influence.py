@@ -1,4 +1,4 @@
-"""What waits and runs will have changed once it is done: without it the same imbalance would be cured twice.
+"""What waiting and running operators will have changed once they are done, so that no imbalance is corrected twice.
 
 Each operator counts by what is still missing of it: a step whose effect the region already shows counts no more, so
 nothing is counted twice while an operator is half done, and nothing has to be remembered.
@@ -18,7 +18,7 @@ class Influence:
         self.leaders: dict[int, int] = {}
         self.size_mib: dict[int, int] = {}
         self.flow: dict[int, int] = {}
-        #: Regions that somebody moves already, ours or not.
+        #: Regions with an operator already, ours or not.
         self.busy: set[int] = set()
 
     def add(self, regions: Iterable[int], steps: Iterable[Step]) -> None:

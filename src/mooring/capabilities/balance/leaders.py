@@ -2,7 +2,7 @@
 
 balance-leader evens out how many regions each store leads, by weight; hot evens out what the leaders serve. Neither
 gives a leader to a store that is not Up or whose leaders are being taken off, nor takes one from there: that store's
-leaders are somebody else's business. A store that has just lost leaders gets none before it has been heard of again.
+leaders are handoff's task. A store that has just lost leaders gets none before its next heartbeat.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def balance_leader(picture: Picture) -> Iterator[Proposal]:
 
 
 class _Search:
-    """Looks for the next leader to hand on. Mostly in vain, so it works on plain scores, by store."""
+    """Looks for the next leader to hand on. Most searches find none, so it works on plain scores, by store."""
 
     def __init__(self, picture: Picture, scores: dict[int, float], takers: frozenset[int], hottest: float) -> None:
         self._picture = picture

@@ -1,9 +1,10 @@
-"""PD's own schedulers step aside while ours balance, and come back by themselves when we are gone.
+"""Pauses PD's own schedulers while ours balance; the pauses expire when Mooring stops.
 
 Paused for a minute at most and again every twenty seconds: a pause that is not renewed ends. Only the schedulers whose
 work we do are paused; evict-leader, by which hand-overs take leaders off a store, and the checkers that repair never
-are. A longer pause than ours is somebody else's (BR, TiDB Lightning, a person): it is left as it is, and we wait with
-PD. `mooring balance release` writes an annotation on the TidbCluster: then they are resumed at once, and left alone.
+are. A longer pause than ours was set by another client (BR, TiDB Lightning, a person): it is left as it is, and Mooring
+waits for its end, too. `mooring balance release` writes an annotation on the TidbCluster: then they are resumed at
+once, and left alone.
 
 Paused is what a look shows. PD is asked for its pauses before it is asked for its operators: what its schedulers began
 before is among the operators of that look, and nothing comes after it until the pause ends.
@@ -34,9 +35,9 @@ def is_released(tc: TidbCluster) -> bool:
 
 
 def left_s(view: PdView, policy: BalancePolicy) -> float | None:
-    """How much longer all of them are paused, as of this look; None: one is awake, or the pause is somebody else's.
+    """How much longer all of them are paused, as of this look; None: one is not, or the pause is another client's.
 
-    One that somebody has removed need not be paused. A PD that has just started shows none at all.
+    A scheduler that was removed from PD need not be paused. A PD that has just started shows none at all.
     """
     if view.evicting is None or others_pause(view, policy) is not None:
         return None

@@ -1,7 +1,7 @@
 """Which moves keep PD's placement rules fitted: those after which PD's own checkers find nothing to do.
 
 A region may be moved only while its replicas fit its rules exactly: each rule has its count, and no replica is left
-over. A move must keep that, with replicas no closer together than before. Whatever does not fit now is the business of
+over. A move must keep that, with replicas no closer together than before. What does not fit now is left to
 PD's checkers, which are never paused.
 """
 
@@ -18,8 +18,8 @@ from mooring.core.model.tidb import Region
 
 #: As PD: one more label that differs counts a hundredfold.
 _BASE: Final = 100
-#: A PD may be hostile: more replicas of a region, rules for it, labels of a rule or ways to deal the replicas out than
-#: this, and it is left to PD's checkers.
+#: Bounds against a malicious PD: a region with more replicas, rules, labels of a rule or ways to assign the replicas
+#: than this is left to PD's checkers.
 MOST_REPLICAS: Final = 32
 MOST_RULES: Final = 32
 MOST_LABELS: Final = 16

@@ -7,7 +7,7 @@ import msgspec
 from mooring.core.queue.config import REGION_SCHEDULERS
 
 BALANCE_LEADER, BALANCE_REGION, REPLICA, MERGE, SPLIT, HOT = REGION_SCHEDULERS
-#: Who looks first in one look: what is broken, then what is hot, then what is merely uneven.
+#: The order of the schedulers: repairs first, then hot regions, then balance.
 ORDER: Final = (REPLICA, HOT, BALANCE_LEADER, BALANCE_REGION, SPLIT, MERGE)
 
 

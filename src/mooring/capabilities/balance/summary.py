@@ -52,7 +52,7 @@ class StoreRow:
         #: When PD last heard of it, and the most it led since then, as PD counts.
         self.heard: float | None = None
         self.led_then = 0
-        #: Late with its heartbeat; or not heard of since it lost leaders, which is how a death looks at first.
+        #: Late with its heartbeat; or no heartbeat since it lost leaders, the first sign of a crash.
         self.silent = self.bereft = False
         self.held: dict[int, None] = {}
         self.led: dict[int, None] = {}
@@ -137,8 +137,8 @@ class Summary:
         return store.available_bytes < (1 - self.rules.placement.low_space_ratio) * store.capacity_bytes
 
     def _listen(self, row: StoreRow, store: Store, newest: float) -> None:
-        """Whether it surely lives. PD says Disconnected only after two heartbeats are missing; its leaders are elected
-        elsewhere long before, and a store that leads nothing any more is where leaders would be sent to first."""
+        """Whether the store is known to be alive. PD says Disconnected only after two missing heartbeats; its leaders
+        are elected elsewhere long before, and a store without leaders would be the first to be given some."""
         heard = store.last_heartbeat_at
         if heard is None:
             return
@@ -336,7 +336,7 @@ def flow_of(region: Region) -> int:
 
 
 def window(keys: Mapping[int, None], turn: int, limit: int = WINDOW) -> Iterator[int]:
-    """Some of these, another part at each turn: no part may hide the rest for ever."""
+    """A part of these, another one at each turn, so that every part gets its turn."""
     count = len(keys)
     if count <= limit:
         yield from keys

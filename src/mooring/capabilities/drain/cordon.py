@@ -62,10 +62,11 @@ def lift_cordon(node: Node, source: str, why: str, also: Iterable[str] = ()) -> 
 
 
 def came_past(pod: Pod, cordoned_at: float) -> Verdict | None:
-    """Created after the cordon, and there all the same: its template names the node, or tolerates the cordon. Sent away
-    it would come again, and again: it stays, and says so. None for everybody else."""
+    """A pod that was created after the cordon and still runs there: its template names the node, or tolerates the
+    cordon.
+    If it were evicted, it would come back again and again, so it stays and is reported. None for all other pods."""
     if pod.created_at <= cordoned_at + _IN_FLIGHT_S:
         return None
-    words = f"{pod.name} came to {pod.node} past its cordon, and sent away it would come again"
+    words = f"{pod.name} came to {pod.node} past its cordon, and would come back if it were evicted"
     remedy = "let its pod template neither name the node nor tolerate node.kubernetes.io/unschedulable"
     return Verdict(State.BLOCKED, Reason.CONFLICT, words, remedy)

@@ -8,7 +8,7 @@ application's own labels, keep sending to it. Neither the Deployment nor its rep
         ▲                       │
         └──────attach───────────┘   the notice was taken back, or `mooring mix release`
 
-A detached pod has no owner that would miss it, so it carries a mark with its deadline and what was there before; the
+A detached pod has no owner any more, so it carries a mark with its deadline and what was there before; the
 mark is in the same patch, and the next leader reads it.
 """
 
@@ -42,8 +42,8 @@ def is_detached(pod: Pod) -> bool:
 
 
 def can_detach(pod: Pod, workload: Workload) -> bool:
-    """A StatefulSet's pod keeps its name, so its successor cannot stand beside it; and whoever chose the strategy
-    Recreate has said that two of it must not run side by side."""
+    """A StatefulSet's pod keeps its name, so its replacement cannot run beside it; and the strategy Recreate says that
+    two pods of a Deployment must not run side by side."""
     owned = pod.owner is not None and pod.owner.kind == Kind.REPLICA_SET
     return owned and HASH in pod.labels and workload.strategy != RECREATE
 
@@ -57,7 +57,7 @@ def detach(pod: Pod, mark: Mark) -> Patch:
     """Mark and detach in one write: there is no moment in which only one of them holds."""
     metadata: dict[str, Any] = {
         "labels": {HASH: f"{pod.labels[HASH]}{_AWAY}"},
-        # Left in, the controller would take it out itself, with one more write per pod.
+        # If the owner reference stayed, the controller would remove it itself, with one more write per pod.
         "ownerReferences": None,
         "annotations": {LEAVING: write_mark(mark)},
     }

@@ -1,4 +1,5 @@
-"""What keeps a pod off a node, as far as we read kube-scheduler's rules. An estimate, and allowed to be wrong."""
+"""What keeps a pod off a node, by the rules of kube-scheduler that are read here. An estimate: kube-scheduler
+decides."""
 
 from collections.abc import Collection, Iterable
 from enum import StrEnum

@@ -1,7 +1,7 @@
 """Can the pod come up anywhere else? Volumes bound to nodes that take no pods say no, and then nothing is deleted.
 
 It is asked before leaders leave, not only before the deletion: a hand-over that cannot end would keep a store without
-leaders, and everybody behind it waiting, until somebody looks.
+leaders, and make all other operators wait, until a person acts.
 """
 
 from collections.abc import Iterable

@@ -77,7 +77,7 @@ def silent_stores(
     tc: TidbCluster, view: PdView, mine: Collection[int], now: float, heartbeat_s: float
 ) -> Iterator[Fact]:
     """Stores with regions on them that do not report and that are no wanted member's: lost with a disk, scaled in
-    without waiting, or of another cluster in the same PD. A second one away breaks their regions."""
+    without waiting, or of another cluster in the same PD. If a second store goes away, their regions lose quorum."""
     for store in view.stores:
         if store.id in mine or not store.region_count or not store.leads or _heard_from(store, now, heartbeat_s):
             continue
@@ -100,7 +100,7 @@ def _heard_from(store: Store, now: float, heartbeat_s: float) -> bool:
 def foreign_evictions(
     cluster: Key, view: PdView | None, ours: Iterable[int], now: float, young_s: float
 ) -> Iterator[Fact]:
-    """Evict-leader schedulers in PD that are not ours: somebody else takes leaders off a store.
+    """Evict-leader schedulers in PD that are not ours: another client takes leaders off a store.
 
     An empty store that is kept evicted is no disruption. A PD that has just started may show any store empty.
     """

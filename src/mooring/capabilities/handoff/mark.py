@@ -2,7 +2,7 @@
 
 The mark (`mooring.dev/handoff`) is what counts, since tidb-operator rewrites the status from its own types. The entry
 `status.tikv.evictLeaderStatus[<pod>]` is the design's and is kept in step for people who read it. All marks of a
-cluster are in one annotation, so two leaders for a moment cannot both begin: the second one's swap fails.
+cluster are in one annotation, so two replicas that both believe to lead cannot both begin: the second one's swap fails.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from mooring.core.model.tidb import TidbCluster
 
 
 def marks_of(tc: TidbCluster) -> dict[str, Mark] | None:
-    """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Anyone who may edit the
-    cluster may have written it, so only members of this very cluster count; the next write takes the others off."""
+    """Marks by pod name; None when the annotation cannot be read (then nothing is touched). Any user who may edit the
+    cluster can write it, so only members of this very cluster count; the next write removes the others."""
     marks = read_marks(tc.annotations.get(HANDOFF, ""))
     if not marks:
         return marks
     return {name: mark for name, mark in marks.items() if _is_member(name, tc) and mark.store_id > 0 and mark.pod_uid}
 
 
-def strangers(tc: TidbCluster, marks: Mapping[str, Mark]) -> list[str]:
+def names_of_no_member(tc: TidbCluster, marks: Mapping[str, Mark]) -> list[str]:
     """Names in the annotation that do not count."""
     return sorted((read_marks(tc.annotations.get(HANDOFF, "")) or {}).keys() - marks.keys())
 
@@ -44,7 +44,7 @@ def clear_mark(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, why: str) -
 
 
 def replace_with_memory(tc: TidbCluster, marks: Mapping[str, Mark], pod: str, mark: Mark, why: str) -> Patch:
-    """Keep the mark as a memory that this was given up, without an entry in the status."""
+    """Keep the mark as a record that this was given up, without an entry in the status."""
     return _patch(tc, {**marks, pod: mark}, {pod: None}, why)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from mooring.core.model.tidb import TidbCluster
 
-#: A year stands for no limit; less than a tenth of a second would ask PD without end.
+#: A year stands for no limit; less than a tenth of a second would poll PD in a busy loop.
 Every = Annotated[float, msgspec.Meta(ge=0.1, le=31_536_000)]
 Span = Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
 
@@ -14,13 +14,13 @@ Span = Annotated[float, msgspec.Meta(ge=0, le=31_536_000)]
 class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     #: How often PD is asked while leaders leave (the design's 15 s).
     recheck_s: Every = 15.0
-    #: How long zero must last, seen from one PD that did not restart, before it counts as proof.
+    #: How long zero leaders must last, seen from one PD that did not restart, before it counts as proof.
     prove_s: Span = 3.0
     #: How often PD is asked while nothing moves.
     idle_s: Every = 60.0
     #: After this the eviction is given up and the leaders may return (tidb-operator's evictLeaderTimeout).
     timeout_s: Every = 1500.0 * 60
-    #: A heartbeat older than this says nothing about a store.
+    #: A store's figures are ignored when its heartbeat is older than this.
     heartbeat_s: Every = 60.0
     #: The answers of a PD that started less than this ago are ignored: its stores may not have reported yet. So are
     #: those of a member that took PD over while a store was being proven empty.

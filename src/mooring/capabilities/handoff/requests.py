@@ -1,9 +1,9 @@
 """What a person (or another capability) asks of a TiKV pod, read from its annotations.
 
 `tidb.pingcap.com/restart` wins over `tidb.pingcap.com/evict-leader`; any value of `restart` asks, and an unknown value
-of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same request from inside: fleet, mix and spot ask
-for the hand-over of a TiKV pod instead of deleting it. It wins over both, since it asks for no less, does not expire,
-and may have a deadline.
+of `evict-leader` acts as `none`. A `mooring.dev/leaving` mark is the same request from another capability: fleet, mix
+and spot request the hand-over of a TiKV pod instead of deleting it. It wins over both, since it never asks for less,
+does not expire, and may have a deadline.
 """
 
 from typing import Final
@@ -77,8 +77,8 @@ def request_of(pod: Pod, *, leave_to_tidb_operator: bool = False) -> Request | N
             return Request(
                 value=DELETE_POD if value == DELETE_POD else NONE,
                 key=key,
-                detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
-                unknown="" if known else legible(value),
+                detail=f"annotation {key}={printable_value(value)}" if value else f"annotation {key}",
+                unknown="" if known else printable_value(value),
                 expires_at=expiry_of(pod),
             )
     return None
@@ -98,8 +98,8 @@ def leaving_request(pod: Pod) -> Request | None:
     )
 
 
-def legible(value: str) -> str:
-    """A value that anybody may have written, as it may stand in a mark, an Event and on a terminal."""
+def printable_value(value: str) -> str:
+    """A value from an annotation, made safe to print in a mark, an Event and on a terminal."""
     short = value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
     return "".join(c if c.isprintable() else "·" for c in short)
 

@@ -1,4 +1,5 @@
-"""What is observed of one TiKV member, gathered once per question: its pod, mark, request, and PD's word about it."""
+"""What is observed of one TiKV member, gathered once per question: its pod, mark, request, and what PD reports about
+it."""
 
 import msgspec
 
@@ -37,13 +38,13 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     view: PdView | None
     seen_at: float
     lost: str
-    #: Its restart has been released and not ended: what happens to the pod is that one's business now.
+    #: Its restart has been released and not ended: the restart decides about the pod now.
     restarting: bool
-    #: Its volumes let the pod come back nowhere. Asked only while it is to be deleted.
+    #: Its volumes let the pod start on no node. Computed only while it is to be deleted.
     stuck: StuckVolume | None
     #: Since when a successor is seen to be Ready, by our own clock: the API server's may be another. None: it is not.
     ready_at: float | None
-    #: Somebody will create it again: it is in the spec, or its StatefulSet still counts it.
+    #: Its controller will create it again: it is in the spec, or its StatefulSet still counts it.
     wanted: bool
     now: float
 
@@ -55,7 +56,7 @@ class Situation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def not_ours(self) -> bool:
-        """The scheduler was there before us, and has not been taken away since."""
+        """The scheduler was there before ours, and has not been removed since."""
         return self.mark is not None and self.mark.before.get("evicting") == "true"
 
     @property
@@ -108,7 +109,7 @@ def observe(
 
 def _wanted(name: str, tc: TidbCluster | None, world: WorldRead) -> bool:
     ordinal = name.removeprefix(f"{tc.name}-tikv-") if tc is not None else ""
-    # The name may be a mark's, and anybody may have written that.
+    # The name may come from a mark, which is untrusted input.
     if tc is None or not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10):
         return False
     ordinals = tc.ordinals("tikv")
@@ -139,12 +140,13 @@ def is_back(here: Situation) -> bool:
     store = here.store
     if store is None or store.state != "Up":
         return False
-    # A store that has not reported since the new pod began is the old one's shadow: Up only until PD misses it.
+    # A store that has not reported since the new pod began is still the old pod's: Up only until PD notices missing
+    # heartbeats.
     return store.last_heartbeat_at is None or store.last_heartbeat_at >= pod.created_at
 
 
 def awaited(here: Situation, world: WorldRead) -> Verdict:
-    """What a member that left is waited for, and what a person could look at or do."""
+    """What a member that left still has to do, and what a person could look at or do."""
     pod, name = here.pod, here.name
     look = f"kubectl -n {here.cluster.namespace} describe pod {name}"
     if pod is None:
@@ -170,7 +172,7 @@ def others_up(view: PdView, store_id: int) -> bool:
 
 
 def others_take_leaders(view: PdView, store_id: int) -> bool:
-    """Is there one whose leaders are not being evicted, too? PD moves nothing when every store is."""
+    """Is there another store whose leaders are not being evicted, too? PD moves nothing when all stores are evicted."""
     evicting = view.evicting or ()
     return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)
 
@@ -184,7 +186,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
 
 
 def other_evictions(tc: TidbCluster, view: PdView, store_id: int) -> list[Eviction]:
-    """Of the other stores, those of others first: theirs need somebody to act."""
+    """Evictions of the other stores, those not by Mooring first: a person must end them."""
     found, marks = [], marks_of(tc) or {}
     for store in sorted(view.stores, key=lambda s: s.id):
         if store.id == store_id or store.id not in (view.evicting or ()) or store.state == "Tombstone":

@@ -1,4 +1,4 @@
-"""Home: a recreated member goes back to its node, and it is reserved for it meanwhile.
+"""Home: a recreated member goes back to its node, which can be reserved for it meanwhile.
 
 Modules: `members` (who has a home), `memory` (where it is), `bindings` (what was seen last), `choice` (which candidates
 a member may have), `wire` and `verbs` (what a scheduler asks and hears), `tracking` (writing nodes down), `reserve` and

@@ -48,7 +48,7 @@ from mooring.core.world.index import Index
 from mooring.core.world.members import tidb_member_set
 from mooring.core.world.read import WorldRead
 
-#: A record that did not stick (a CRD with a status subresource ignores it) is not written again before this.
+#: A record that had no effect (a CRD with a status subresource ignores it) is not written again before this.
 AGAIN_S = 60.0
 #: So many times before it is told.
 TRIES = 2
@@ -60,7 +60,8 @@ NO_LIMITS: Final[Mapping[str, int | None]] = MappingProxyType({})
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The last record that was asked for, when last, and since when: a write that does not stick must not spin."""
+    """The last record that was asked for, when last, and since when: a write that has no effect must not be repeated in
+    a loop."""
 
     record: Record
     at: float
@@ -201,7 +202,7 @@ def _unwritten(member_set: MemberSet, asked: Asked | None) -> Verdict | None:
 
 
 def _misread(key: str, world: WorldRead) -> Verdict | None:
-    """A StatefulSet whose label says neither yes nor no has no home, and is told so."""
+    """A StatefulSet whose label has an unknown value has no home; an Event says so."""
     kind, _, rest = key.partition("/")
     namespace, _, name = rest.partition("/")
     sts = world.workload(Kind.STATEFUL_SET, Key(namespace, name)) if kind == SET else None
@@ -214,7 +215,7 @@ def _misread(key: str, world: WorldRead) -> Verdict | None:
 
 
 def _misread_keeper(member_set: MemberSet) -> Verdict | None:
-    """A label that says neither yes nor no acts as if it were not there, and is told."""
+    """A label with an unknown value acts as if it were not there; an Event says so."""
     said = {LABEL: ALLOWED if member_set.is_tidb else None, RESERVE_NODE: YES_OR_NO}
     for label, allowed in said.items():
         value = member_set.keeper.labels.get(label)
@@ -225,7 +226,7 @@ def _misread_keeper(member_set: MemberSet) -> Verdict | None:
 
 
 def _tell_moves(member_set: MemberSet, pods: dict[str, Pod]) -> Iterable[Instruction]:
-    """A member that landed elsewhere, told once, on the pod."""
+    """A member that was scheduled elsewhere: one Event on the pod."""
     places = read_places(member_set.keeper.annotations)
     for name, pod in pods.items():
         before, left = recorded(member_set, name, places), places.get(name, Place()).left

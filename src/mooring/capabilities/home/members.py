@@ -58,7 +58,7 @@ class MemberSet(msgspec.Struct, frozen=True, gc=False):
     def ordinal_of(self, name: str) -> int | None:
         """None: not the name of a member."""
         ordinal = name.removeprefix(self.prefix)
-        # Names come from annotations, too: anybody may have written them.
+        # Names come from annotations, too, which are untrusted input.
         told = ordinal != name and ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= 10
         return int(ordinal) if told else None
 
@@ -86,7 +86,7 @@ def members_of_cluster(tc: TidbCluster, world: WorldRead, policy: HomePolicy) ->
 
 
 def members_of_set(sts: Workload, policy: HomePolicy) -> MemberSet | None:
-    """A StatefulSet that opted in. A label that says neither yes nor no does not opt in."""
+    """A StatefulSet that opted in. A label with an unknown value does not opt in."""
     said = sts.labels.get(LABEL)
     if said is None or said == "false" or said not in ALLOWED:
         return None

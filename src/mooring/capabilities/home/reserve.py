@@ -37,7 +37,7 @@ KIND: Final = "reserve-node"
 ALL: Final = "reservations"
 STEPS: Final = (Step(StepKind.RESERVE_NODE), Step(StepKind.RELEASE_NODE))
 HOLD, RELEASE = range(2)
-#: A spot notice from outside: the node will not be there to come back to.
+#: A spot notice from outside: the node will be gone before the member is back.
 INTERRUPT_AT: Final = "vacant.io/interrupt-at"
 #: Nodes and pods reach other schedulers on two streams: one must not see the free room before it sees who took it.
 LINGER_S: Final = 1.0
@@ -57,7 +57,7 @@ def reservation_subject(pod: Key) -> str:
 
 
 def reservation_limits(namespace: str, policy: HomePolicy) -> dict[str, int | None]:
-    """A reserved node takes no new pods of anybody: so many per namespace, and so many in all, at one time."""
+    """A reserved node takes no other new pods, so there is a limit per namespace and one in all."""
     return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: policy.reserve_in_all}
 
 
@@ -70,7 +70,7 @@ def propose_reservation(
     now: float,
 ) -> Operator | Verdict | None:
     """The operator that reserves this member's node, when it is on its way out or waits to be scheduled again:
-    there where we ourselves saw it. What is written on its owner is anybody's word."""
+    the node where this process saw it, since the record on its owner is untrusted input."""
     if pod is None or not member_set.wants(name) or moved_off(pod):
         return None
     if pod.deletion_at is not None and pod.node:

@@ -19,9 +19,9 @@ from mooring.core.model.cluster import NO_LABELS, Owner
 _NODE_HEAD: Final = b'{"metadata":{"name":"'
 
 
-#: Kubernetes supports 5,000 nodes; nobody has four times as many.
+#: Kubernetes supports 5,000 nodes; this is four times as many.
 MOST_NODES: Final = 20_000
-#: Bytes from comma to comma, on average, from which on a body is no trick: the shortest names have more.
+#: A body with fewer bytes from comma to comma, on average, is decoded with care: the shortest names have more.
 _SHORT: Final = 8
 #: Bytes that one node's name may take: 253, its quotes and a comma.
 _NAME: Final = 256
@@ -169,8 +169,8 @@ class PreemptRequest(msgspec.Struct, frozen=True, gc=False):
     victims: Mapping[str, Victims]
 
 
-_WANTED: Final = 'an ExtenderArgs object is wanted: {"Pod": …, "Nodes": …, "NodeNames": …}'
-_WANTED_VICTIMS: Final = 'an ExtenderPreemptionArgs object is wanted: {"Pod": …, "NodeNameTo…": …}'
+_WANTED: Final = 'must be an ExtenderArgs object: {"Pod": …, "Nodes": …, "NodeNames": …}'
+_WANTED_VICTIMS: Final = 'must be an ExtenderPreemptionArgs object: {"Pod": …, "NodeNameTo…": …}'
 
 
 def read_request(body: bytes) -> Request:

@@ -265,7 +265,8 @@ def _workload_touched(old: Workload | None, new: Workload | None) -> list[str]:
 
 
 def _replica_set_touched(old: ReplicaSet | None, new: ReplicaSet | None, world: WorldRead) -> Iterator[Deferred]:
-    """Kinds are watched apart: whose pods these are, and that a rollout is over, may come after all that pods tell."""
+    """Each kind has its own watch: who owns these pods, and that a rollout is over, may arrive after all events of the
+    pods."""
     row = new or old
     assert row is not None
     if old is not None and new is not None and (old.owner, old.replicas > 0) == (new.owner, new.replicas > 0):

@@ -1,6 +1,6 @@
 """One workload in words: its slots, where each pod stands, what is wrong, what happens next, and why not yet.
 
-The same look that decides is asked; nothing here has an opinion of its own.
+It prints what the deciding code finds; nothing is decided here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,7 +91,7 @@ def report(
     running: Mapping[str, OperatorRecord] | None = None,
     notes: object = None,
 ) -> WorkloadReport:
-    """`running`: the engine's, which knows what a move under way waits for; `notes`: its memory of this workload."""
+    """`running`: the engine's operators, with what a move under way waits for; `notes`: its notes on this workload."""
     remembered = notes if isinstance(notes, WorkloadNotes) else NO_NOTES
     look = Diagnosis(mix, workload, world, queue, now, remembered)
     health, management = look.health, look.management
@@ -129,7 +129,7 @@ def report(
 
 
 def _verdict(look: Diagnosis, case: Case, detached: tuple[Pod, ...], running: list[OperatorRecord]) -> Verdict:
-    """The first thing to be said about it."""
+    """The first verdict that applies."""
     if isinstance(look.management, Misconfigured):
         return Verdict(State.BLOCKED, Reason.MISCONFIGURED, str(look.management))
     if detached:

@@ -7,8 +7,8 @@
 `30%` can never be the value of a label: Kubernetes forbids the character. So a percentage is `30pct` in the label, or
 `30%` in an annotation of the same name.
 
-Reading never guesses: a value that is not understood makes the workload unmanaged, with words for its owner. The same
-words are what admission refuses it with, so that both come from here.
+Nothing is guessed: a value that is not understood makes the workload unmanaged, with a message for its owner.
+Admission refuses it with the same message.
 """
 
 import re
@@ -91,7 +91,8 @@ def read(
     annotations: Mapping[str, str],
     deployment_default: Target = DEPLOYMENT_DEFAULT,
 ) -> Management:
-    """Everything present is checked, even when it is switched off: what is wrong would strike on the day it is on."""
+    """Everything present is checked, even when it is switched off: a mistake should not show first on the day it is
+    on."""
     shares = (labels.get(CUSTOM), annotations.get(CUSTOM))
     return _read(kind, labels.get(ENABLED, "false"), labels.get(MODE), shares, deployment_default)
 
@@ -163,7 +164,7 @@ def parse_share(text: str) -> Share | None:
 
 
 def slot_of(pod: Pod) -> int | None:
-    """The slot written on a pod, or None: it was never given one, or somebody wrote nonsense there."""
+    """The slot written on a pod, or None: it was never given one, or the value is no slot."""
     text = pod.annotations.get(SLOT)
     return None if text is None else _slot(text)
 

@@ -1,8 +1,8 @@
-"""What must outlive a process so that nothing goes round in circles: one small ConfigMap, one key per subject.
+"""What must survive a restart of the process so that no move is repeated in a loop: a ConfigMap, one key per subject.
 
-A note is written *before* the step that it guards, as if the step had failed; success strikes it out. So a crash in
-between costs a pause and never a loop. Each note is a data key of its own: two notes never overwrite each other, and a
-merge patch needs no compare-and-swap.
+A note is written *before* the step that it guards, as if the step had failed; success removes it. So a crash in
+between leads to a pause and never to a loop. Each note is a data key of its own: two notes never overwrite each other,
+and a merge patch needs no compare-and-swap.
 
 The map is bounded: with every note the oldest beyond `MOST` go, and so do those older than a day.
 """
@@ -61,7 +61,7 @@ def read(memory: ConfigMap | None, subject: str) -> Note:
 
 
 def write(memory: ConfigMap | None, where: Key, subject: str, note: Note | None, now: float, why: str) -> Instruction:
-    """Write one note, or strike it out (None)."""
+    """Write one note, or remove it (None)."""
     text = None if note is None else msgspec.json.encode(note).decode()
     if memory is None:
         return Create(kind=Kind.CONFIG_MAP, object=_config_map(where, {subject: text} if text else {}), why=why)

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-#: Short of the day after which what was tried is forgotten.
+#: Less than the day after which failed attempts are forgotten.
 _LONGEST_RETURN_S: Final = 12 * 3600.0
 
 
-#: How much longer no pod is moved while no API server seems to reach us.
+#: How much longer no pod is moved while no API server seems to reach the webhook.
 _ALONE: Final = 20
 
 
@@ -47,8 +47,8 @@ class RebalancePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return min(self.longest_pause_s, first * 2.0 ** max(0, attempts - 1))
 
     def return_after(self, attempts: int) -> float:
-        """How long after the last return to spot the next may be, when so many in a row came back. Only money is at
-        stake, so whatever draws the pods away is soon left alone."""
+        """How long after the last return to spot the next may be, when so many in a row came back. It only saves
+        money, so a workload whose pods keep coming back is soon left alone."""
         return min(max(_LONGEST_RETURN_S, self.return_every_s), self.return_every_s * 2.0 ** min(attempts, 20))
 
 
@@ -71,7 +71,7 @@ class Sign(StrEnum):
 class NoticeKind(StrEnum):
     #: The machine goes at a moment that is known: what is not moved by then is lost.
     INTERRUPTION = "interruption"
-    #: Somebody wants the node empty and waits for it: budgets, quorum and the workload's own room hold.
+    #: The node is to be emptied, without a deadline: budgets, quorum and the workload's own limit hold.
     VOLUNTARY = "voluntary"
 
 

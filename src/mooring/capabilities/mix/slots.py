@@ -26,7 +26,7 @@ from mooring.core.model.cluster import Node, Owner, Pod, Workload
 from mooring.core.model.kinds import Kind
 from mooring.core.world.read import WorldRead
 
-#: No owner has more: a slot beyond it is somebody's slip of the pen, not a replica.
+#: No owner has more: a slot beyond it is a typing mistake, not a replica.
 LAST_SLOT: Final = 99_999
 #: By the label.
 GIVEN: Final = {NodeClass.ON_DEMAND.value: NodeClass.ON_DEMAND, NodeClass.SPOT.value: NodeClass.SPOT}
@@ -41,7 +41,7 @@ def class_of(pod: Pod, world: WorldRead) -> NodeClass:
 
 
 def class_changed(before: Node, after: Node, rules: CapacityRules) -> bool:
-    """Somebody changed the label that says spot or on-demand: pods that count by their node count differently."""
+    """The label that says spot or on-demand was changed: pods that count by their node count differently."""
     return before.labels is not after.labels and rules.class_of(before.labels) is not rules.class_of(after.labels)
 
 

@@ -10,7 +10,7 @@ replica adds at most one on-demand replica, T(k+1) − T(k) ∈ {0, 1}. So a mod
 and slots 0…R−1 hold exactly T(R) on-demand replicas, for every R. A replica in slot i keeps its class however the
 workload scales, and a class can be chosen without knowing R: a stale replica count cannot misplace a pod.
 
-The percentage rounds up, since it is a floor: 1 % of one replica is one replica.
+The percentage rounds up, since it is a minimum: 1 % of one replica is one replica.
 """
 
 from enum import StrEnum

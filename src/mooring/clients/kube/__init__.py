@@ -1,4 +1,4 @@
-"""The Kubernetes client: one HTTP stack, slim structs at once, and nothing lost.
+"""The Kubernetes client: one HTTP stack, projection to slim structs, and informers that miss no deletion.
 
 Connect
     connection = config.load(path_or_none, context="")      # kubeconfig, $KUBECONFIG, ~/.kube/config, or in a pod

@@ -5,7 +5,8 @@ Promises
   speak plain JSON.
 - An answer is a value or one leaf of `PortError` (`clients.kube.status`). Connection lost, time-out, 5xx: `Unanswered`.
 - A write takes at most `WRITE_TIMEOUT_S`, and the server is told so too (`?timeout=`): shorter than lease − renew
-  deadline, so that a write begun by a leader has ended before anyone else may lead (`mooring.process.lease.election`).
+  deadline, so that a write begun by a leader has ended before another replica may lead
+  (`mooring.process.lease.election`).
 """
 
 import asyncio
@@ -163,7 +164,7 @@ class HttpKubeApi:
         path = RESOURCES[kind].path(namespace, name, subresource)
         params = {"fieldManager": FIELD_MANAGER}
         if patch_type is PatchType.APPLY:
-            # What we apply is ours: a controller that gave way to the last writer would flap.
+            # Take ownership of the fields that we apply: a controller that yields to the last writer would flap.
             params["force"] = "true"
         what = describe("patch", kind, namespace, name)
         return await self._write(Request("PATCH", path, what, params, patch, patch_type.value))

@@ -1,4 +1,4 @@
-"""How long to wait before asking again: longer each time, never in step with the others."""
+"""Exponential back-off with jitter."""
 
 from typing import Final
 

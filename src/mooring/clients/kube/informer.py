@@ -1,4 +1,4 @@
-"""One kind, kept in step with the API server: sync, follow, and start over when the thread is lost.
+"""An informer: one kind, kept in step with the API server. It lists, watches, and lists again when the watch is lost.
 
     ┌──────────── sync ────────────┐        ┌───────── follow ─────────┐
     │ WatchList, else paged list   │ Listed │ watch from the last      │ Seen, Gone
@@ -50,9 +50,9 @@ PAGE_SIZE: Final = 500
 WATCH_TIMEOUT_S: Final = (290.0, 590.0)
 #: Streams in a row that broke without a single event: perhaps it is what we ask for. List again.
 STREAMS_IN_VAIN: Final = 3
-#: A stream that lived this long and ended is no failure; a shorter one is, or we would turn in a tight circle.
+#: A stream that lived this long and ended is no failure; a shorter one is, or it would be a busy loop.
 SHORT_STREAM_S: Final = 2.0
-#: A known kind answers 404 this often before we take it for gone.
+#: A known kind answers 404 this often before it counts as gone.
 NOT_FOUND_BELIEVED: Final = 3
 NOT_FOUND_RETRY_S: Final = 30.0
 
@@ -163,7 +163,7 @@ class Informer:
                 if self._resource_version:
                     raise
                 if not self._refuses_watch_list(error):
-                    # A proxy in between may spoil one way and not the other: the next attempt takes the other.
+                    # A proxy in between may break one way and not the other: the next attempt takes the other.
                     self._pages_next = not isinstance(error, (ThrottledError, NotFoundError))
                     self._missing(error)
                     raise
@@ -260,9 +260,9 @@ class Informer:
         self.stats.last_error = ""
 
     def _wait_after(self, error: PortError) -> float:
-        """Count the failure, decide whether the thread is lost, and say how long to wait."""
+        """Count the failure, decide whether to list again, and say how long to wait."""
         if isinstance(error, ExpiredError):
-            # Not a failure, but all kinds and replicas lose the thread together when a server restarts: spread them.
+            # Not a failure, but all kinds and replicas lose their watches together when a server restarts: spread them.
             self._resource_version = ""
             _log.info("informer.expired", kind=self.kind.value, detail=str(error))
             return self._retries.relists.next_s()

@@ -65,7 +65,7 @@ class Transport:
             try:
                 yield Lines(request.what, response.content)
             finally:
-                # Left in the middle: a polite TLS farewell would wait for a server that goes on talking.
+                # The stream was left in the middle: a TLS shutdown would wait for a server that goes on sending.
                 connection = response.connection
                 if connection is not None and connection.transport is not None:
                     connection.transport.abort()

@@ -49,7 +49,7 @@ class _Stores(msgspec.Struct):
 
 class _Member(msgspec.Struct):
     name: str = ""
-    #: PD draws it by lot, out of 64 bits without a sign.
+    #: PD chooses it at random: an unsigned 64-bit number.
     member_id: int = 0
     client_urls: list[str] | None = None
     health: bool | None = None

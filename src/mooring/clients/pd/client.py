@@ -2,8 +2,8 @@
 
 Three rules carry it:
 - One look is one look. `observe` asks a fixed handful of lists, never one per store; first of all who leads and since
-  when. Two looks with the same leader and start therefore have one life of PD between them: the first one's lists
-  cannot come from a later life.
+  when. Between two looks with the same leader and start time PD did not restart: the first one's lists
+  cannot come from a later process.
 - PD may not know. A PD that has just started shows every store Up with no leaders, and has no schedulers yet; its list
   of evicted stores is then a 404, exactly as when there is no such scheduler. The scheduler names tell the two apart:
   a PD that runs always has some. `evicting` is None as long as it has none.

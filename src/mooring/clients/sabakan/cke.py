@@ -11,7 +11,7 @@ def cke_generates(url: str) -> bool:
     ValueError: the address is none. OSError: it did not answer.
     """
     if not url.startswith(("http://", "https://")):
-        raise ValueError("an http:// or https:// address is wanted")
+        raise ValueError("must be an http:// or https:// address")
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 — the scheme is checked above
             return b"\ncke_sabakan_integration_timestamp_seconds" in b"\n" + answer.read()

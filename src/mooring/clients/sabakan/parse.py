@@ -98,8 +98,8 @@ def read_machines(
 ) -> Generator[None, None, list[Machine]]:
     """The same a slice at a time, so that others have their turn between.
 
-    `before`: machines as they were read last, by serial. One that is as it was is that same object, so that whoever
-    looks for what is new compares identities; the moment its state began does not wander with the network's delays.
+    `before`: machines as they were read last, by serial. An unchanged machine is the same object, so that changes are
+    found by comparing identities; the moment its state began does not vary with the network's delays.
     """
     prefix = "$"
     try:
@@ -114,7 +114,7 @@ def read_machines(
                 )
             if answer.data is None:
                 raise InvalidMachinesError(
-                    '$.data: is missing; {"data": {"searchMachines": […]}} or a bare list is wanted'
+                    '$.data: is missing; {"data": {"searchMachines": […]}} or a bare list is required'
                 )
             found = answer.data.search_machines
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -29,13 +29,13 @@ def check_variables(document: Any) -> dict[str, Any]:
 
 def _problems(document: Any) -> Iterator[str]:
     if not isinstance(document, dict):
-        yield 'an object such as {"having": {"roles": ["cs"]}} is wanted'
+        yield 'must be an object such as {"having": {"roles": ["cs"]}}'
         return
     for key, params in document.items():
         if key not in _KEYS:
             yield _unknown(key, _KEYS)
         elif params is not None and not isinstance(params, dict):
-            yield f"{key}: an object or null is wanted"
+            yield f"{key}: must be an object or null"
         elif params is not None:
             for field, value in params.items():
                 yield from _field_problems(f"{key}.{field}", field, value)
@@ -48,13 +48,13 @@ def _field_problems(path: str, field: str, value: Any) -> Iterator[str]:
         return
     elif field == "minDaysBeforeRetire":
         if type(value) is not int:
-            yield f"{path}: a whole number of days is wanted, not {value!r}"
+            yield f"{path}: must be a whole number of days, not {value!r}"
     elif not isinstance(value, list):
-        yield f"{path}: a list is wanted, not {value!r}"
+        yield f"{path}: must be a list, not {value!r}"
     else:
         for index, item in enumerate(value):
             if not _fits(field, item):
-                yield f"{path}[{index}]: {_WANTED[field]} is wanted, not {item!r}"
+                yield f"{path}[{index}]: must be {_WANTED[field]}, not {item!r}"
 
 
 _WANTED: Final = {

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    # Why something is wanted.
+    # Why something is proposed.
     ASKED = "asked"
     WRONG_CLASS = "wrong-class"
     DISABLED = "disabled"

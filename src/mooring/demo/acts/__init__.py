@@ -1,4 +1,4 @@
-"""The acts of the demo's day, one module each, in the order of the day. An act that exists is played."""
+"""The acts of the demo's day, one module each, in the order of the day. All of them are played."""
 
 from mooring.demo.acts.mode_change import ModeChange
 from mooring.demo.acts.notice import Notice

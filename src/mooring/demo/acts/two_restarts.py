@@ -47,7 +47,7 @@ class TwoRestarts:
 
 
 def _waits(stage: Stage) -> Explanation | None:
-    """What `why` says of the second, once it waits for somebody."""
+    """What `why` says of the second, once it waits for the first."""
     leader = stage.rig.leader()
     answer = explain(leader.engine, f"pod/{TIDB}/{SECOND}") if leader is not None else None
     return answer if answer is not None and answer.state == State.WAITING and answer.waiting_on is not None else None

@@ -1,8 +1,8 @@
 """What a real API server holds, as a store to read from at once; what is written to it goes to the server.
 
 The sandbox's cloud and its stand-in for tidb-operator work on an `ObjectStore`. Here the store is a mirror: watches
-fill it, a write is sent and comes back by the watch. A write that the server refuses because somebody was quicker is
-told to the object's subscribers once more, so that they look again: they are level-driven.
+fill it, a write is sent and comes back by the watch. After a write that the server refuses with a conflict, the
+object's subscribers are notified once more, so that they look again: they are level-triggered.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ class RunningProcess:
         self.config = msgspec.structs.replace(self.config, pd={**self.config.pd, cluster: (url,)})
 
     def check(self) -> None:
-        """One that fell over is never waited for."""
+        """Raises if it has crashed, so that it is not waited for."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
@@ -62,7 +62,7 @@ class RunningProcess:
 
         scopes = {Kind.CONFIG_MAP: Scope(namespace=self.config.namespace)}
         async with HttpKubeApi(self._connection, scopes=scopes) as api:
-            gated = GatedApi(api, Gate(self._count, _nobody_dies))
+            gated = GatedApi(api, Gate(self._count, _never_kill))
             await live(self.config, settings, gated, self._connection.server, lambda _: None, born=born, opened=opened)
 
     def _count(self, what: str, when: str) -> bool:
@@ -71,5 +71,5 @@ class RunningProcess:
         return False
 
 
-def _nobody_dies() -> None:
+def _never_kill() -> None:
     """The gate only counts here."""

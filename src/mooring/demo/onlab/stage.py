@@ -251,7 +251,7 @@ class LabStage(Stage):
         return f"{passed // 60:2d}:{passed % 60:02d}"
 
     async def _tick(self) -> None:
-        """Somebody sits before it: now and then, what the queue has."""
+        """A person watches a terminal: print now and then what the queue holds."""
         while True:
             await asyncio.sleep(TICK_S)
             leader = self.rig.leader()

@@ -1,8 +1,8 @@
 """What marks say was begun and is still there (the leftovers of each feature), and the write that ends each.
 
 A running Mooring ends by itself what it began, also of a feature that was switched off, while it has the rights. Once
-they are gone with the feature, somebody else must: `mooring cleanup --feature` with a person's rights, told by `mooring
-doctor`. Both read the same list. Only what a mark says we did is here; what was there before us stays.
+the rights are gone with the feature, a person must run `mooring cleanup --feature` with their own rights; `mooring
+doctor` says so. Both read the same list. Only what a mark says we did is here; what was there before us stays.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,4 +1,4 @@
-"""What Mooring leaves in a cluster, found and taken back: for an uninstall, or after one that went wrong.
+"""Finds and removes what Mooring leaves in a cluster: for an uninstall, or after one that failed.
 
 Webhook configurations first: no request may go to an address that is about to go. Then whatever a mark says we did,
 with what was there before us kept; then our own objects. Settings that a person wrote are named and left alone. Of a
@@ -40,7 +40,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     what: str
     undo: Callable[[], Awaitable[str]] | None = None
-    #: Whose it is, when it disturbs others; "": a record, or no one's in particular.
+    #: Whose it is, when it disturbs others; "": a record, or of no single feature.
     feature: str = ""
 
 

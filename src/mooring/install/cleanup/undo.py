@@ -26,7 +26,7 @@ class _NoPd:
 
 
 def _never(cluster: Key) -> NoReturn:
-    raise AssertionError(f"releasing pods never asks the PD of {cluster}")
+    raise AssertionError(f"releasing pods never calls the PD of {cluster}")
 
 
 async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]]:

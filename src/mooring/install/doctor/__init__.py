@@ -1,4 +1,4 @@
-"""The doctor: is this cluster fit for Mooring, and is Mooring well in it?
+"""`mooring doctor`: does the cluster have what Mooring needs, and does Mooring work in it?
 
     findings = await examine(DoctorTarget(...), pre=False)
 

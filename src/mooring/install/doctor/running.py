@@ -153,7 +153,7 @@ async def placement_drivers(
 ) -> list[Finding]:
     """Each PD, and stores whose leaders leave though no mark of ours and no entry of tidb-operator says why.
 
-    `seen`: clusters whose PD answers the running Mooring; one that only this machine does not reach is well.
+    `seen`: clusters whose PD answers the running Mooring; one that only this machine does not reach is fine.
     """
     found: list[Finding] = []
     for tc in clusters:

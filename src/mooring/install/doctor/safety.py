@@ -1,4 +1,4 @@
-"""Settings that work, and leave a way in: each has a code, and docs/security.md says what it guards against."""
+"""Settings that work but are insecure: each has a code, and docs/security.md says what it guards against."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def unsafe(config: Config) -> Iterator[Finding]:
         yield ill("settings", "MO804", "schedulers authenticate", seen, fix, warning=True)
     wide = [pattern for pattern in config.pd_hosts if pattern.partition(":")[0].strip("*?.") == ""]
     if wide:
-        seen = f"pd-hosts has {wide[0]!r}: anyone who may edit a TidbCluster can send Mooring to any address"
+        seen = f"pd-hosts has {wide[0]!r}: any user who may edit a TidbCluster can make Mooring connect to any address"
         fix = "name the hosts in pd-hosts, e.g. pd.example.com:2379, or each PD with mooring run --pd NS/CLUSTER=URL"
         yield ill("settings", "MO805", "pd-hosts names hosts", seen, fix, warning=True)
     urls = (config.sabakan_url, *(url for given in config.pd.values() for url in given))

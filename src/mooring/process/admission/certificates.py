@@ -1,8 +1,8 @@
-"""The webhook's certificates: made by us, rotated by us, never a moment in which the API server trusts none.
+"""The webhook's certificates: issued and rotated by Mooring, so that the API server trusts the one in use at any time.
 
-An authority and one leaf of it lie in a Secret of our namespace. The leaf serves the webhook, and is also what one
-replica shows another when it passes a request on. The API server trusts the authorities in the webhook configuration's
-caBundle, so a new authority has to be known before anything is signed by it:
+An authority and one leaf of it lie in a Secret of our namespace. The leaf serves the webhook, and is also the client
+certificate with which one replica forwards a request to another. The API server trusts the authorities in the webhook
+configuration's caBundle, so a new authority has to be known before anything is signed by it:
 
     steady ──authority is old──► two authorities, old leaf ──settled──► two authorities, new leaf ──settled──► steady
       │ ▲                               ▲
@@ -45,7 +45,7 @@ class Material(msgspec.Struct, frozen=True):
     authorities: tuple[bytes, ...]
     certificate: bytes
     key: bytes
-    #: Of the newest authority. Empty when the certificates are somebody else's (given as files).
+    #: Of the newest authority. Empty when the certificates are given as files.
     authority_key: bytes = b""
     since: float = 0.0
 
@@ -57,8 +57,8 @@ class Material(msgspec.Struct, frozen=True):
 def advance(material: Material | None, names: Iterable[str], now: float, serving: Material | None = None) -> Material:
     """The next state; the same object when there is nothing to do. What is gone or cannot be used is recreated.
 
-    `serving`: what replicas show right now. An authority that is recreated is a rotation like any other then: a person
-    who deletes the Secret changes the authority, and no call fails.
+    `serving`: the certificates that replicas use right now. With them, a recreated authority is a rotation like any
+    other: a person who deletes the Secret changes the authority, and no call fails.
     """
     wanted = tuple(dict.fromkeys((PEER_NAME, *names)))
     now = float(int(now))
@@ -74,7 +74,7 @@ def advance(material: Material | None, names: Iterable[str], now: float, serving
     if not authorities or authorities[0].not_valid_after_utc <= at or not _issued_by_any(leaf, authorities):
         return _new_material(serving, wanted, now)
     newest, settled = authorities[0], now - material.since >= SETTLED_S
-    # First a leaf that can be used: after a long time away it may have run out, and a rotation takes minutes.
+    # First a leaf that can be used: after a long downtime it may have expired, and a rotation takes minutes.
     if _issued_by(leaf, newest) and (_old(leaf, at) or not set(wanted) <= _names_of(leaf)):
         return _with_leaf(material, wanted, now)
     if len(authorities) == 1:
@@ -88,8 +88,8 @@ def advance(material: Material | None, names: Iterable[str], now: float, serving
 
 
 def peer_name(certificate: bytes) -> str:
-    """The name by which replicas with this certificate know each other: ours, or where somebody else (cert-manager)
-    has issued it, the first of its own names, which no other leaf of that issuer has."""
+    """The name by which replicas with this certificate know each other: ours, or where it was issued by another
+    authority (cert-manager), the first of its own names, which no other leaf of that issuer has."""
     names = _names_of(x509.load_pem_x509_certificate(certificate))
     dns = [name for name in names if "*" not in name and ":" not in name and any(map(str.isalpha, name))]
     return PEER_NAME if PEER_NAME in names else min(dns, default=PEER_NAME)

@@ -1,10 +1,10 @@
 """The webhook configurations: what the API server asks us about, and how it finds us.
 
-Safe by construction: failurePolicy Ignore (we are never the reason that a pod cannot be created; the rebalancer
-corrects what was missed), two seconds, kube-system and our own namespace left out, and match conditions by labels, so
-that the API server does not even call for pods that cannot be ours. The leader keeps them as they should be and takes
-them away when Mix is switched off; outside a cluster also when it stops, since then nothing serves the URL. They belong
-to our namespace: when that is deleted they are garbage-collected.
+Safe by construction: failurePolicy Ignore (Mooring never keeps a pod from being created; the rebalancer
+corrects what was missed), a timeout of two seconds, kube-system and our own namespace left out, and match conditions by
+labels, so that the API server does not even call for pods that cannot be ours. The leader keeps them as they should be
+and takes them away when Mix is switched off; outside a cluster also when it stops, since then nothing serves the URL.
+They belong to our namespace: when that is deleted they are garbage-collected.
 """
 
 import base64
@@ -113,7 +113,7 @@ def _rule(group: str, resources: list[str], operations: list[str]) -> Json:
 
 
 async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
-    """Are they there, just so?"""
+    """Are they there, exactly as they should be?"""
     for kind, configuration in wanted.items():
         try:
             current = await api.get(kind, "", NAME)
@@ -125,12 +125,12 @@ async def stand(api: KubeApi, wanted: dict[Kind, Json]) -> bool:
 
 
 async def install(api: KubeApi, wanted: dict[Kind, Json]) -> list[str]:
-    """Make them so; returns what was written. Written only when different: this is called over and over."""
+    """Write them where they differ; returns what was written. Called again and again."""
     return [what for kind, configuration in wanted.items() if (what := await _install(api, kind, configuration))]
 
 
 async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
-    """Somebody who writes at the same time (one who stops takes his away) costs another look, not another round."""
+    """A conflict with another writer (a replica that stops removes its own) costs another read, not another round."""
     for _ in range(TRIES):
         try:
             current = await api.get(kind, "", NAME)
@@ -149,8 +149,8 @@ async def _install(api: KubeApi, kind: Kind, configuration: Json) -> str:
 
 
 async def uninstall(api: KubeApi, address: Address | None = None) -> list[str]:
-    """Take them away; returns what was removed. Only ours: by name and by the label we put on them, and where an
-    address is given only while they still lead there: another process may have come after us."""
+    """Remove them; returns what was removed. Only ours: by name and by our label, and where an address is given only
+    while they still point to it: another process may have replaced them."""
     removed = []
     for kind in (Kind.MUTATING_WEBHOOK, Kind.VALIDATING_WEBHOOK):
         try:

@@ -1,13 +1,13 @@
-"""Whether so many pods are being admitted that deciding should stand back.
+"""Whether so many pods are being admitted that deciding should be delayed.
 
-Housekeeping can wait a few seconds and loses nothing: what changes meanwhile is looked at once. A pod that is being
-created cannot: its API server counts the milliseconds.
+Decisions can wait a few seconds: what changes meanwhile is evaluated once. The creation of a pod cannot: the API server
+waits for the answer.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-#: Asked so often within so short a time, it is a rush: 300 a second.
+#: So many requests within so short a time count as high load: 300 a second.
 MANY: Final = 30
 WINDOW_S: Final = 0.1
 

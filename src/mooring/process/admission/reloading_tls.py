@@ -18,7 +18,7 @@ class ReloadingTls:
     """The context to listen with. Before the first `swap` every handshake fails, in an orderly way."""
 
     def __init__(self, callers: bytes = b"") -> None:
-        """`callers`: authorities, in PEM, of those who may ask besides replicas (the API servers)."""
+        """`callers`: authorities, in PEM, of the clients besides replicas (the API servers)."""
         self._callers = callers
         self._issuers = _subjects(callers)
         self.context = _server()
@@ -31,12 +31,12 @@ class ReloadingTls:
 
     @property
     def only_known(self) -> bool:
-        """Who asks for an admission must show a certificate."""
+        """A client that requests an admission must present a certificate."""
         return bool(self._callers)
 
     def knows(self, certificate: Mapping[str, Any]) -> bool:
-        """May whoever shows this ask for an admission? The handshake also lets in those whom the issuer of our own
-        certificate vouches for: that may be anybody in the cluster."""
+        """May a client with this certificate request an admission? The handshake also accepts certificates of the
+        issuer of our own certificate, which any client in the cluster may have."""
         return not self.only_known or certificate.get("issuer") in self._issuers
 
     @property
@@ -45,7 +45,7 @@ class ReloadingTls:
 
     @property
     def client(self) -> ssl.SSLContext | None:
-        """What we show, and whom we trust, when we are the one who calls another replica."""
+        """The context for calls to another replica: our certificate, and the authorities that we trust."""
         return self._client
 
     def swap(self, material: Material) -> None:

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 #: How long a request may wait for the watch, or for the leader's answer.
 PATIENCE_S: Final = 0.3
-#: How long a request may wait for somebody to lead: less than the webhook's timeoutSeconds.
+#: How long a request may wait for a leader: less than the webhook's timeoutSeconds.
 LEADERLESS_S: Final = 1.2
 #: How often it looks meanwhile.
 LOOK_S: Final = 0.1
@@ -96,7 +96,7 @@ class Reviewer:
                     return answer if answer is not None else allowed(request.uid)
             decision = await self._decide(request)
         except Exception:
-            # A defect of ours must not keep a pod from being created.
+            # A bug here must not keep a pod from being created.
             log.exception("admission.failed", uid=request.uid)
             self._count(Reason.FAILED)
             return allowed(request.uid)

@@ -26,7 +26,7 @@ from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
 
 log = structlog.get_logger()
 
-#: The largest object Kubernetes stores is 1.5 MiB; old and new together, and some air.
+#: The largest object Kubernetes stores is 1.5 MiB; old and new together, with some reserve.
 LARGEST: Final = 8 * 2**20
 #: Longer than any wait of ours: said in the log.
 SLOW_S: Final = 0.5
@@ -65,11 +65,11 @@ class WebhookPages:
     def _stranger(self, request: web.Request) -> web.Response | None:
         if self._front.knows(_certificate(request)):
             return None
-        return _closing(web.Response(status=403, text="a client certificate is wanted here (webhook-client-ca)\n"))
+        return _closing(web.Response(status=403, text="a client certificate is required here (webhook-client-ca)\n"))
 
     async def passed_on(self, request: web.Request) -> web.Response:
-        """Fails closed for strangers, open for replicas. Never passed on a second time."""
-        # Authorities of ours may vouch for others, too: the name counts.
+        """Fails closed for unknown callers, open for replicas. Never forwarded a second time."""
+        # Our authorities may have issued other certificates, too: the name counts.
         names: Any = _certificate(request).get("subjectAltName", ())
         if not any(name == self._front.peer_name for _, name in names):
             return web.Response(status=403, text="only replicas of Mooring pass requests on, with their certificate\n")
@@ -98,7 +98,7 @@ class WebhookPages:
 
 
 def _certificate(request: web.Request) -> Mapping[str, Any]:
-    """What the caller has shown; empty unless authorities that we trust vouch for it."""
+    """The caller's certificate; empty unless an authority that we trust has issued it."""
     tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
     return (tls.getpeercert() if tls is not None else None) or {}
 

@@ -197,9 +197,9 @@ class WebhookReconciler:
         return bool(version == secret["metadata"]["resourceVersion"] and self._clock.now() < until)
 
     async def _with_next_count(self, secret: Json, material: Material) -> tuple[Json, Material]:
-        """In the middle of a rotation the API servers hear only now whom to trust (the one who led was killed, or could
-        not write): what follows waits from now on. Written before they hear of it, so that being killed again here
-        costs time and not trust."""
+        """In the middle of a rotation the API servers get the new caBundle only now (the leader before was killed, or
+        could not write): the next step waits from now on. Written before that, so that being killed again here only
+        delays the rotation."""
         now = float(int(self._clock.now()))
         if len(material.authorities) == 1 or now - material.since < EVERY_S:
             return secret, material

@@ -1,9 +1,9 @@
-"""A recording that can be handed on: without what logs in anywhere, and with pseudonyms instead of names.
+"""A recording that can be shared: without credentials, and with pseudonyms instead of names.
 
 A recording has no Secret, environment, argument or image to begin with. What is taken out of every text is what is
-taken out of a snapshot, too: who logs in where in a URL, and bearer tokens. With `names` every word that Mooring does
-not use itself is replaced, everywhere alike: `acme-tikv-0` becomes `able00004-tikv-0` in names, labels, addresses and
-reasons. The pseudonyms sort as the words did, since ties break by name, so that the recording still replays equal.
+taken out of a snapshot, too: user names and passwords in a URL, and bearer tokens. With `names` every word that Mooring
+does not use itself is replaced, everywhere alike: `acme-tikv-0` becomes `able00004-tikv-0` in names, labels, addresses
+and reasons. The pseudonyms sort as the words did, since ties break by name, so that the recording still replays equal.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """The black box: what enters the engine, and what comes out, kept in files (see `core.engine.recording`).
 
-Deciding pays for making the records and nothing else: a thread compresses and writes them, at least once a second. A
-disk that is full, broken or too slow ends the recording, never the deciding.
+The deciding loop only makes the records: a thread compresses and writes them, at least once a second. A disk that is
+full, broken or too slow ends the recording and does not affect decisions.
 
 The directory is a ring: when the part that is being written has an eighth of the bound, the next begins with a
 checkpoint, and the oldest parts make room for it. A checkpoint is captured at the end of a turn and written between the
@@ -132,7 +132,7 @@ class BlackBox:
         except NotNowError:
             return False
         except Exception as error:
-            # A defect of ours in the recording must not touch the deciding.
+            # A bug in the recording must not affect decisions.
             log.exception("blackbox.defect")
             self.stopped = f"a checkpoint could not be made: {type(error).__name__}: {error}"
             return False

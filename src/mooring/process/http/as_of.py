@@ -1,7 +1,7 @@
 """`why` as of a moment that has passed, out of the black box.
 
-A process of its own replays the recording up to that moment (`mooring replay`), so that deciding pays nothing for it;
-one at a time, and only where there is as much memory as it may need: else the answer is the command to type elsewhere.
+A process of its own replays the recording up to that moment (`mooring replay`), so that the deciding loop is not
+delayed; one at a time, and only with enough free memory: else the answer is the command to type elsewhere.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_S: Final = 120.0
-#: A replay holds what we hold, and a little more.
+#: A replay needs as much memory as this process, and a little more.
 SHARE, SPARE_BYTES = 1.5, 200 << 20
 CGROUP: Final = Path("/sys/fs/cgroup")
 #: What may be asked about: it becomes an argument of a command.

@@ -153,7 +153,7 @@ class Framer:
 
 
 class Begun:
-    """What each source began in the last hour, and what was moved today. Bounded, whatever happens."""
+    """What each source began in the last hour, and what was moved today. Bounded."""
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, int], int] = {}
@@ -244,7 +244,7 @@ def _fullness(row: Any) -> tuple[float, str]:
 def silent_s(replica: Replica) -> float:
     """For how long the API server has not been heard; 0.0 while it is. A frame may be new and what it shows old."""
     informers = replica.informers.informers
-    # A quiet cluster says nothing for a minute and is well: only when every watch has failed are we cut off.
+    # A quiet cluster may send no event for a minute: only when every watch has failed is the connection lost.
     if not informers or not all(i.stats.last_error for i in informers):
         return 0.0
     return round(replica.clock.monotonic() - max(i.stats.heard_at for i in informers), 1)

@@ -1,8 +1,8 @@
-"""Request bodies, read as if an enemy had sent them.
+"""Request bodies, treated as hostile input.
 
 Every listener reads through here: a body has a limit and a deadline, all bodies of the process together have one
 budget, and none is ever unpacked (the listeners are opened with `LISTEN`, which leaves compressed bodies as they are).
-What is refused says so with a 4xx or 503, never with a defect of ours.
+A refused body is answered with a 4xx or 503, never with an internal error.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ MIB: Final = 1 << 20
 BUDGET: Final = 192 * MIB
 #: kube-scheduler and the API server wait less than this for the whole answer.
 DEADLINE_S: Final = 10.0
-#: A connection on which nobody asks, or only begins to, is closed. API servers and schedulers give an idle one up after
-#: 90 s: they shall be the ones to close it.
+#: An idle connection, or one with an incomplete request, is closed after this. API servers and schedulers close idle
+#: ones after 90 s, before this.
 IDLE_S: Final = 120.0
-#: For `web.AppRunner`: 64 KB may become 64 MiB, and would before anybody could look at it.
+#: For `web.AppRunner`: 64 KB may decompress to 64 MiB, before any check of ours runs.
 LISTEN: Final[dict[str, Any]] = {
     "auto_decompress": False,
     "access_log": None,
@@ -76,7 +76,7 @@ class Intake:
             raise BodyRefusedError(408, "late", said) from None
         except web.RequestPayloadError as error:
             said = " ".join(str(error).split())[:200]
-            raise BodyRefusedError(400, "invalid", f"the body cannot be read: {said}; plain JSON is wanted") from None
+            raise BodyRefusedError(400, "invalid", f"the body cannot be read: {said}; must be plain JSON") from None
         if refusal is not None:
             raise refusal
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)

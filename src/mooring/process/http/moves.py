@@ -37,7 +37,7 @@ class Moves:
         self._all: OrderedDict[str, Move] = OrderedDict()
         self._open: dict[str, Move] = {}
         self._ended: list[Move] = []
-        #: Replicas that have been named as where somebody went: uid → operator.
+        #: Replicas that were named as a replacement already: uid → operator.
         self._taken: OrderedDict[str, str] = OrderedDict()
         #: The row of region moves that the next alike joins: (source, from, to) → id.
         self._alike: dict[tuple[str, str, str], str] = {}

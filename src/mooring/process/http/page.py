@@ -1,8 +1,8 @@
 """The page: one HTML file, plain modules, one stylesheet; and what it asks for. Read only.
 
-Nothing comes from outside and nothing an object is called can run: the content policy allows our own scripts, styles
-and connections and nothing else, and the modules set text, never markup. The files themselves hold no data and are
-served without a token; everything they fetch wants one where the API does.
+Nothing is loaded from other hosts, and the name of an object cannot run as code: the content policy allows our own
+scripts, styles and connections and nothing else, and the modules set text, never markup. The files themselves hold no
+data and are served without a token; everything they fetch wants one where the API does.
 """
 
 import re

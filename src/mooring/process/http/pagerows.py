@@ -1,6 +1,6 @@
 """The rows of the page: one operator, store, node or rack each, small enough to send twice a second.
 
-Every row is a value built from what the engine and the world know now. Names and words come from objects that anybody
+Every row is a value built from what the engine and the world know now. Names and texts come from objects that any user
 may create, so they are data and never markup; the browser sets them as text.
 """
 

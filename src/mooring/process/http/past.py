@@ -1,4 +1,4 @@
-"""The frames that were: the stream itself in pieces, each beginning with a whole frame, bounded in bytes.
+"""Past frames: the stream itself in pieces, each beginning with a whole frame, bounded in bytes.
 
 The scrubber of the page reads them. A piece that is full is compressed, so that an hour of a quiet cluster takes
 little; when there is too much the oldest piece goes.

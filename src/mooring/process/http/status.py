@@ -30,7 +30,7 @@ BLOCK = 1 << 18
 #: Answered without a token: an orchestrator's probes carry none, and the page's own files hold no data.
 OPEN = frozenset({"/", "/healthz", "/readyz"})
 FILES = "/static/"
-#: What a browser calls this machine. Any other name on loopback is a foreign page reaching in by DNS.
+#: The host names of loopback. A request with another Host header comes from a foreign page (DNS rebinding).
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -149,7 +149,7 @@ def _json(value: object, status: int = 200) -> web.Response:
 def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # `request.host` would look the name of this machine up, and wait for it, where nobody is named.
+        # Without a Host header `request.host` would look up the name of this machine, and block on it.
         host = request.headers.get("Host", "localhost")
         if on_loopback and not _is_local(host):
             return web.Response(status=421, text=f"this is not {host!r}; ask for localhost or 127.0.0.1\n")
@@ -157,7 +157,7 @@ def _guard(token: str, *, on_loopback: bool) -> Callable[..., Awaitable[web.Stre
             return await handler(request)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if not token or not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
-            return web.Response(status=401, text="a bearer token is wanted here (http-token)\n")
+            return web.Response(status=401, text="a bearer token is required here (http-token)\n")
         return await handler(request)
 
     return guard

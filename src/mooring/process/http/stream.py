@@ -2,10 +2,10 @@
 
     tick ──► Framer.build ──► Frame ──► delta to the last one ──► encoded once ──► every viewer
 
-A viewer is a cursor, not a queue: one that has fallen behind gets the newest snapshot instead of what it missed, so a
-slow reader costs nothing. What was sent is kept for a while (`past.py`). The tick comes from wall time: in the demo the
-loop's own clock is virtual. Fails open: with no replica to look at, viewers get beats and keep what they have, looking
-older and older.
+A viewer is a cursor, not a queue: one that has fallen behind gets the newest snapshot instead of what it missed, so
+nothing is buffered for a slow reader. What was sent is kept for a while (`past.py`). The tick comes from wall time: in
+the demo the loop's own clock is virtual. Fails open: with no replica to look at, viewers get beats and keep what they
+have, looking older and older.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Hub:
         try:
             frame = await self.framer.build()
         except Exception:
-            # A defect in a picture must not end the stream; viewers see their data grow old, and the log says why.
+            # A bug in building a frame must not end the stream; viewers see their data grow old, and the log says why.
             log.exception("page.no-frame")
             return
         if frame is None:

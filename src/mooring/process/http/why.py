@@ -23,7 +23,7 @@ _KINDS: Final = {"pod": Kind.POD, "node": Kind.NODE}
 
 
 def answer(replica: Replica, subject: str) -> Explanation | None:
-    """None: nothing is known of it (`unknown` says what is)."""
+    """None: not found (`unknown` names the nearest)."""
     heard = max((i.stats.heard_at for i in replica.informers.informers), default=0.0)
     return explain(
         replica.engine,

@@ -1,1 +1,1 @@
-"""Who leads, and where the leader can be reached."""
+"""Leader election, and the address of the leader."""

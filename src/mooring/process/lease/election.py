@@ -1,4 +1,4 @@
-"""Who leads, decided from a Lease without trusting anybody's clock. Pure: time comes in as a number.
+"""Leader election by a Lease, without comparing the clocks of replicas. Pure: time comes in as a number.
 
              Acquire written                    overdue, or another holder
    follows ───────────────────▶ leads ─────────────────────────────────────▶ follows
@@ -53,7 +53,7 @@ class Acquire(msgspec.Struct, frozen=True):
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """Write the lease again, if it is still `base` (None: somebody deleted it, create it)."""
+    """Write the lease again, if it is still `base` (None: it was deleted, create it)."""
 
     base: LeaseRecord | None
 
@@ -95,7 +95,7 @@ class Election:
         return self._seen.holder if self._seen else ""
 
     def followed(self, lease: LeaseRecord) -> bool:
-        """We have given it back and look who has it now. True: somebody else."""
+        """We have given the lease back and read who holds it now. True: another replica."""
         self._seen = lease
         return lease.holder not in {"", self.identity}
 

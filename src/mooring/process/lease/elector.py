@@ -99,7 +99,7 @@ class Elector:
                     await self._await_successor()
 
     def look_now(self) -> None:
-        """Somebody needs a leader: do not wait for the next turn. A leader's own turns keep their pace."""
+        """A request needs a leader: do not wait for the next turn. A leader's own turns keep their pace."""
         if not self.leading:
             self._nudge.set()
 
@@ -108,7 +108,7 @@ class Elector:
         self._nudge.clear()
 
     async def _await_successor(self) -> None:
-        """Until somebody else leads, so that requests that still reach us can be passed on to the right one."""
+        """Until another replica leads, so that requests that still reach this one can be forwarded to it."""
         end = self._clock.monotonic() + SUCCESSOR_S
         while self._clock.monotonic() < end:
             with contextlib.suppress(PortError):
@@ -143,7 +143,7 @@ class Elector:
             case StepDown(why):
                 self._object = None
                 await self._step_down(why)
-        # Turns begin at a steady pace, however long the requests took; never in a tight circle.
+        # Turns begin at a steady pace, however long the requests took; never in a busy loop.
         return max(began + pause - self._clock.monotonic(), 0.05)
 
     async def _write(self, base: LeaseRecord | None) -> bool:

@@ -206,7 +206,7 @@ def _read(file: str) -> dict[str, Any]:
     if isinstance(value, dict) and (wrong := unknown_key(raw.decode(errors="replace"), Config, file)):
         raise ConfigError(wrong)
     if not isinstance(value, dict):
-        raise ConfigError(f"--config {file}: a mapping of settings is wanted, this is a {type(value).__name__}")
+        raise ConfigError(f"--config {file}: must be a mapping of settings, this is a {type(value).__name__}")
     return value
 
 
@@ -237,7 +237,7 @@ def _number(text: str, key: str, source: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f"{source}: {key} is {text!r}; a number of seconds is wanted") from None
+        raise ConfigError(f"{source}: {key} is {text!r}; must be a number of seconds") from None
 
 
 def _check(config: Config) -> None:
@@ -256,7 +256,7 @@ def _check(config: Config) -> None:
     except QueueConfigError as error:
         raise ConfigError(f"queue: {error}") from None
     if config.blackbox.size < 1:
-        raise ConfigError(f"blackbox.size is {config.blackbox.size}; a number of MB is wanted, e.g. 256")
+        raise ConfigError(f"blackbox.size is {config.blackbox.size}; must be a number of MB, e.g. 256")
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"log-level is {config.log_level!r}; one of debug, info, warning, error")
     for key in ("listen-extender", "listen-webhook", "listen-http"):
@@ -265,7 +265,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"namespace is {config.namespace!r}; small letters, digits and -, e.g. mooring-system")
     if config.webhook_client_ca and not Path(config.webhook_client_ca).is_file():
         raise ConfigError(
-            f"webhook-client-ca is {config.webhook_client_ca!r}; a readable file with certificates is wanted"
+            f"webhook-client-ca is {config.webhook_client_ca!r}; must be a readable file with certificates"
         )
     if config.sabakan_url:
         _url(config.sabakan_url, "sabakan-url", ("http", "https"), "http://10.0.0.1:10080")

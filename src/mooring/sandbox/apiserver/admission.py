@@ -1,7 +1,7 @@
 """Admission webhooks, called as kube-apiserver calls them.
 
 Which ones: the Mutating- and ValidatingWebhookConfigurations in the store, by name, their webhooks in order. How: a
-URL that somebody serves in this process (`serve`) is a function call; any other goes over TLS with the caBundle, which
+URL that is served in this process (`serve`) is a function call; any other goes over TLS with the caBundle, which
 needs an ordinary event loop. Either way an AdmissionReview goes out and one comes back.
 
     mutating: one after another, each sees what the ones before it did; when a later one changed something, those with
@@ -77,7 +77,7 @@ class Admission:
             self._served[url] = webhook
 
     def condition(self, expression: str, fn: Condition) -> None:
-        """What a matchConditions expression means. One that nobody defined is an error of its webhook."""
+        """What a matchConditions expression means. An undefined one is an error of its webhook."""
         self._conditions[expression] = fn
 
     def concerns(self, request: Request) -> bool:

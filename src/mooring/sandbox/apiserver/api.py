@@ -81,7 +81,7 @@ class SandboxKubeApi:
         self._lists = Lists(store, self.server.watches)
 
     def as_client(self, by: str) -> "SandboxKubeApi":
-        """The same server, seen by somebody else."""
+        """The same server, for another client."""
         return SandboxKubeApi(self.server.store, by=by, server=self.server)
 
     @property

@@ -1,4 +1,4 @@
-"""Who hears of the store's writes, and in which order."""
+"""Delivers the store's writes to its subscribers, in order."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Listener = Callable[[Kind, str, Json | None, Json | None], None]
 
 class Delivery:
     """Synchronous, after the write, in order, also for writes that a subscriber makes (they are delivered when
-    everybody has heard of the first)."""
+    all subscribers have got the first)."""
 
     def __init__(self) -> None:
         self.subscribers: dict[Kind, list[Subscriber]] = {kind: [] for kind in Kind}

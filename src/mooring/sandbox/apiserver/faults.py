@@ -1,12 +1,12 @@
 """What goes wrong between a client and the API server, from the seed alone.
 
-Two ways in. Rates (`FaultRates`): each call draws from a stream of its own, so the same seed and the same calls meet
-the same faults. Appointments: `arm` the next matching write, or make the server `dead` or `slow` for a while, cut or
-compact the watches, let the wall clock jump; `schedule` draws a whole plan of them for a run.
+There are two kinds. Rates (`FaultRates`): each call draws from a stream of its own, so the same seed and the same calls
+meet the same faults. Planned faults: `arm` the next matching write, or make the server `dead` or `slow` for a while,
+cut or compact the watches, let the wall clock jump; `schedule` draws a whole plan of them for a run.
 
     lost-request   nothing happened, and the client does not know it
     lost-answer    it happened, and the client does not know it
-    conflict       somebody else was quicker: nothing happened, and the client knows it
+    conflict       another client was faster: nothing happened, and the client knows it
     throttled      429 by flow control
 """
 
@@ -43,7 +43,7 @@ class FaultRates(msgspec.Struct, frozen=True):
 
 
 class PlannedFault(msgspec.Struct, frozen=True):
-    """One appointment of a run: at this many seconds from its start, for this long."""
+    """One planned fault of a run: at this many seconds from its start, for this long."""
 
     at_s: float
     #: dead, slow, cut, compact, jump
@@ -85,12 +85,12 @@ class Faults:
         self._armed.append(_Armed(fault, verb, kind, times))
 
     def disarm(self) -> None:
-        """No appointment is kept any more; a server that is dead or slow is well again."""
+        """Drop all planned faults; a server that is dead or slow works again."""
         self._armed.clear()
         self._dead_until = self._slow_until = 0.0
 
     def dead_for(self, seconds: float) -> None:
-        """Nobody answers; open watches end."""
+        """No request is answered; open watches end."""
         self._dead_until = max(self._dead_until, self._timeline.monotonic() + seconds)
         self._note(f"api dead for {seconds:g}s")
         self._watches.cut()
@@ -115,7 +115,7 @@ class Faults:
         self._timeline.jump(seconds)
 
     def schedule(self, duration_s: float, count: int) -> tuple[PlannedFault, ...]:
-        """Draw `count` appointments over the next `duration_s` and keep them."""
+        """Draw `count` planned faults over the next `duration_s` and schedule them."""
         draw = self._chance.random
         plan = tuple(
             sorted(
@@ -183,7 +183,7 @@ class Faults:
 
 
 def _possible(fault: Fault, verb: str) -> bool:
-    """Nobody can be quicker at writing what is not there yet."""
+    """There is no conflict on an object that does not exist yet."""
     return fault is not Fault.CONFLICT or verb != "create"
 
 

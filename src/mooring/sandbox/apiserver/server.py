@@ -1,13 +1,14 @@
 """The API server of the sandbox: verbs over plain JSON, with admission, faults, hooks and a log of writes.
 
-Every write takes the same road:
+Every write takes the same path:
 
     arrive (dead? slow?) → fault: lost request → before-hooks → admission → validation → quota → store
            → log → after-hooks → fault: lost answer → answer
 
-Before-hooks run when nothing has happened yet, after-hooks when it has: whoever raises there (the kill harness) dies at
-exactly that point. `SandboxKubeApi` is the port on top of it, the facade speaks HTTP on top of it; controllers of the
-cluster, which no fault touches, write to the store and send pods through `sender` so that webhooks see them.
+Before-hooks run when nothing has happened yet, after-hooks when it has: a hook that raises (the kill harness) ends the
+caller at exactly that point. `SandboxKubeApi` is the port on top of it, the facade speaks HTTP on top of it;
+controllers of the cluster, which no fault touches, write to the store and send pods through `sender` so that webhooks
+see them.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ from mooring.sandbox.apiserver.watch import WINDOW, WatchWindow
 from mooring.sandbox.chance import SeededChance
 from mooring.sandbox.clock import TimelineClock
 
-#: How often a patch without a precondition is tried when somebody else writes meanwhile.
+#: How often a patch without a precondition is retried when another client writes meanwhile.
 PATCH_TRIES: Final = 5
 #: Kinds that may be created with a status (nodes register themselves with their capacity).
 _STATUS_AT_BIRTH: Final = frozenset({Kind.NODE, Kind.PV, Kind.CRD})
@@ -91,7 +92,7 @@ class ApiServer:
         self._clock = TimelineClock(store.timeline)
         self._before: list[Hook] = []
         self._after: list[Hook] = []
-        # The event loop holds tasks weakly: somebody must hold them.
+        # The event loop holds tasks weakly, so they are held here.
         self._sending: set[asyncio.Task[PortError | None]] = set()
         keep_namespaces(store)
         QuotaStatus(store)
@@ -105,7 +106,7 @@ class ApiServer:
     # ── The road of every call ────────────────────────────────────────────────────────────────────────────────────
 
     async def arrive(self, what: str) -> None:
-        """Half the latency, and whatever the server suffers from."""
+        """Half the latency, and the faults that are active."""
         if self.faults.dead():
             await self._clock.sleep(SILENCE_S)
             raise UnansweredError(f"{what}: connection refused")

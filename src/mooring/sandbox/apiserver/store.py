@@ -7,7 +7,7 @@ Promises, kept the way the real server keeps them (a contract suite compares):
 - a pod that is deleted stays, with deletionTimestamp, until the kubelet removes it; finalizers hold any object;
 - what an object owned goes after it (background garbage collection).
 
-Objects are copy-on-write: nobody changes one in place, readers may keep what they got, a write shares all parts that
+Objects are copy-on-write: none is changed in place, readers may keep what they got, a write shares all parts that
 it did not touch. Parts that repeat over the pods of a template are stored once (`share`).
 """
 
@@ -190,7 +190,7 @@ class ObjectStore:
         if grace_left or metadata.get("finalizers") or kind is Kind.POD:
             # A pod is marked before it goes even when it goes at once.
             self._mark(kind, current, grace_left)
-        # Whoever heard of the mark may have ended it already.
+        # A subscriber that saw the mark may have removed it already.
         left = self.find(kind, namespace, name)
         if left is None or left["metadata"]["uid"] != metadata["uid"]:
             return
@@ -214,13 +214,13 @@ class ObjectStore:
         self._commit(kind, key_of(current), "MODIFIED", current, new)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        """The last word of the kubelet or a controller; finalizers still hold the object."""
+        """The final removal by the kubelet or a controller; finalizers still keep the object."""
         if self.find(kind, namespace, name) is not None:
             self.delete(kind, namespace, name, grace_s=0)
 
     def subscribe(self, kind: Kind, fn: Subscriber) -> None:
         """("ADDED" | "MODIFIED" | "DELETED", old, new): synchronous, after the write, in order, also for writes that a
-        subscriber makes (they are delivered when everybody has heard of the first)."""
+        subscriber makes (they are delivered when all subscribers have got the first)."""
         self._delivery.subscribers[kind].append(fn)
 
     def listen(self, fn: Listener) -> None:
@@ -329,7 +329,7 @@ class ObjectStore:
     # ── Garbage collection ────────────────────────────────────────────────────────────────────────────────────────
 
     def _collect_orphan(self, kind: Kind, obj: Json) -> None:
-        """An object born after its owner died goes too."""
+        """An object that was created after its owner was deleted goes too."""
         if orphaned(obj, self._uids):
             self.timeline.after(1.0, partial(self._collect, kind, key_of(obj)))
 

@@ -105,7 +105,7 @@ class Disruption:
         for pod in pods:
             owner = controller_of(pod)
             if owner is None or owner["uid"] in seen:
-                continue  # nobody wants a bare pod back: it is not expected
+                continue  # a bare pod is not recreated, so it is not expected
             seen.add(owner["uid"])
             kind = _KINDS.get(owner["kind"])
             obj = None if kind is None else self._store.find(kind, pod["metadata"]["namespace"], owner["name"])

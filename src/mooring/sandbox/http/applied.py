@@ -11,7 +11,7 @@ from mooring.core.model.kinds import Kind
 from mooring.sandbox.apiserver.patch import MERGE_KEYS
 from mooring.sandbox.apiserver.server import ApiServer
 
-#: Of the object's address, never a field that somebody owns.
+#: Parts of the object's address, never owned by a field manager.
 _ADDRESS = ("name", "namespace", "managedFields")
 
 
@@ -43,8 +43,8 @@ class Applied:
     def _patch(self, uid: str, manager: str, body: Json, *, force: bool, by_key: bool) -> Json:
         """What brings the object to this body: its fields, and null for what the manager applied before and leaves out.
 
-        `by_key`: lists with a merge key are merged by it (a strategic patch). ConflictError: somebody else applied
-        another value, and it is not to be forced."""
+        `by_key`: lists with a merge key are merged by it (a strategic patch). ConflictError: another manager applied
+        another value, and force is not set."""
         fields, sets = _fields(body), self._sets.get(uid, {})
         others = {name: one for name, one in sets.items() if name != manager}
         taken = [f'conflict with "{n}": {path}' for n, one in sorted(others.items()) for path in _differ(fields, one)]

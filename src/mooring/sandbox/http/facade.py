@@ -4,8 +4,8 @@
         facade.write_kubeconfig(path)
 
 Get, list, watch, create, replace, patch, apply, delete, scale, eviction and binding, with selectors, paging and tables.
-Not there: exec and logs, RBAC (everybody who can reach loopback may do everything), schemas (`kubectl explain`), dry
-runs of anything but a creation. It fails closed: what it does not know is 404, 405 or 406, in a sentence.
+Not there: exec and logs, RBAC (every client that can reach loopback may do everything), schemas (`kubectl explain`),
+dry runs of anything but a creation. It fails closed: what it does not know is 404, 405 or 406, in a sentence.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class Facade:
         return response
 
     def _check_alive(self) -> None:
-        """A controller that raised has stopped time: say so to everybody instead of letting them wait."""
+        """A controller that raised has stopped time: every request says so instead of waiting."""
         if self._pump is not None and self._pump.done() and not self._pump.cancelled():
             raise UnansweredError(f"the sandbox has stopped: {self._pump.exception()!r}")
 
@@ -152,7 +152,7 @@ class Facade:
                 raise RefusedError(f"{request.method} is not served", 405)
 
     def _review(self, body: Json, name: str) -> web.Response:
-        """Everybody may do everything here; and what time it is, as a real API server stamps it."""
+        """All requests are allowed; with the time, as a real API server stamps it."""
         stamp = {**(body.get("metadata") or {}), "creationTimestamp": rfc3339(self._server.timeline.now())}
         return _json({**body, "metadata": stamp, "status": REVIEWS[name]}, 201)
 

@@ -45,7 +45,7 @@ def at_home(obj: Json, namespace: str | None, name: str) -> Json:
 
 
 def who(request: web.Request) -> str:
-    """The client's own word: kubectl, mooring."""
+    """The client's name from its User-Agent: kubectl, mooring."""
     return request.headers.get("User-Agent", "unknown").split("/", 1)[0]
 
 

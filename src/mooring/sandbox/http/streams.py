@@ -51,7 +51,7 @@ async def stream_watch(
             await response.write(msgspec.json.encode(line) + b"\n")
         await response.write_eof()
     except ConnectionResetError:
-        pass  # the client has gone: nobody to tell
+        pass  # the client has gone
     finally:
         await stream.aclose()
     return response

@@ -1,6 +1,6 @@
 """TLS on loopback: calling a webhook as the API server does, and certificates for the facade.
 
-Calling trusts the caBundle alone. On virtual time there are no sockets: a call fails as if nobody listened, unless
+Calling trusts the caBundle alone. On virtual time there are no sockets: a call fails like a refused connection, unless
 the URL is served in process (`Admission.serve`).
 """
 

@@ -1,12 +1,12 @@
-"""`SandboxPd`: the sandbox's PD behind `ports.PlacementDriver`, and the strings a test or a scenario pulls on it.
+"""`SandboxPd`: the sandbox's PD behind `ports.PlacementDriver`, and the controls that tests and scenarios use.
 
 pd = SandboxPd(timeline, seed=1)
 for i in range(3):
     pd.attach(f"demo-tikv-{i}")
 pd.load(regions=60)
 pd.pod_gone("demo-tikv-0"); pd.pod_ready("demo-tikv-0")     what the pods do
-pd.restart(); pd.lose_leader(); pd.go_dark(); pd.slow(8.0)  what befalls PD
-assert pd.interruptions == []                               nobody was deleted with leaders on it
+pd.restart(); pd.lose_leader(); pd.go_dark(); pd.slow(8.0)  faults of PD
+assert pd.interruptions == []                               no pod was deleted with leaders on it
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -95,8 +95,8 @@ class SandboxPd:
     def place(
         self, where: Sequence[tuple[Sequence[int], int]], roles: Mapping[int, Mapping[int, str]] | None = None
     ) -> None:
-        """Regions where somebody else's PD has them: the stores of their peers, and their leader's (0: none). `roles`:
-        by the region's number and the store, where a peer is no voter."""
+        """Regions at given places, as another PD has them: the stores of their peers, and their leader's (0: none).
+        `roles`: by the region's number and the store, where a peer is no voter."""
         if where:
             self.server.placement.expect(mode(len(stores) for stores, _ in where))
         self.server.tikv.place(where, roles)
@@ -124,7 +124,7 @@ class SandboxPd:
                 self.timeline.after(when + self.settings.store_heartbeat_s, self.server.kick)
 
     def pod_ready(self, pod_name: str) -> None:
-        """The pod runs (again); a pod nobody attached yet brings a new store."""
+        """The pod runs (again); a pod that was not attached before brings a new store."""
         store = self.store_of(pod_name)
         if store is None:
             self.attach(pod_name)
@@ -151,7 +151,8 @@ class SandboxPd:
             tikv.lose(tikv.groups[next(iter(tikv.led[store.id]))])
 
     def replace_store(self, pod_name: str) -> int:
-        """The pod lost its disk: its old store is buried, and it registers a new one under the same address."""
+        """The pod lost its disk: its old store becomes a Tombstone, and it registers a new one under the same
+        address."""
         old = self.store_of(pod_name)
         if old is None:
             return self.attach(pod_name)
@@ -161,7 +162,7 @@ class SandboxPd:
             self.server.tikv.remove_peer(self.server.tikv.groups[group_id], old.id)
         return self.attach(pod_name, address=old.address, labels=old.labels)
 
-    # ── What befalls PD ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Faults of PD ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def restart(self, down_s: float = 3.0, *, regions_known: bool = True) -> None:
         """A PD of one member (or all at once) restarts: the false zero follows. It may have lost its regions, too."""
@@ -200,14 +201,14 @@ class SandboxPd:
         self.server.begin(leaders_known=True)
 
     def go_dark(self, seconds: float | None = None) -> None:
-        """Nobody can reach it; it goes on as before. None: until `lighten`."""
+        """It cannot be reached; it goes on as before. None: until `lighten`."""
         self.network.go_away("connection timed out", seconds)
 
     def lighten(self) -> None:
         self.network.come_back()
 
     def slow(self, seconds: float) -> None:
-        """Each answer takes this long; beyond a caller's patience it is none."""
+        """Each answer takes this long; beyond a caller's time-out it is no answer."""
         self.network.latency_s = seconds
 
     def lose_answers(self, count: int = 1) -> None:
@@ -319,7 +320,7 @@ class SandboxPd:
 
     @property
     def away(self) -> str:
-        """Why nobody answers now ("" when somebody does)."""
+        """Why there is no answer now ("" when there is)."""
         return self.network.away
 
     @property

@@ -27,7 +27,7 @@ APPLIED = Said(200, "The scheduler has been applied to the store.")
 
 
 def pd_app(pd: SandboxPd) -> web.Application:
-    """An aiohttp application to serve on loopback; the timeline must be driven by somebody (a WallDriver)."""
+    """An aiohttp application to serve on loopback; something must drive the timeline (a WallDriver)."""
     app = web.Application(middlewares=[_gate(pd)])
     serve = _Pd(pd)
     app.add_routes(
@@ -71,7 +71,7 @@ def pd_app(pd: SandboxPd) -> web.Application:
 
 
 def _gate(pd: SandboxPd) -> Any:
-    """Latency, and what is said or not said while nobody is there."""
+    """Latency, and the errors while PD is away."""
 
     @web.middleware
     async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:

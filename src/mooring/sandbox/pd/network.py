@@ -11,7 +11,7 @@ class PdNetwork:
         self._timeline = timeline
         self._clock = TimelineClock(timeline)
         self._timeout_s = timeout_s
-        #: Why nobody answers now ("" when somebody does).
+        #: Why there is no answer now ("" when there is).
         self.away = ""
         self._away_turn = 0
         self.latency_s = 0.0
@@ -19,7 +19,7 @@ class PdNetwork:
         self.lost_requests = 0
 
     def go_away(self, why: str, seconds: float | None, then: Callable[[], None] = lambda: None) -> None:
-        """Nobody answers for so long, and `then` happens. None: until `come_back`."""
+        """No answer for so long, then `then` is called. None: until `come_back`."""
         self.away = why
         self._away_turn += 1
         turn = self._away_turn

@@ -30,7 +30,7 @@ class PlacementSettings:
         self.location_labels = ""
         self.halted = False
         self.low_space_ratio = 0.8
-        #: Does a checker of its own see to the rules? Only where somebody has set some, or replicas are yet to come.
+        #: Does a checker of its own see to the rules? Only where rules were set, or replicas are yet to come.
         self.checked = False
         self._read: tuple[object, Placement] | None = None
 
@@ -38,7 +38,7 @@ class PlacementSettings:
         self.rules, self.checked = rules, True
 
     def expect(self, replicas: int) -> None:
-        """So many voters are what this cluster has, unless somebody has set rules."""
+        """So many voters are what this cluster has, unless rules were set."""
         if not self.checked:
             self.rules[0]["count"] = replicas
 

@@ -230,7 +230,7 @@ def regions_from(pd: PdServer, start_key: str, limit: int) -> tuple[Region, ...]
 
 
 def schedule_config(pd: PdServer) -> Json:
-    """The keys that somebody here reads; booleans are strings and durations Go's, as in PD."""
+    """The keys that are read here; booleans are strings and durations Go's, as in PD."""
     rate = {"add-peer": 15, "remove-peer": 15}
     return {
         "max-store-down-time": "30m0s",

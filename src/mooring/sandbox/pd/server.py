@@ -1,4 +1,4 @@
-"""PD's mind: what it has heard, what it has stored, and what it does with it.
+"""The state of PD: what stores have reported, what it has stored, and its coordinator.
 
 Two kinds of memory, which is what makes a restart dangerous:
 
@@ -49,7 +49,7 @@ class _Streams:
     """Between this process and the stores."""
 
     def __init__(self, begun_at: float) -> None:
-        #: Counted up with each process: what was meant for an earlier one reaches nobody.
+        #: Counted up with each process: what was sent to an earlier one is dropped.
         self.life = 0
         self.listening = True
         #: Stores whose stream is not back yet: what they say does not arrive.
@@ -106,7 +106,7 @@ class PdServer:
                     self.heard.forget(known)
                 continue
             if not group.leader:
-                continue  # nobody speaks for it
+                continue  # no leader reports it
             if known is not None:
                 self.heard.forget(known)
             region = group.region()
@@ -194,7 +194,7 @@ class PdServer:
         return (*schedulers.DEFAULTS, schedulers.EVICT_LEADER) if self.evicting else schedulers.DEFAULTS
 
     def evict_list(self) -> tuple[int, ...] | None:
-        """None: there is no such scheduler now, whether PD is starting or nobody asked for one."""
+        """None: there is no such scheduler now, whether PD is starting or none was requested."""
         return tuple(sorted(self.evicting)) if self.coordinator_up and self.evicting else None
 
     def is_paused(self, name: str) -> bool:
@@ -269,7 +269,7 @@ class PdServer:
     # ── Its life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def forget(self) -> None:
-        """The process ended: what was in memory is gone, and commands to it reach nobody."""
+        """The process ended: what was in memory is gone, and commands to it are lost."""
         self._streams.life += 1
         self._streams.listening = False
         self.coordinator_up = False

@@ -1,4 +1,4 @@
-"""TiKV as it really is: stores, raft groups and who leads them, whatever PD has heard of it.
+"""The true state of TiKV: stores, raft groups and their leaders, independent of what PD has been told.
 
 A store lives with its pod. When the pod goes, its groups are without a leader until their followers elect another, a
 lease later; that is the interruption a careful restart avoids, so it is written down (`interruptions`): a test that
@@ -16,7 +16,7 @@ from mooring.sandbox.pd.settings import PdSettings
 
 
 class Interruption(msgspec.Struct, frozen=True):
-    """A store stopped with leaders on it: these regions answered nobody until an election."""
+    """A store stopped with leaders on it: these regions did not answer until an election."""
 
     at: float
     store_id: int
@@ -84,9 +84,9 @@ class Tikv:
         self.led: dict[int, dict[int, None]] = {}
         self.held: dict[int, dict[int, None]] = {}
         self.interruptions: list[Interruption] = []
-        #: Groups whose leader will not hand over, whoever asks.
+        #: Groups whose leader cannot be transferred.
         self.stuck: set[int] = set()
-        #: Groups that nobody will lead again: most of their replicas are lost.
+        #: Groups without a leader for good: most of their replicas are lost.
         self.lost: set[int] = set()
         self._next_id = 0
         #: A group has a new leader or new peers: its leader tells PD.
@@ -130,7 +130,7 @@ class Tikv:
             self._elect_later(orphans)
 
     def lose(self, group: RaftGroup) -> None:
-        """Nobody leads it any more, nor tells PD, which finds out with its next start."""
+        """It has no leader any more, and PD is not told, which finds out with its next start."""
         self.lost.add(group.id)
         self._lead(group, 0)
 

@@ -65,7 +65,7 @@ class SandboxSabakan:
         #: None: machines cannot be registered yet, as in a registry just set up.
         self.ipam = ipam
         self.entries: dict[str, RegisteredMachine] = {}
-        #: Why nobody answers now ("" when somebody does).
+        #: Why there is no answer now ("" when there is).
         self.away = ""
         self.latency_s = 0.0
         self.timeout_s = 5.0
@@ -137,7 +137,7 @@ class SandboxSabakan:
         now = self.timeline.now()
         return [e for _, e in sorted(self.entries.items()) if search.matches(e, variables, now)]
 
-    # ── What befalls it ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Faults ───────────────────────────────────────────────────────────────────────────────────────────
 
     def go_dark(self, seconds: float | None = None) -> None:
         self.away = "connection refused"

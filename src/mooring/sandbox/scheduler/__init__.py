@@ -1,1 +1,1 @@
-"""A scheduler near enough to kube-scheduler that its choices can be trusted in a rehearsal."""
+"""A scheduler that follows kube-scheduler closely enough for a rehearsal."""

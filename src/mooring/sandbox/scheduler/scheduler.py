@@ -3,7 +3,7 @@
 Near enough to kube-scheduler for what we observe: filters, default scores and weights, sampling in large clusters
 (`percentageOfNodesToScore`, the start index rotating), profiles by `schedulerName`, preemption, retries on cluster
 events with back-off. Where scores tie, the first node in the order of names (from the start index) wins; kube-scheduler
-rolls dice there.
+chooses at random there.
 """
 
 from mooring.clients.ports import Json, PortError

@@ -1,4 +1,4 @@
-"""What a store feels of a step: the assumptions behind `compare` and `calibrate`, all in one place, all printed.
+"""The load of a step on a store: the assumptions behind `compare` and `calibrate`, all in one place, all printed.
 
 A store has a bandwidth for copying and a share of it that its own customers use. Steps load it while they last; the
 latency its customers see grows as that of a queue, 1 / (1 - load): twice the load-free latency at half the capacity.
@@ -57,7 +57,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
                 return self.reshape
 
     def assumptions(self) -> Iterator[str]:
-        """In words, for whoever reads a result."""
+        """In words, to be printed beside a result."""
         yield (
             f"a snapshot is sent at {self.snapshot_mib_per_s:g} MiB/s at most; "
             f"a store copies {self.bandwidth_mib_per_s:g} MiB/s in all, each way"

@@ -1,8 +1,8 @@
 """Play one scenario under one scheme, half a second at a time, and count.
 
 Each tick: what is copied goes on at the rate that its two stores have left, steps that are done change their region,
-operators that are done make room, and the schedulers look. It is over when nothing runs, nothing waits and nobody has
-proposed anything for a while.
+operators that are done make room, and the schedulers look. It is over when nothing runs, nothing waits and nothing has
+been proposed for a while.
 """
 
 from collections import Counter

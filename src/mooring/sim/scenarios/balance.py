@@ -35,7 +35,7 @@ class ScaleOutScenario:
         self.seed = seed
         self.policy = policy or BalancePolicy()
         #: The most that was under way on one store at any one moment, by the steps that PD was running: of ours, and
-        #: with everybody else's. A PD that restarts has forgotten its pauses and balances by itself until paused again.
+        #: with all others. A PD that restarts has forgotten its pauses and balances by itself until paused again.
         self.peak = self.peak_of_all = 0
         #: What PD's own balancers ran while ours had them paused.
         self.intruders: list[str] = []

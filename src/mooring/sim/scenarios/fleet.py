@@ -1,4 +1,4 @@
-"""A machine's life on the sandbox: registered, a member, retiring, retired; and what a registry may do wrong.
+"""A machine on the sandbox: registered, a member, retiring, retired; and faults of the registry.
 
 Nodes are named by their machine's address, as CKE names them. `n7` of worked example 3 carries one TiKV pod, three web
 pods, a DaemonSet pod, and one pod under a budget that allows none.

@@ -1,4 +1,4 @@
-"""Seed 000's story: a rolling update of TiDB behind local endpoints, with others waiting for the room."""
+"""Seed 000's scenario: a rolling update of TiDB behind local endpoints, with others waiting for the room."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def ask_mooring(
     scheduler: str = "tidb-scheduler",
     heard: Callable[[Replica, Json], None] | None = None,
 ) -> None:
-    """Let this scheduler of the sandbox ask whichever replica runs; nobody there: passed over, as `ignorable` says.
+    """Let this scheduler of the sandbox call the replica that runs; without one it goes on, as `ignorable` says.
     `heard` is told of every request to filter and of who answers it."""
 
     def asker(verb: str) -> Any:
@@ -68,7 +68,7 @@ def ask_mooring(
 class HomeScenario:
     """Roll `demo` over while pods of another scheduler wait for room; over when all members are new and Ready.
 
-    `reservations` False: the seed's own story, where nobody else wants the nodes.
+    `reservations` False: the seed's own scenario, in which no other pods compete for the nodes.
     """
 
     name = "home"
@@ -125,7 +125,7 @@ class HomeScenario:
                 Kind.TIDB_CLUSTER, NAMESPACE, NAME, lambda tc: {**tc, "spec": {**tc["spec"], "version": "v8.5.1"}}
             )
         else:
-            # Nobody else writes it: what Mooring wrote is lost, and must be written again before the members come back.
+            # Only Mooring writes it: what it wrote is lost, and must be written again before the members come back.
             rig.cluster.store.patch(Kind.TIDB_CLUSTER, NAMESPACE, NAME, {"status": None})
             rig.cluster.set_image(Kind.STATEFUL_SET, NAMESPACE, f"{NAME}-tidb", "pingcap/tidb:v8.5.1")
 

@@ -78,7 +78,7 @@ async def admitting(rig: Environment) -> None:
 
 
 class ModeChangeScenario:
-    """Three spot and two on-demand replicas are wanted as two and three: seed 004's example."""
+    """Three spot and two on-demand replicas become two and three: seed 004's example."""
 
     name = "mode-change"
     once = ("evict Pod", "delete Pod")
@@ -170,7 +170,7 @@ class NoticeScenario:
         found = left_behind(rig)
         owned = {p["metadata"]["name"] for p in rig.cluster.pods(NAMESPACE, "web")}
         every = {p["metadata"]["name"] for p in rig.cluster.store.list(Kind.POD, NAMESPACE)}
-        return found + [f"pod {name} that nobody owns" for name in sorted(every - owned)]
+        return found + [f"pod {name} without an owner" for name in sorted(every - owned)]
 
 
 def serving(rig: Environment, name: str) -> int:

@@ -1,4 +1,4 @@
-"""A TiKV pod (or two) restarted by annotation: seed 003's story."""
+"""A TiKV pod (or two) restarted by annotation: seed 003's scenario."""
 
 from collections.abc import Sequence
 from typing import Any

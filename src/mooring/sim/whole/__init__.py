@@ -4,7 +4,7 @@ plan.py         what a seed means: the shape of the cluster and the deeds of the
 build.py        the cluster of a shape, on the sandbox
 load.py, interference.py, faults.py     what each deed does
 invariants.py   what must hold at every write and at every second
-quiet.py        the end of a run: everything is undone, everything must come to rest, exactly
+quiet.py        the end of a run: everything is undone, and nothing may be left pending
 coverage.py     what happened, counted: a run that meets nothing shows nothing
 simulation.py   one run;  seeds.py  many;  shrink.py  the fewest deeds that still fail
 """

@@ -1,6 +1,6 @@
-"""What happened in a run, counted by name: proof that the storm storms.
+"""What happened in a run, counted by name: shows that the simulation reaches what it is meant to.
 
-Every deed counts itself when it found something to do. The others are situations that somebody once thought of as
+Every deed counts itself when it found something to do. The others are situations that are known to be
 dangerous; a name that never fires over many seeds says that the simulation does not reach that situation.
 """
 
@@ -22,8 +22,8 @@ SITUATIONS: Final[dict[str, str]] = {
     "operator-failed": "an operator gave up",
     "operator-waited-on-a-fact": "what is broken already kept an operator waiting",
     "operator-parked-by-budget": "a disruption budget refused an eviction",
-    "write-conflicted": "somebody else was quicker, and the operator decided again",
-    "write-unanswered": "nobody answered a write, so it was looked up",
+    "write-conflicted": "another client was faster, and the operator decided again",
+    "write-unanswered": "a write got no answer, so its object was read",
     "killed-between-mark-and-deletion": "a hand-over was interrupted between its mark and the deletion of its pod",
     "killed-with-scheduler-in-pd": "a replica died while its evict-leader scheduler stood in PD",
     "killed-with-detached-pod": "a replica died while a pod of its was detached",

@@ -1,7 +1,7 @@
 """M4, M5: the on-demand floor of a workload, throughout a run.
 
-Housekeeping takes no on-demand replica of a workload that has no more of them than it asks for; and a workload below
-its floor for minutes is known to be: Mooring does not call it right.
+Housekeeping takes no on-demand replica of a workload that has no more of them than it asks for; and Mooring reports a
+workload that is below its floor for minutes.
 """
 
 from collections import defaultdict
@@ -54,7 +54,7 @@ class Floor:
             self._changed[obj["metadata"]["name"]] = self._watch.now
 
     def _on_pod(self, event: str, old: Json | None, new: Json | None) -> None:
-        """One fewer is on-demand: it goes, or somebody relabelled it."""
+        """One fewer is on-demand: it goes, or it was relabelled."""
         if old is None or not _counts(old) or (event != "DELETED" and new is not None and _counts(new)):
             return
         workload = workload_of(old, self._watch.store)

@@ -1,4 +1,4 @@
-"""Deeds of people (and controllers) who do not ask: cordons, pd-ctl, deleted and mangled marks, edited labels."""
+"""Interference by people and other controllers: cordons, pd-ctl, deleted and damaged marks, edited labels."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ def _store(sim: "Simulation", draw: float) -> tuple[str, int] | None:
 
 
 def person_evicts_store(sim: "Simulation", a: float, _: float) -> str:
-    """pd-ctl, at most one per cluster, on a store that nobody hands over."""
+    """pd-ctl, at most one per cluster, on a store that is not being handed over."""
     found = _store(sim, a)
     if found is None or found[0] in {cluster for cluster, _ in sim.persons.evicts}:
         return ""

@@ -1,4 +1,4 @@
-"""What must hold at every write of ours and at every second, by the store's own truth.
+"""What must hold at every write of ours and at every second, by the objects in the store.
 
 Mooring decides by what it has seen, and what others did a moment ago it cannot have seen. So what it could not know yet
 (younger than `SLACK_S`, or hidden by a fault that is on) is not held against it; what it did itself always is.

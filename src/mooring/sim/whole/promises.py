@@ -1,4 +1,4 @@
-"""What must hold whenever a pod of somebody's goes or a node is cut off, by the objects' own truth.
+"""What must hold whenever a pod is deleted or a node is cut off, by the objects as they are in the store.
 
 The simulation asks at every write, before it is done; an observer of a real control plane at every event of its watch.
 """

@@ -1,4 +1,4 @@
-"""The end of a run: faults end, people undo what they did, and everything must come to rest, exactly.
+"""The end of a run: faults end, people undo what they did, and nothing may be left pending.
 
 What still waits for a person must say so (`blocked`, with its reason); everything else that was asked for must have
 ended, the world must equal the store, and nothing of ours may be left.
@@ -77,7 +77,7 @@ def end_faults(sim: "Simulation") -> None:
 
 
 def tidy(sim: "Simulation") -> None:
-    """What people do in the evening, and again while something comes up."""
+    """What people undo at the end, and again while something comes up."""
     cluster, store = sim.rig.cluster, sim.rig.cluster.store
     if not sim.rig.replicas:
         sim.start_replica()
@@ -256,7 +256,7 @@ def left_overs(sim: "Simulation") -> Iterator[str]:
         if LEAVING in podstate.annotations_of(pod) and name not in blocked:
             yield f"{LEAVING} on {name}"
         if not pod["metadata"].get("ownerReferences") and name not in bare | blocked:
-            yield f"pod {name} that nobody owns"
+            yield f"pod {name} without an owner"
     for tc in store.list(Kind.TIDB_CLUSTER):
         name = tc["metadata"]["name"]
         if HANDOFF in podstate.annotations_of(tc) and name not in blocked:
@@ -315,7 +315,7 @@ def inexact(sim: "Simulation") -> Iterator[str]:
 
 
 async def pauses_end(sim: "Simulation") -> None:
-    """PD's schedulers resume by themselves within a minute when nobody renews their pause."""
+    """PD's schedulers resume by themselves within a minute when their pause is not renewed."""
     if "balance" not in sim.plan.shape.features:
         return
     for name in list(sim.rig.replicas):

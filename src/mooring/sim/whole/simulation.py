@@ -59,7 +59,7 @@ class Persons(msgspec.Struct):
     #: Pods whose mark a person took away: one that was detached is theirs to delete.
     unmarked: set[str] = msgspec.field(default_factory=set)
     tainted: set[str] = msgspec.field(default_factory=set)
-    #: When somebody last deleted or changed what Mooring relies on.
+    #: When something that Mooring relies on was last deleted or changed.
     at: float = -1e9
 
 

@@ -30,7 +30,7 @@ def replacing_data(current: Current, made: Settings, stored: StoredCluster, now:
 
 def confirmed_text(before: str, stored: StoredCluster, chosen: Iterable[str]) -> str:
     """The setting `confirmed` with these removals in it. What was confirmed and has gone since is forgotten: a machine
-    that comes back has its guard again."""
+    that comes back is guarded again."""
     kept = [a for a in msgspec.json.decode(before or "[]", type=list[str]) if a in stored.held]
     return msgspec.json.encode(sorted({*kept, *chosen})).decode()
 

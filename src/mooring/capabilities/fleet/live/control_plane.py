@@ -2,8 +2,8 @@
 
 It is carried out by storing it; the queue's room (`control-plane` 1) is kept until the newcomer is a Ready node and
 the member that left is gone, or a worker, and at most as long as a change has to settle: what is still missing then
-takes its room as a fact, which its own cure passes. After a crash the stored revision is the only witness: what is not
-stored has not begun, and what is stored and not yet Ready takes its room as a fact.
+takes its room as a fact, which does not block its own repair. After a crash the stored revision is the only record:
+what is not stored has not begun, and what is stored and not yet Ready takes its room as a fact.
 """
 
 from mooring.capabilities.fleet.live.fleet_pass import Survey, make_pass, store
@@ -18,7 +18,7 @@ from mooring.core.model.reasons import Reason, State
 def next_change_step(
     running: OperatorRecord, survey: Survey, policy: FleetPolicy, namespace: str, unseen: str
 ) -> NextStep:
-    """`unseen`: why the registry's list cannot be trusted just now, in words."""
+    """`unseen`: why the registry's list is not current, in words."""
     change = _change_of(running.operator)
     planes = {m.address for m in survey.ledger.members if m.control_plane}
     again = survey.now + policy.recheck_s

@@ -64,7 +64,7 @@ class Pass(msgspec.Struct, frozen=True):
 def make_pass(survey: Survey, policy: FleetPolicy, *, changing: bool = False) -> Pass:
     """`changing`: a change of the control plane is under way, so that nothing else of it may change.
 
-    Machines that are being emptied hold nothing up: their places do not change until they are empty.
+    Machines that are being emptied delay nothing: their places do not change until they are empty.
     """
     wanted = _decide(survey, policy)
     waiting_on = unsettled(survey.ledger, survey.nodes, survey.now, policy.settle_timeout_s)
@@ -111,7 +111,8 @@ def _decide(survey: Survey, policy: FleetPolicy) -> ClusterPlan:
 
 
 def _adoption_guard(plan: ClusterPlan, nodes: Mapping[str, Node]) -> PlanError | None:
-    """Nothing is stored, and yet there is a control plane: somebody deleted the record, or never gave it to us."""
+    """Nothing is stored, and yet there is a control plane: the record was deleted, or the cluster was never
+    imported."""
     planned = {s.address for s in plan.control_planes}
     lost = sorted(a for a, n in nodes.items() if is_control_plane(n) and a not in planned)
     if not lost:
@@ -167,12 +168,12 @@ def store(
 
 
 def _beside(survey: Survey, made: Pass, policy: FleetPolicy) -> dict[str, str]:
-    """What else is to be noted: that the last change has settled (once is enough), and whose removal is held."""
+    """What else is to be noted: that the last change has settled (once is enough), and whose removal is blocked."""
     ledger, noted = survey.ledger, {}
     settled = not unsettled(ledger, survey.nodes, survey.now, policy.settle_timeout_s)
     if ledger.pending != Pending() and settled:
         noted[PENDING] = "{}"
-    # Non-existent workers are removed before anything else is done: one that is still there was held.
+    # Non-existent workers are removed before anything else is done: the removal of one that is still there was blocked.
     assigned = [s.address for s in made.wanted.assignments if s.machine is None and not s.control_plane]
     absent = (a for a in ledger.held if a not in survey.machines and a not in survey.settings.confirmed)
     held = frozenset(assigned) if made.wanted.error is None else frozenset(absent)

@@ -21,7 +21,7 @@ DECISIONS: Final = "decisions"
 REVISION: Final = "revision"
 PENDING: Final = "pending.json"
 HISTORY: Final = "history.json"
-#: Vanished workers whose removal waits for a word.
+#: Vanished workers whose removal waits for a confirmation.
 HELD: Final = "held.json"
 #: Changes told per revision; the rest is counted.
 _TOLD: Final = 8

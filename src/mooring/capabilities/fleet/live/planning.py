@@ -2,8 +2,8 @@
 
 Most minutes no machine has changed, and a pass over ten thousand machines takes tens of milliseconds. So the answer of
 a pass that found every machine in place is kept in the notes, with what it was made from: the very settings, ledger and
-list of machines, and the count of changes of nodes. After some queries the pass is made again in any case: losing an
-event costs time, never truth.
+list of machines, and the count of changes of nodes. After some queries the pass is made again in any case: a lost
+event delays a decision and never makes it wrong.
 """
 
 from collections.abc import Iterator
@@ -121,7 +121,7 @@ def _recalled(quiet: Quiet | None, of: tuple[Any, ...], nodes_version: int, now:
 
 
 def _is_quiet(answer: Evaluation, made: Pass, ledger: StoredCluster) -> bool:
-    """Never while somebody waits for a time to pass: a retired machine leaves after a while."""
+    """Never while a machine waits for a time to pass: a retired one leaves after a while."""
     busy = answer.instructions or answer.proposals or answer.withdrawals or answer.again_at is not None
     tainted = any(m.state_taint is not None for m in ledger.members)
     return made.quiet and not (busy or tainted or made.wanted.unmet or made.wanted.notes)
@@ -206,7 +206,7 @@ def _all_waiting(queue: Queue, words: str) -> Iterator[Withdrawal]:
 
 
 def _verdict(made: Pass, wrong: str) -> Verdict | None:
-    """The one word about the plan that counts."""
+    """The verdict about the plan: the first that applies."""
     if wrong:
         return Verdict(State.BLOCKED, Reason.MISCONFIGURED, f"{wrong}; the last good settings stay in force")
     error = made.wanted.error

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from mooring.capabilities.fleet.planner.plan import WhenShort
 
-#: What is waited for again and again: less would be a tight circle.
+#: Intervals of polling; a smaller one would be a busy loop.
 _Pause = Annotated[float, Meta(ge=0.1, le=1e9)]
 _Wait = Annotated[float, Meta(ge=0, le=1e9)]
 

@@ -97,7 +97,7 @@ def cluster_now(
     assignments = {s.address: s for s in plan.assignments}
     change = released.control_plane
     if change not in member_changes(stored.values(), plan):
-        change = None  # the world has moved on: an old release is no licence
+        change = None  # the cluster has changed since: an old release no longer applies
     incoming, outgoing = (change.incoming, change.outgoing) if change else ("", "")
     planes, workers = [], []
     for address, old in stored.items():

@@ -2,8 +2,8 @@
 
     kubectl -n mooring-system get configmap mooring-fleet -o yaml
 
-A value that cannot be used is reported and the last good settings stay in force; whoever writes by `mooring fleet
-set-…` is told before anything is written.
+A value that cannot be used is reported and the last good settings stay in force; `mooring fleet set-…` reports it
+before anything is written.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ CONSTRAINTS: Final = "constraints.yml"
 VARIABLES: Final = "variables.json"
 URL: Final = "url"
 ENABLED: Final = "enabled"
-#: Addresses of vanished workers that somebody has confirmed to be gone.
+#: Addresses of vanished workers that a person has confirmed to be gone.
 CONFIRMED: Final = "confirmed-removals"
 #: `on` or `off`: whether CKE's own sabakan integration is on, as the administrator says.
 CKE_INTEGRATION: Final = "cke-integration"
@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_settings(data: Mapping[str, str]) -> Settings | PlanError:
-    """Everything checked, the first problem told. Unknown keys are somebody else's and are left alone."""
+    """Checks everything and reports the first problem. Unknown keys belong to other tools and are left alone."""
     if TEMPLATE not in data:
         return PlanError(ErrorCode.INVALID_TEMPLATE, f"ConfigMap {NAME} has no {TEMPLATE}: mooring fleet set-template")
     document = decode_document(data[TEMPLATE].encode(), TEMPLATE, ErrorCode.INVALID_TEMPLATE)
@@ -61,14 +61,14 @@ def parse_settings(data: Mapping[str, str]) -> Settings | PlanError:
         return _wrong(VARIABLES, f"not a JSON object: {error}")
     enabled = data.get(ENABLED, "false")
     if enabled not in {"true", "false"}:
-        return _wrong(ENABLED, f"true or false is wanted, not {enabled!r}")
+        return _wrong(ENABLED, f"must be true or false, not {enabled!r}")
     try:
         confirmed = msgspec.json.decode(data.get(CONFIRMED) or "[]", type=frozenset[str])
     except (msgspec.DecodeError, RecursionError) as error:
         return _wrong(CONFIRMED, f"not a JSON list of addresses: {error}")
     said = data.get(CKE_INTEGRATION, "")
     if said not in {"", "on", "off"}:
-        return _wrong(CKE_INTEGRATION, f"on or off is wanted, not {said!r}")
+        return _wrong(CKE_INTEGRATION, f"must be on or off, not {said!r}")
     return Settings(
         template=template,
         revision=revision_of(template.document),

@@ -56,13 +56,13 @@ def state_taint_of(node: Mapping[str, Any]) -> StateTaint:
 
 def _problems(document: Any) -> Iterator[str]:
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
-        yield "a map with a list of nodes is wanted: the cluster.yml in use (leave it out for a first generation)"
+        yield "must be a map with a list of nodes: the cluster.yml in use (leave it out for a first generation)"
         return
     seen: dict[str, int] = {}
     for index, node in enumerate(document["nodes"]):
         path = f"nodes[{index}]"
         if not isinstance(node, dict):
-            yield f"{path}: a map is wanted, not {kind_of(node)}"
+            yield f"{path}: must be a map, not {kind_of(node)}"
             continue
         address = node.get("address")
         if not isinstance(address, str) or not is_ip(address):
@@ -72,10 +72,10 @@ def _problems(document: Any) -> Iterator[str]:
         else:
             seen[address] = index
         if not isinstance(node.get("control_plane", False), bool | None):
-            yield f"{path}.control_plane: true or false is wanted, not {node['control_plane']!r}"
+            yield f"{path}.control_plane: must be true or false, not {node['control_plane']!r}"
         taints = node.get("taints")
         if taints is not None and not (isinstance(taints, list) and all(isinstance(t, dict) for t in taints)):
-            yield f"{path}.taints: a list of taints is wanted"
+            yield f"{path}.taints: must be a list of taints"
 
 
 def parse_node_taints(document: Any, where: str = "nodes") -> dict[str, tuple[str, ...]] | PlanError:
@@ -83,15 +83,13 @@ def parse_node_taints(document: Any, where: str = "nodes") -> dict[str, tuple[st
     items = document.get("items") if isinstance(document, dict) else None
     if not isinstance(items, list):
         said = kind_of(document) if not isinstance(document, dict) else "a map without items"
-        return invalid(
-            ErrorCode.INVALID_NODES, where, [f"a NodeList (kubectl get nodes -o json) is wanted, not {said}"]
-        )
+        return invalid(ErrorCode.INVALID_NODES, where, [f"must be a NodeList (kubectl get nodes -o json), not {said}"])
     found: dict[str, tuple[str, ...]] = {}
     for index, item in enumerate(items):
         try:
             spec = item.get("spec") or {}
             found[str(item["metadata"]["name"])] = tuple(str(t["key"]) for t in spec.get("taints") or ())
         except (KeyError, TypeError, AttributeError):
-            what = f"items[{index}]: a Node with metadata.name and spec.taints[].key is wanted"
+            what = f"items[{index}]: must be a Node with metadata.name and spec.taints[].key"
             return invalid(ErrorCode.INVALID_NODES, where, [what])
     return found

@@ -1,4 +1,4 @@
-"""The cluster while it is being planned: who sits where, who is free, and the moves between.
+"""The cluster while it is being planned: which machine has which place, which are unused, and the changes.
 
     unused ──add──▶ worker ──promote──▶ control plane
        └──────────add────────────────────────▲  │

@@ -80,12 +80,12 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     node_taints: Mapping[str, Sequence[str]] = MappingProxyType({})
     wait_retired_s: float = 300.0
     when_short: WhenShort = WhenShort.FAIL
-    #: Somebody has confirmed that many workers are to go at once.
+    #: A person has confirmed that many workers are to go at once.
     yes_remove: bool = False
     #: A guarded removal stops only itself: the vanished workers stay, the other actions go on (the live loop).
     hold_removal: bool = False
-    #: Vanished workers that somebody has confirmed, and those whose removal was held before and still is: new workers
-    #: in their place must not make few of many out of them.
+    #: Vanished workers that a person has confirmed, and those whose removal was blocked before and still is: new
+    #: workers in their place must not lower their share.
     confirmed_removals: frozenset[str] = frozenset()
     held_removals: frozenset[str] = frozenset()
     #: The template has changed: keep the nodes, write them again.

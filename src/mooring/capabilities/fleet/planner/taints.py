@@ -23,8 +23,8 @@ def wanted_state_taint(state: MachineState) -> StateTaint:
 def intolerable(taint_keys: Iterable[str], tolerated: frozenset[str]) -> str:
     """The first key a control plane must not carry; "" when all are tolerated.
 
-    Kubernetes' own come and go (`node.kubernetes.io/…`), and ours are put there by us: driving a control plane out for
-    them would go on for ever.
+    Kubernetes' own come and go (`node.kubernetes.io/…`), and Mooring sets its own: replacing a control plane because of
+    them would never end.
     """
     for key in taint_keys:
         if key.startswith((keys.KUBERNETES_TAINT_PREFIX, keys.OUR_PREFIX)):

@@ -5,7 +5,7 @@
 
 Each is followed by filling up to the constraints. Two guards come before: losing half of the control planes or more is
 never repaired by removing them (etcd would lose its quorum), and most workers vanishing at once looks like a bad query
-until somebody says otherwise.
+until a person confirms it.
 """
 
 from collections.abc import Callable

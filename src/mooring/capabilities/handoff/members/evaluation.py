@@ -101,7 +101,7 @@ class MemberEvaluation:
             self.proposals.append(operator_for(tc.key, pod, component, request))
 
     def _blocked(self, pod: Pod, reason: Reason, detail: str, remedy: str = "") -> None:
-        """A person must act: told where a person looks."""
+        """A person must act: reported as an Event on the pod."""
         self.verdicts.append(Verdict(State.BLOCKED, reason, detail, remedy, pod_subject(pod.key)))
         text = f"{detail}; {remedy}" if remedy else detail
         self.instructions.append(

@@ -2,14 +2,14 @@
 
     asked ──► [PD leads? leadership handed on, seen to have moved] ──► marked ──► evicted ──► new pod Ready ──► ended
                  │                                                       │
-                 └── no other member to lead: held, nothing deleted      └── request withdrawn: mark cleared, ended
+                 └── no other member to lead: blocked, nothing deleted      └── request withdrawn: mark cleared, ended
 
 `tidb.pingcap.com/pd-transfer-leader` and `tidb.pingcap.com/tidb-graceful-shutdown` take `none` and `delete-pod`; an
 unknown value acts as `none`. `none` on a PD pod only hands leadership on; on a TiDB pod there is nothing to do. A
 `mooring.dev/leaving` mark of fleet, mix or spot on a PD pod is the same request as `delete-pod`.
 
-Room is the workload's: one member away at a time, and members that are missing take it up as facts. Nothing here needs
-undoing but the mark: leadership that has moved may stay where it is.
+Room is the workload's: one member away at a time, and missing members take it as facts. Only the mark
+has to be undone: leadership that has moved may stay where it is.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +26,7 @@ from mooring.capabilities.handoff.requests import (
     Request,
     expiry_of,
     leaving_request,
-    legible,
+    printable_value,
 )
 from mooring.core.model.cluster import Key, Pod
 from mooring.core.model.decision import Fact, Recovered
@@ -67,8 +67,8 @@ def member_request(pod: Pod, component: str, policy: HandoffPolicy) -> Request |
     return Request(
         value=DELETE_POD if value == DELETE_POD else NONE,
         key=key,
-        detail=f"annotation {key}={legible(value)}" if value else f"annotation {key}",
-        unknown="" if value in ALLOWED or value == "" else legible(value),
+        detail=f"annotation {key}={printable_value(value)}" if value else f"annotation {key}",
+        unknown="" if value in ALLOWED or value == "" else printable_value(value),
         expires_at=expiry_of(pod, PD_EXPIRATION) if component == "pd" else None,
     )
 
@@ -98,7 +98,7 @@ def is_available(pod: Pod, world: WorldRead, now: float) -> bool:
 
 
 def _unwell(view: PdView, pod_name: str) -> bool:
-    """Without a readiness probe a pod is Ready as soon as it runs; PD asks its members."""
+    """Without a readiness probe a pod is Ready as soon as it runs, so PD's own health check counts."""
     return any(m.healthy is False and m.name.partition(".")[0] == pod_name for m in view.members)
 
 
@@ -143,7 +143,8 @@ def own_mark(pod: Pod) -> Mark | None:
 
 
 def resumed_members(tc: TidbCluster, world: WorldRead) -> Iterator[Recovered]:
-    """Pods that carry our mark: their restart goes on. Without one nothing had begun, and the request says it again."""
+    """Pods that carry our mark: their restart goes on. Without a mark nothing had begun, and the request is still
+    there."""
     for component in COMPONENTS:
         for pod in sorted(world.tidb_pods(tc.key, component), key=lambda p: p.name):
             mark = own_mark(pod)

@@ -43,19 +43,19 @@ def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffP
     if unsettled:
         return _wait(running.step, Reason.SETTLING, unsettled, now)
     if args["component"] == "pd":
-        before = _hand_on(running, world, cluster, pod, now)
+        before = _transfer_pd_leadership(running, world, cluster, pod, now)
         if before is not None:
             return before
         if request.value == NONE:
             return NextStep(step=0, end=End(Reason.DONE, f"{name} does not lead PD"))
     stuck = stuck_volume(pod, world)
     if stuck is not None:
-        # Ended, not held: what waits for a person here would keep every other member waiting, too.
+        # Ended, not blocked: an operator that waits for a person here would make every other member wait, too.
         return _give_up(running, pod, End(Reason.LOCAL_VOLUME, f"not deleted: {stuck.detail}"))
     kept = blocked_by_budget(pod, world)
     if kept is not None:
         return NextStep(step=delete, waiting_on=kept, again_at=now + LOOK_S)
-    # Room was given when this was released; who is away since then is asked again.
+    # Room was checked at promotion; members that have gone away since are counted again.
     pods = {p.name: p for p in world.tidb_pods(cluster, args["component"])}
     view = None if world.pd_lost(cluster) else world.pd(cluster)
     away = missing_members(tc, args["component"], pods, view, world, now)
@@ -68,7 +68,9 @@ def next_member_step(running: OperatorRecord, world: WorldRead, policy: HandoffP
     return NextStep(step=delete, instructions=(evict,))
 
 
-def _hand_on(running: OperatorRecord, world: WorldRead, cluster: Key, pod: Pod, now: float) -> NextStep | None:
+def _transfer_pd_leadership(
+    running: OperatorRecord, world: WorldRead, cluster: Key, pod: Pod, now: float
+) -> NextStep | None:
     """Leadership of PD first, seen to have moved on a look that began after the last write; None: it leads nothing."""
     view, lost = world.pd(cluster), world.pd_lost(cluster)
     if lost or view is None:

@@ -6,7 +6,7 @@ import msgspec
 
 from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
-from mooring.capabilities.handoff.mark import clear_mark, marks_of, strangers
+from mooring.capabilities.handoff.mark import clear_mark, marks_of, names_of_no_member
 from mooring.capabilities.handoff.members import operators as members
 from mooring.capabilities.handoff.operators import EVICT_LEADERS, eviction_for, eviction_operator, restart_for
 from mooring.capabilities.handoff.policy import HandoffPolicy
@@ -111,9 +111,9 @@ class TikvEvaluation:
     def _not_yet(self, pod: Pod, request: Request, stuck: StuckVolume | None) -> Verdict | None:
         """Why nothing can be done about this request, whatever PD says."""
         mark = self._marks.get(pod.name)
-        if _theirs(self._tc, pod, self._view, self._marks):
+        if _tidb_operator_evicts(self._tc, pod, self._view, self._marks):
             return Verdict(State.WAITING, Reason.FACT, f"tidb-operator is evicting leaders from {pod.name} itself")
-        if mark is not None and _remembers(mark, pod, request):
+        if mark is not None and _was_given_up(mark, pod, request):
             reason = Reason.MISCONFIGURED if mark.reason == Reason.MISCONFIGURED else Reason.TIMEOUT
             detail = f"{pod.name} was given up: {mark.detail}"
             return Verdict(State.BLOCKED, reason, detail, "remove the annotation to ask again")
@@ -208,13 +208,13 @@ class TikvEvaluation:
             )
 
     def _forgotten(self, requests: list[tuple[Pod, Request]]) -> Iterator[Instruction]:
-        """A memory of something given up is dropped once its pod or its request is another; what is about no member of
+        """A record of something given up is dropped once its pod or its request is another; what is about no member of
         this cluster is dropped at once."""
         marks = self._marks
-        for name in strangers(self._tc, marks)[:1]:
+        for name in names_of_no_member(self._tc, marks)[:1]:
             yield clear_mark(self._tc, marks, name, "it is about no member of this cluster")
             return
-        kept = {pod.name for pod, asked in requests if pod.name in marks and _remembers(marks[pod.name], pod, asked)}
+        kept = {pod.name for pod, asked in requests if pod.name in marks and _was_given_up(marks[pod.name], pod, asked)}
         for name in sorted(marks):
             if marks[name].step == GAVE_UP and name not in kept:
                 yield clear_mark(self._tc, marks, name, "the request that was given up is gone")
@@ -226,7 +226,7 @@ def _evicts(mark: Mark) -> bool:
     return mark.step != GAVE_UP and mark.before.get("evicting") != "true"
 
 
-def _theirs(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
+def _tidb_operator_evicts(tc: TidbCluster, pod: Pod, view: PdView | None, marks: Mapping[str, Mark]) -> bool:
     """tidb-operator evicts it. An entry of it without a request, and that PD does not have, was left behind."""
     if pod.name not in tc.operator_evict_leader:
         return False
@@ -242,12 +242,12 @@ def _proven(queue: Queue, live: Operator) -> bool:
     return live.kind == EVICT_LEADERS and queue.is_running(live.id) and (queue.phase(live.id) or 0) >= 1
 
 
-def _remembers(mark: Mark, pod: Pod, request: Request) -> bool:
+def _was_given_up(mark: Mark, pod: Pod, request: Request) -> bool:
     """This very request was given up. A node that is to be emptied asks for more than a person did."""
     return mark.step == GAVE_UP and mark.pod_uid == pod.uid and mark.value == request.value and request.may_wait
 
 
 def _tell(pod: Pod, verdict: Verdict) -> Instruction:
-    """What a person must do is told where a person looks: as an Event on the pod."""
+    """What a person must do is reported as an Event on the pod."""
     text = f"{verdict.detail}; {verdict.remedy}" if verdict.remedy else verdict.detail
     return EmitEvent(kind=Kind.POD, key=pod.key, uid=pod.uid, reason=verdict.reason, message=text, warning=True)

@@ -38,7 +38,7 @@ from mooring.core.world.read import WorldRead
 
 #: What to look at when leaders do not move.
 STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
-#: A look this old still says what was there before us; looks come a minute apart while nothing is asked.
+#: A look this old still shows which evictions were there before ours; without requests PD is read once a minute.
 FRESH_S = 2.0
 
 
@@ -65,7 +65,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return pd_wait(here, Reason.PD_UNSURE, "PD cannot say which stores it evicts (it has just started)")
     if here.mark is None:
         if here.seen_at < here.running.promoted_at - FRESH_S:
-            # What is there before us is asked now: the last look may be older than a person's pd-ctl.
+            # Read now which evictions are there before ours: the last look may be older than a person's pd-ctl command.
             return NextStep(step=EVICT, refreshes=(PdRefresh(here.cluster, here.now),))
         return _record(here, here.view.evicting)
     sooner = _sooner(here)
@@ -90,7 +90,7 @@ def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
         return pd_wait(here, Reason.WITHDRAWN, "the mark and the request are gone")
     others = [name for name, m in (here.marks or {}).items() if name != here.name and _holds_eviction(m)]
     if others and operator.phases[0].get(f"evicting/{here.cluster}"):
-        # Another leader's doing, in a moment of overlap: its mark is on the object both must swap.
+        # Written by another replica while two believed to lead: its mark is on the object that both must swap.
         return pd_wait(here, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
     mark = Mark(
         operator=operator.id,
@@ -140,8 +140,8 @@ def _sooner(here: Situation) -> NextStep | None:
 
 
 def _add(here: Situation, step: int, why: str) -> NextStep:
-    """PD does not evict that store (any more). Where somebody's own scheduler is gone, what we add now is ours to end,
-    and the mark says so first."""
+    """PD does not evict that store (any more). Where a scheduler of another client is gone, the one added now is
+    Mooring's to remove, and the mark says so first."""
     assert here.tc is not None
     assert here.mark is not None
     phase = 1 if step == HOLD else None
@@ -207,7 +207,7 @@ def _hold(here: Situation) -> NextStep:
 
 
 def _hold_for_volume(here: Situation) -> NextStep:
-    """Empty, and its pod could come back nowhere, which may last for days: `evicting` is given back, marked first."""
+    """Empty, and its pod could start on no node, which may last for days: `evicting` is released, after a mark."""
     assert here.tc is not None
     assert here.mark is not None
     given_back = here.mark.step == StepKind.HOLD_EMPTY
@@ -248,7 +248,7 @@ def _expects_pod(here: Situation) -> bool:
 
 
 def _ended_by_others(here: Situation) -> bool:
-    """Somebody ended our eviction while the pod is away (tidb-operator does, after an upgrade)."""
+    """Another client ended our eviction while the pod is away (tidb-operator does, after an upgrade)."""
     view, mark = here.view, here.mark
     if view is None or here.lost or view.evicting is None or mark is None or not here.begun:
         return False

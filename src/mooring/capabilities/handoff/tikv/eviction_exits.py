@@ -25,7 +25,7 @@ from mooring.core.model.tidb import PdView, TidbCluster
 LOOP = "remove it there (spec.tikv.annotations), it would be restarted again and again"
 #: An operator of these was read from a mark: it had begun.
 FROM_MARKS = frozenset({Reason.RESUMED, Reason.SWEPT})
-#: Reasons that only a person ends. The evaluation that finds them tells them, for as long as they hold.
+#: Reasons that only a person ends. The evaluation that finds them reports them, for as long as they hold.
 TOLD = frozenset({Reason.ONE_STORE, Reason.LOCAL_VOLUME})
 
 
@@ -73,8 +73,8 @@ def reason_to_end(here: Situation) -> End | None:
 def _nowhere_to_go(here: Situation, view: PdView) -> str:
     """Every other store is being evicted, so PD moves nothing: whose evictions they are; "" while leaders can go.
 
-    Ours stands back for those of others and for stores that are empty already. Among those of ours that still have
-    leaders (several nodes to be emptied at once) the last store does, so that the leaders of the others can go there.
+    Our eviction ends in favour of those of others and of stores that are empty already. Among those of ours that still
+    have leaders (several nodes to be emptied at once) the last one ends, so that the others can move their leaders there.
     """
     assert here.tc is not None
     store = here.store
@@ -97,7 +97,7 @@ def leave(here: Situation, end: End) -> NextStep:
         # Nothing was begun, or everything is undone and seen to be so.
         return NextStep(step=END, end=end)
     if here.tc is None:
-        return _leave_ruins(here, end)
+        return _leave_deleted_cluster(here, end)
     if here.lost or view is None or view.evicting is None:
         return pd_wait(here, Reason.PD_UNREACHABLE, here.lost or "PD cannot say which stores it evicts")
     if not here.not_ours:
@@ -134,8 +134,9 @@ def leave(here: Situation, end: End) -> NextStep:
     return NextStep(step=END, instructions=tuple(instructions))
 
 
-def _leave_ruins(here: Situation, end: End) -> NextStep:
-    """The cluster is gone, and the mark with it. Its PD may outlive it for a while: ask it three times, then let go."""
+def _leave_deleted_cluster(here: Situation, end: End) -> NextStep:
+    """The cluster is gone, and the mark with it. Its PD may run a while longer: remove the scheduler, in at most three
+    tries."""
     tries = here.notes.get("tries", 0.0)
     if "ours" not in here.notes and ("not_ours" in here.notes or here.running.operator.reason not in FROM_MARKS):
         return NextStep(step=END, end=end)  # nothing of it is ours to end

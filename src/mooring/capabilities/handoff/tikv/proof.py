@@ -7,7 +7,7 @@ between:
 - PD's list of evict-leader schedulers could be read and names the store (it cannot be read in that window);
 - the stores' leader counts add up to the number of regions (in that window they add up to nothing), but for a stated
   share that a PD which has been up for long may miss (a lost region has no leader anywhere), and there are regions at
-  all, also on this store (a PD that lost its storage shows zero of everything and agrees with itself);
+  all, also on this store (a PD that lost its storage shows zero of everything, which adds up);
 - PD itself did not start just now, nor did another of its members take over while we looked: what it knows of regions
   is still coming in;
 - the store is Up and its heartbeat is fresh.
@@ -24,7 +24,7 @@ from mooring.core.model.tidb import PdView
 
 #: The second look comes no sooner than this.
 AGAIN_S: Final = 0.1
-#: So many times the age at which a PD's answers count at all: by then every region has been heard of many times.
+#: So many times the age at which a PD's answers count at all: by then every region has reported many times.
 SETTLED: Final = 10
 
 
@@ -94,12 +94,12 @@ def prove(notes: dict[str, float], view: PdView, seen_at: float, now: float, pol
     if "new_pd_at" in notes:
         at = max(at, notes["new_pd_at"] + policy.young_pd_s)
     if seen_at == notes["zero_at"]:
-        return max(at, now + AGAIN_S)  # seen once is not seen twice, however short it need last
+        return max(at, now + AGAIN_S)  # two looks are needed, however short the time between them
     return at if seen_at < at else None
 
 
 def again(notes: dict[str, float], proven_at: float, policy: HandoffPolicy) -> str:
     """Why it is looked at once more."""
     if proven_at > notes["zero_at"] + policy.prove_s + AGAIN_S:
-        return "PD has another leader, to whom stores may still have to report; looking again"
+        return "PD has a new leader, and stores may not have reported to it yet; looking again"
     return "looking once more"

@@ -44,7 +44,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
             step=DELETE, end=End(Reason.WITHDRAWN, "the request to restart was withdrawn before the pod was deleted")
         )
     if here.stuck is not None:
-        # Ended, not held: a restart that waits for a person would keep every other member's waiting, too.
+        # Ended, not blocked: a restart that waits for a person would make every other member's wait, too.
         return NextStep(step=DELETE, end=End(Reason.LOCAL_VOLUME, f"not deleted: {here.stuck.detail}"))
     if here.lost or here.view is None:
         return _wait(here, here.lost or "PD has not been looked at yet")
@@ -65,7 +65,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return NextStep(step=DELETE, end=End(Reason.CANCELED, "the mark of the hand-over is gone"))
     if rolling(here.tc):
         return NextStep(step=DELETE, end=End(Reason.SETTLING, f"not deleted: {rolling(here.tc)}"))
-    # Room was given when this was released, and that was some looks ago.
+    # Room was checked at promotion, some looks ago.
     pods = {p.name: p for p in world.tidb_pods(here.cluster, "tikv")}
     away = members_away(here.tc, pods, here.view, here.now, here.policy.heartbeat_s)
     missing = next((fact for fact in away if fact.subject != here.running.operator.subject), None)
@@ -86,7 +86,7 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
 
 
 def rolling(tc: TidbCluster) -> str:
-    """tidb-operator's rolling update takes members away without asking who else is; "" when none is under way."""
+    """A rolling update by tidb-operator, which restarts members regardless of others; "" when none is under way."""
     return (
         "TiKV is in phase Upgrade, and tidb-operator restarts its members itself" if tc.tikv_phase == "Upgrade" else ""
     )

@@ -7,9 +7,9 @@
                   Wait: ask again when the watch has moved, at last with `patient=False`
 
 Hundreds of requests for one owner arrive before the watch shows the first pod, so counting pods is not enough: what
-was answered is remembered as a reservation until the pod is seen (`book.py`). No answer calls anybody: what is not
-known is not waited for longer than the caller allows, and then the pod is admitted as it came. Nothing here ever
-refuses a pod.
+was answered is remembered as a reservation until the pod is seen (`book.py`). An answer needs no call to
+another process: what is not known is not waited for longer than the caller allows, and then the pod is admitted
+unchanged. Nothing here ever refuses a pod.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ from mooring.core.world.read import WorldRead
 NEEDS: Final = (Kind.POD, Kind.NODE, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET)
 #: Minus the slot: who holds a high slot goes first when a ReplicaSet shrinks, and the split stays exact.
 COST_BASE: Final = 10_000
-#: What we write on pods; on one that carries it without our knowledge it is somebody's copy.
+#: What we write on pods; on a pod that Mooring did not admit it is a copy.
 _MARKERS: Final = (SLOT, RESERVATION, CONFLICT, RELAXED)
 
 
@@ -102,7 +102,7 @@ class Admission:
         if isinstance(found, NotSeen):
             return Wait(found.what) if patient else Decision(Reason.UNKNOWN, f"{found.what} has not been seen yet")
         if found.workload.namespace != request.namespace:
-            # An owner's UID can be read and written by anybody; it owns pods of its own namespace only.
+            # An owner's UID is no secret and can be forged; an owner owns pods of its own namespace only.
             return Decision(Reason.NOT_MANAGED)
         management = management_of(found.workload, self._default)
         if not isinstance(management, Managed):

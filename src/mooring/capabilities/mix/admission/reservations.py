@@ -71,7 +71,7 @@ class Reservations:
         return found
 
     def made_by(self, at: float) -> list[Reservation]:
-        """Of anybody, made at `at` or before."""
+        """Of all owners, made at `at` or before."""
         found = []
         for reservation in self._by_token.values():
             if reservation.at > at:

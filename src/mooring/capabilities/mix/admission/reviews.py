@@ -121,7 +121,7 @@ def _request(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
         raise BadReviewError(f"not JSON: {error}") from None
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
         raise BadReviewError(
-            f"{review.api_version} {review.kind} is not understood; an AdmissionReview of {API_VERSION} is wanted"
+            f"{review.api_version} {review.kind} is not understood; must be an AdmissionReview of {API_VERSION}"
         )
     if not review.request.uid:
         raise BadReviewError("the request has no uid, so no answer could be matched to it")

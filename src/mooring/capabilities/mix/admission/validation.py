@@ -1,4 +1,4 @@
-"""What is said to somebody who creates or changes a Deployment or StatefulSet.
+"""Errors and warnings for the user who creates or changes a Deployment or StatefulSet.
 
 Refused, with every problem at once and what would be right, is only what the person has just written. A workload that
 was wrong before (it was created unchecked) may still be changed elsewhere, scaled and deleted: it gets a
@@ -23,7 +23,7 @@ _KNOWN: Final = (ENABLED, MODE, CUSTOM)
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """As much of a workload as Mix has an opinion on."""
+    """The part of a workload that Mix validates."""
 
     kind: str
     labels: Mapping[str, str] = NO_LABELS
@@ -88,7 +88,7 @@ def _about(draft: Draft, management: Managed) -> list[str]:
 
 
 def _contradictions(draft: Draft, target: Target, capacity: CapacityRules) -> list[str]:
-    """A template whose own node rules leave no choice. It is allowed: the user's word wins, pod by pod."""
+    """A template whose own node rules leave no choice. It is allowed: the user's rules win, pod by pod."""
     floor = target.on_demand(draft.replicas)
     if floor:
         bound = require(draft.rules, capacity)

@@ -1,4 +1,4 @@
-"""What is done about one node that is about to go, or that somebody wants to be empty.
+"""What is done about one node that is about to be interrupted or is to be emptied.
 
 notice ──► cordon (all interrupted nodes first) ──► leaders off its TiKV pods, one move per pod ──► it goes, empty
    │
@@ -97,7 +97,7 @@ class Interruption:
             source=SOURCE,
             reason=Reason.NOTICE.value,
             step="Cordon",
-            # Whoever came while somebody had lifted the cordon is not one that comes past it.
+            # A pod that came while the cordon was lifted is not one that came past it.
             since=before.since if before is not None and node.unschedulable else self.now,
             detail=notice.signal,
             node=node.name,
@@ -115,7 +115,7 @@ class Interruption:
             again = again if again is not None and again > self.now else None
             return self._unread(node, again)
         if node.ready != "True":
-            return Evaluation(again_at=self.now + 5.0)  # no signal and not Ready: neither going nor saved yet
+            return Evaluation(again_at=self.now + 5.0)  # no signal and not Ready: it may still go
         instructions: list[Instruction] = [lift_cordon(node, SOURCE, "the notice was taken back")] if mark else []
         instructions += taken_back
         words = f"{node.name} stays: the notice was taken back"
@@ -141,7 +141,7 @@ class Interruption:
                 yield drop_mark(pod, "the notice was taken back")
 
     def _unread(self, node: Node, again: float | None) -> Evaluation:
-        """Nothing says that it goes; unless somebody tried to say so, and would wait in vain."""
+        """No readable notice. One that cannot be read is reported, since its author expects the node to be emptied."""
         problem = unread(node, self.policy)
         if not problem:
             return Evaluation(again_at=again)

@@ -40,7 +40,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     signal: str
     #: Epoch seconds. None: voluntary, it goes when it is empty.
     deadline: float | None
-    #: It fell silent without a word: whatever runs there cannot be asked any more.
+    #: Its kubelet stopped reporting without a notice: the pods there can no longer be stopped in order.
     lost: bool = False
 
 
@@ -90,7 +90,7 @@ def _cordoned_by_others(node: Node) -> bool:
 
 
 def unread(node: Node, policy: InterruptionPolicy) -> str:
-    """A notice that somebody wrote and that cannot be read, in words; "" when there is none."""
+    """A notice that cannot be read, in words; "" when there is none."""
     if policy.action is OnNotice.OFF or not node.annotations:
         return ""
     for detector in policy.detectors:

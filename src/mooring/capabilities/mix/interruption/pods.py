@@ -119,7 +119,7 @@ class Emptying:
         return node is not None and mark_of(node) is None
 
     def _is_last_call(self, pod: Pod) -> bool:
-        """For whoever came past the cordon: once, with its grace. Those that come even later are not ours to chase."""
+        """The last call for pods that came past the cordon: one eviction, with its grace. Later ones are left alone."""
         call = last_call(self.notice.deadline, pod, self.policy)
         return call is not None and pod.created_at < call <= self.now
 
@@ -244,15 +244,16 @@ class Emptying:
         self.instructions.append(put_mark(pod, request, "asks for its leaders to be taken off"))
 
     def _bring_deadline(self, pod: Pod, mark: Mark) -> None:
-        """Asked away already, by somebody who has time: the earlier deadline counts, the request stays theirs."""
+        """Another request without a deadline, or with a later one, is there already: it stays, and takes this earlier
+        deadline."""
         at = self.notice.deadline
         if at is not None and (mark.deadline is None or at < mark.deadline):
             sooner = msgspec.structs.replace(mark, deadline=at)
             self.instructions.append(put_mark(pod, sooner, f"its node is interrupted: {self.notice.signal}"))
 
     def _leftover(self, pod: Pod) -> Iterator[Instruction]:
-        """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or one of
-        everybody's."""
+        """A detached pod that no operator of ours knows any more, or that a dead node will never report on; or a pod of
+        an unmanaged workload (`everybody: evict`)."""
         held = self.queue.holder(subject_of(pod)) is not None
         deadline = self.notice.deadline
         if is_detached(pod) and not held and not pod.terminating:

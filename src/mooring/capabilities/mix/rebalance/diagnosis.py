@@ -113,7 +113,7 @@ class Diagnosis:
     # ── What is wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
     def case(self) -> Case:
-        """The first thing that is wrong, by what hurts most."""
+        """The first thing that is wrong, the most harmful first."""
         if isinstance(self.management, Misconfigured):
             return NOTHING_WRONG
         if not isinstance(self.management, Managed):
@@ -233,8 +233,8 @@ class Diagnosis:
         return msgspec.structs.replace(case, candidates=case.candidates[:1])
 
     def _in_transit(self, found: Plan, words: str) -> Case:
-        """Pods come or go, so nobody is moved yet; but too few are on on-demand, even if all that are missing come
-        there."""
+        """Pods are being created or deleted, so no pod is moved yet; but too few are on on-demand nodes, even if all
+        missing ones are created there."""
         health, there = self.health, len(self.health.pods)
         if found.have + max(0, health.wanted - there) >= found.wanted:
             return NOTHING_WRONG
@@ -274,7 +274,7 @@ class Diagnosis:
         return "enough others go" if self._ahead_of(op) >= case.off_by else ""
 
     def is_in_transit(self) -> bool:
-        """Pods of other moves are between leaving and coming back: who stands wrong is told when they are there."""
+        """Pods of other moves are being replaced: which pods are misplaced is known once the replacements are there."""
         return self.health.wanted != len(self.health.pods) and not self.health.changing
 
     def _ahead_of(self, op: Operator) -> int:

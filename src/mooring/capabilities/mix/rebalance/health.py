@@ -1,4 +1,4 @@
-"""How a workload is: what it wants, what is there, what is missing, and whether it is being changed."""
+"""The health of a workload: what it wants, what is there, what is missing, and whether it is being changed."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -33,7 +33,7 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     ready: int
     #: "" or, in words, why the workload is not to be touched just now.
     changing: str = ""
-    #: Of those, the ones without a node, and the ones that carry somebody's mark.
+    #: Of those, the ones without a node, and the ones that carry a mark.
     unplaced: tuple[Pod, ...] = ()
     marked: tuple[Pod, ...] = ()
     #: How many count as on-demand, and the spot ones that found no spot node and run on on-demand ones.

@@ -1,8 +1,8 @@
-"""Which pods of a workload stand wrong, who goes first, and what can be fixed without moving anybody.
+"""Which pods of a workload are misplaced, which goes first, and what can be fixed without moving a pod.
 
 Adopt first, restart last: a pod that was there before us gets its class from the node it runs on, by a label. Then
 exactly the difference T(R) − a is moved, and no other pod. Where the count fits but slots do not follow the sequence
-(a low slot was lost, the mode was changed), slots are written again: scale-down reads them, and no pod notices.
+(a low slot was lost, the mode was changed), slots are written again: scale-down reads them, and no pod restarts.
 
     a < T   T − a of the spot ones go; their successors are admitted as on-demand
     a > T   a − T of the on-demand ones go (it saves money; can be switched off)
@@ -31,7 +31,7 @@ from mooring.core.world.read import WorldRead
 
 _YOUNG_S: Final = 600.0
 _KNOWN: Final = (NodeClass.ON_DEMAND, NodeClass.SPOT)
-#: What a person can do about rules of his own that contradict the mode.
+#: What a person can do about node rules that contradict the mode.
 CHANGE_RULES: Final = "change the node rules of its pod template, or its mode"
 
 
@@ -93,7 +93,7 @@ def immovable(health: Health, world: WorldRead) -> tuple[Reason, str, str]:
 
 
 def victims(movable: list[Pod], to: NodeClass, target: Target, health: Health, world: WorldRead) -> list[Pod]:
-    """Who goes first: the one that serves least, then the one that is placed worst."""
+    """The order of eviction: a pod that does not serve first, then the worst placed."""
     crowd: dict[str, int] = {}
     for pod in health.pods:
         crowd[pod.node] = crowd.get(pod.node, 0) + 1

@@ -6,7 +6,7 @@
 
 The mark goes on the pod before it is disturbed. Every turn starts from what is observed: the pod is there, leaving, or
 gone. With a deadline, the last call is deadline − grace − margin: after it a pod is let go even if its replacement is
-not there, since going with its grace beats being cut off.
+not there, since ending with its grace period is better than being cut off.
 """
 
 from collections.abc import Mapping
@@ -198,7 +198,7 @@ def next_step(running: OperatorRecord, situation: MoveSituation) -> NextStep:
     if mark is not None and mark.source not in SOURCES:
         return NextStep(step=running.step, end=End(Reason.CANCELED, f"{mark.source} is already taking it away"))
     if mark is None and pod.owner is None:
-        # It was detached, and a person took its mark off: nobody can tell any more whose it was.
+        # It was detached, and a person removed its mark: its workload is no longer known.
         return NextStep(step=running.step, end=End(Reason.CANCELED, f"{pod.name} has neither an owner nor our mark"))
     if mark is None:
         return _begin(running, situation, pod)
@@ -307,8 +307,8 @@ def _delete(situation: MoveSituation, pod: Pod, why: str) -> DeletePod:
     call = last_call(deadline, pod, situation.notice)
     late = call is not None and situation.now >= call
     if deadline is not None and late and deadline > situation.now:
-        # It is lost anyway: what is left of its time is its grace. Past the moment it is unknown how much that is, and
-        # a node that outlived its notice may give it all.
+        # It is lost anyway: what is left of its time is its grace. After the deadline it is unknown how much that is,
+        # and a node that is still there may allow all of it.
         grace = max(1, min(pod.shape.grace_s, int(deadline - situation.now)))
     return DeletePod(key=pod.key, uid=pod.uid, evict=not late, grace_s=grace, why=why)
 

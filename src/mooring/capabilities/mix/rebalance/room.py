@@ -1,7 +1,8 @@
 """Is there a node of the wanted class that would take this pod? Asked before anything is moved.
 
 Without this question a replica is evicted, comes back where it was, and is evicted again. The answer is an estimate
-(kube-scheduler knows more rules than we read), so it is allowed to be wrong; the memory against loops catches that.
+(kube-scheduler knows more rules than we read), so it may be wrong; the notes of failed moves (`memory`) prevent a loop
+then.
 
 Most pods have no node rules of their own: for them a node is closed (and why), or open, and then its taints and its
 free CPU say the most. `NodeRoom` keeps nodes in that order, so that thousands of workloads can ask when none has room.

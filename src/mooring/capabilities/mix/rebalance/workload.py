@@ -62,7 +62,7 @@ class Rebalance:
         chosen = self._chosen(case)
         handed = [c for c in chosen if is_handed_over(c.pod, self.world)]
         if handed and not self.world.is_on("handoff"):
-            case, chosen, handed = _nobody_moves(handed[0].pod, case), (), []
+            case, chosen, handed = _blocked_without_handoff(handed[0].pod, case), (), []
         if self.seen.note.begun and not self.seen.requested:
             # What came of the last request is not known yet: until then there is no next one.
             chosen, handed = tuple(c for c in chosen if c not in handed), []
@@ -120,7 +120,7 @@ class Rebalance:
             return ()
         limit = min(case.off_by, self.mix.calm_limit_of(self.workload, self.world, self.now))
         if case.candidates[0].reason is Reason.NO_ROOM:
-            limit = case.off_by  # they never started: letting them go takes nothing from anybody
+            limit = case.off_by  # they never started: deleting them interrupts nothing
         running = {o.subject for o in self.seen.standing if self.queue.is_running(o.id)}
         places = max(0, limit - len(running))
         requested = {p.uid for p in self.seen.requested}
@@ -168,7 +168,7 @@ class Rebalance:
         return mark is None or (mark.source in SOURCES and bool(mark.operator))
 
     def _taken_over(self) -> Iterator[Operator]:
-        """Detached pods that no operator stands for: a write of a stalled leader came late. They end as all others."""
+        """Detached pods without an operator: a write of a stalled leader came late. They end as all others do."""
         for pod in self.seen.detached:
             mark = mark_on(pod)
             if mark is not None and mark.source in SOURCES and self.queue.holder(subject_of(pod)) is None:
@@ -222,7 +222,7 @@ class Rebalance:
         )
 
 
-def _nobody_moves(pod: Pod, case: Case) -> Case:
+def _blocked_without_handoff(pod: Pod, case: Case) -> Case:
     """Handoff takes TiKV and PD members away, and it is off."""
     words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
     verdict = Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, "mooring run --features handoff=true,mix=true")

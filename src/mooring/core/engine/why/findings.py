@@ -181,7 +181,7 @@ def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Answer]:
     if not dry.on:
         what = _asked_of(dry)
         if what:
-            says = ("is refused: ", f"{what} is wanted, and {dry.capability} is off", f"; ends with {switch(dry)}.")
+            says = ("is refused: ", f"{what} is needed, and {dry.capability} is off", f"; ends with {switch(dry)}.")
             finding = _finding(State.REFUSED, Reason.FEATURE_OFF, says)
             yield msgspec.structs.replace(finding, capability=dry.capability)
         return

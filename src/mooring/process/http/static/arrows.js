@@ -112,7 +112,7 @@ function travel(g, a, b, { fill, line: edge, alpha, many, c }, turns, small) {
   }
 }
 
-// Nobody knows yet where it goes: its cell is ringed, with a warning sign when it is blocked; without cells a short
+// Its target is not known yet: its cell is ringed, with a warning sign when it is blocked; without cells a short
 // arrow out of the tile, with a bar in its way.
 function stub(g, r, look, blocked, now) {
   const { line: colour, alpha, still, c } = look;

@@ -226,7 +226,7 @@ function go(view) {
   if (view !== "all") requestAnimationFrame(() => requestAnimationFrame(() => (view === "map" ? map : tables[view]).focus()));
 }
 
-// What is looked at stands in the address, so that it can be sent to somebody.
+// The current view is in the address, so that it can be shared.
 function address(about) {
   const where = about ? `#why/${about}` : page.view === "all" ? "" : `#${page.view}`;
   history.replaceState(null, "", `${location.pathname}${where}`);

@@ -12,7 +12,7 @@ const MOST_ZOOM = 40;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], h: [-1, 0], l: [1, 0], k: [0, -1], j: [0, 1] };
 
 export class MapView {
-  // onOpen(subject, from): somebody wants to know why.
+  // onOpen(subject, from): the user asks why.
   constructor(section, onOpen) {
     this.section = section;
     this.onOpen = onOpen;

@@ -278,7 +278,7 @@ function sign(g, n, x, y, w, h, c) {
   g.stroke();
 }
 
-// What a tile says to somebody who does not see it.
+// The text of a tile for screen readers.
 export function described(n, now) {
   const parts = [n.id, `rack ${n.rack}`, n.cls, n.state === "ok" ? "ready" : n.words || n.state];
   if (n.until) parts.push(`${left(n.until, now)} left`);

@@ -7,8 +7,8 @@ const EVERY_MS = 2000;
 const MOST_NAMED = 12;
 
 export class Why {
-  // Asked when it matters: recorded (the time that is shown, or ""), at (the same as a number; 0: nobody can be asked),
-  // paused; onChange(subject): "" when it was closed.
+  // Asked when it matters: recorded (the time that is shown, or ""), at (the same as a number; 0: there is no recording
+  // to ask), paused; onChange(subject): "" when it was closed.
   constructor(panel, recorded, at, paused, onChange) {
     this._at = at;
     this.panel = panel;
@@ -52,7 +52,7 @@ export class Why {
     if (this._recorded()) { this._follow(); return; }
     if (this._paused() || performance.now() - this._askedAt < EVERY_MS) return;
     const selected = getSelection();
-    if (!selected.isCollapsed && this.panel.contains(selected.anchorNode)) return; // somebody copies a command
+    if (!selected.isCollapsed && this.panel.contains(selected.anchorNode)) return; // the user is copying a command
     this._ask();
   }
 

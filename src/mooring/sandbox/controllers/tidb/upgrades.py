@@ -3,7 +3,8 @@
     old revision ──► evict-leader scheduler ──► no leaders left ──► partition lowered: its pod is replaced
     new revision, Ready, store Up ──► its scheduler ends ──► the next
 
-It looks again every few seconds, begins nothing while a store is neither Up nor Tombstone, and asks nobody else.
+It looks again every few seconds, begins nothing while a store is neither Up nor Tombstone, and does not consult
+Mooring.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""DaemonSet: one pod on every node that may have it. It tolerates what ails nodes, so drains leave it alone."""
+"""DaemonSet: one pod on every node that may have it. It tolerates the taints of unhealthy nodes, so drains leave it
+alone."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """The arithmetic of a Deployment's rolling update, without any object: how many pods each revision may have.
 
 Kept apart because it is exact: surge rounds up, unavailable rounds down, and if both come out as 0 one may be
-unavailable. Unhealthy pods of old revisions go first, since they serve nobody.
+unavailable. Unhealthy pods of old revisions go first, since they do not serve.
 """
 
 import math
@@ -47,12 +47,12 @@ def grow_new(wanted: int, surge: int, new: Revision, old: list[Revision]) -> int
 def shrink_old(wanted: int, unavailable: int, new: Revision, old: list[Revision]) -> dict[str, int]:
     """New sizes of the old revisions that may give replicas up now."""
     floor = wanted - unavailable
-    everyone = new.replicas + sum(one.replicas for one in old)
-    budget = everyone - floor - (new.replicas - new.available)
+    total = new.replicas + sum(one.replicas for one in old)
+    budget = total - floor - (new.replicas - new.available)
     if budget <= 0 or not old:
         return {}
     sizes = {one.name: one.replicas for one in old}
-    for one in old:  # those that serve nobody first
+    for one in old:  # those that do not serve first
         sick = min(budget, one.replicas - one.available)
         if sick > 0:
             sizes[one.name] -= sick

@@ -6,7 +6,7 @@ One pass does the first thing that is due and stops there (OrderedReady), or doe
     ordinals beyond, highest first: delete, each after its successor is gone
     rolling update, highest first down to the partition: old revision → delete · new one not Ready → wait
 
-So one pod that cannot start freezes an ordered set, also for its own cure: exactly what Kubernetes does.
+So one pod that cannot start blocks an ordered set, also a rollout that would fix it: exactly what Kubernetes does.
 """
 
 from typing import Final

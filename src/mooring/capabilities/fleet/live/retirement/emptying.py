@@ -32,7 +32,7 @@ from mooring.core.model.reasons import Reason, State
 from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
-#: A pod that is still there so long after its grace is over ends by nobody's doing.
+#: A pod that is still there so long after its grace period does not end by itself.
 _STUCK_S: Final = 60.0
 
 
@@ -61,7 +61,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verd
     if pod.deletion_at is not None:
         return _endless(pod, pod.deletion_at, now) if is_stuck(pod, now) else None
     mark = retiring_mark(node) if node is not None else None
-    # Of this try: it is sent away once a try, and a try is ever later.
+    # Of this try: it is evicted once per try, and tries are ever further apart.
     stays = came_past(pod, mark.since) if mark is not None and not is_detached(pod) else None
     if stays is not None:
         return stays
@@ -89,7 +89,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verd
 
 
 def is_stuck(pod: Pod, now: float) -> bool:
-    """Deleted, and still there though its grace is over: its kubelet is dead, or nobody takes its finalizers away."""
+    """Deleted, and still there after its grace period: its kubelet is dead, or its finalizers stay."""
     return pod.deletion_at is not None and now >= pod.deletion_at + _STUCK_S
 
 
@@ -125,12 +125,12 @@ def late_at(node: Node, policy: FleetPolicy) -> float:
 
 
 def taken_back(node: Node) -> bool:
-    """Our mark says that we cordoned it, and it is not: a person wants pods on it again."""
+    """Our mark says that we cordoned the node, and it is not cordoned: a person wants pods on it again."""
     return not node.unschedulable and cordon_mark(node, SOURCE) is not None
 
 
 def leaving_mark(pod: Pod) -> Mark | None:
-    """Our own request on a pod; somebody else's is not ours to read."""
+    """Our own request on a pod; None for one of another source."""
     mark = leaving(pod)
     return mark if mark is not None and mark.source == SOURCE else None
 

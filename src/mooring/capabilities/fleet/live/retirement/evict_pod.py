@@ -95,7 +95,7 @@ def evict_operator(
     workload, subject = workload_behind(pod, world), subject_of(pod)
     target, way = target_of(pod, workload), _way_of(pod, workload, world, now)
     held = held_by(pod, world, policy, now)
-    # What only a person may delete is never evicted by us, so it uses no room while it is shown.
+    # What only a person may delete is never evicted by Mooring, so it is charged nothing while it is shown.
     free = not target or (held is not None and held.reason in _PERSON)
     if is_late(world.node(pod.node), policy, now):
         # Still one replica of a workload at a time; what it lacks besides keeps the machine no longer.
@@ -161,7 +161,7 @@ def next_evict_step(running: OperatorRecord, world: WorldRead, policy: FleetPoli
     if held is not None and not (way == DETACH and held.reason is Reason.PDB):
         return NextStep(step=0, waiting_on=held, progress=held.detail, again_at=again)
     if way != operator.args["way"] or (not operator.cost and target_of(pod, workload)):
-        # It was let in for another way, or without its workload's room: it asks again, as it is now.
+        # It was promoted for another way, or without its workload's room: it is proposed again, as it is now.
         return NextStep(step=0, end=End(Reason.REPLACED, f"{name} may be evicted now and waits for its turn"))
     if way == DETACH and workload is not None:
         origin = {"workload": f"{workload.kind}/{workload.key}", "workloadUID": workload.uid}

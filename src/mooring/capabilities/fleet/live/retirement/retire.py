@@ -60,7 +60,7 @@ class RetireSituation(msgspec.Struct, frozen=True):
 
     running: OperatorRecord
     node: Node | None
-    #: None: the registry lists it no more.
+    #: None: the registry no longer lists it.
     machine: Machine | None
     #: Its place in the stored cluster; None: it has none (any more).
     member: Member | None
@@ -107,7 +107,7 @@ def may_try(node: Node, policy: FleetPolicy) -> float:
 
 
 def _tries(mark: Mark) -> int:
-    """How often it was given up on. Anybody may edit a mark: what is no number counts as none."""
+    """How often it was given up on. A mark is input: what is no number counts as none."""
     return int(mark.value) if mark.value.isdecimal() and len(mark.value) < 6 else 0
 
 
@@ -162,7 +162,7 @@ def _cordon(situation: RetireSituation, node: Node, held: Mark | None) -> Patch:
         machine=operator.args["serial"],
         value=held.value if held is not None else "",
     )
-    # Somebody of ours who cordoned before (a notice) keeps the mark, and with it what was there before.
+    # Where another feature cordoned before (a notice), its mark stays, and with it what was there before.
     first = None if CORDONED_BY in node.annotations else msgspec.structs.replace(mark, step="cordoned")
     return cordon(node, first, f"cordons {node.name}: {operator.detail}", {RETIRING: write_mark(mark)})
 

@@ -1,7 +1,7 @@
 """The parts of cluster.yml that are carried over: never changed, but checked before they reach every node.
 
-The rules are CKE's own, so that a file accepted here is one CKE accepts. Fields CKE does not know are let through: the
-file outlives both of us.
+The rules are CKE's own, so that a file accepted here is one CKE accepts. Fields that CKE does not know are kept:
+a later version may.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def carried_over_problems(document: dict[str, Any]) -> Iterator[str]:
         yield f"dns_service: {service!r} is not namespace/name"
     for field in ("control_plane_tolerations", "dns_servers"):
         if document.get(field) is not None and not isinstance(document[field], list):
-            yield f"{field}: a list is wanted, not {kind_of(document[field])}"
+            yield f"{field}: must be a list, not {kind_of(document[field])}"
     yield from _numbers(document.get("reboot"), "reboot", _REBOOT_NUMBERS)
     yield from _numbers(document.get("repair"), "repair", _REPAIR_NUMBERS)
     yield from _option_problems(document.get("options"))
@@ -75,19 +75,19 @@ def _numbers(section: Any, name: str, at_least: dict[str, int]) -> Iterator[str]
     if section is None:
         return
     if not isinstance(section, dict):
-        yield f"{name}: a map is wanted, not {kind_of(section)}"
+        yield f"{name}: must be a map, not {kind_of(section)}"
         return
     for field, low in at_least.items():
         value = section.get(field)
         if value is not None and (type(value) is not int or value < low):
-            yield f"{name}.{field}: a whole number of at least {low} is wanted, not {value!r}"
+            yield f"{name}.{field}: must be a whole number of at least {low}, not {value!r}"
 
 
 def _option_problems(options: Any) -> Iterator[str]:
     if options is None:
         return
     if not isinstance(options, dict):
-        yield f"options: a map is wanted, not {kind_of(options)}"
+        yield f"options: must be a map, not {kind_of(options)}"
         return
     for component in _COMPONENTS:
         section = options.get(component)
@@ -95,13 +95,13 @@ def _option_problems(options: Any) -> Iterator[str]:
             continue
         path = f"options.{component}"
         if not isinstance(section, dict):
-            yield f"{path}: a map is wanted, not {kind_of(section)}"
+            yield f"{path}: must be a map, not {kind_of(section)}"
             continue
         for index, bind in enumerate(_list(section, "extra_binds")):
             for end in ("source", "destination"):
                 where = bind.get(end) if isinstance(bind, dict) else None
                 if not isinstance(where, str) or not where.startswith("/"):
-                    yield f"{path}.extra_binds[{index}].{end}: an absolute path is wanted, not {where!r}"
+                    yield f"{path}.extra_binds[{index}].{end}: must be an absolute path, not {where!r}"
         yield from _config_problems(section.get("config"), component, path)
     kubelet, api = options.get("kubelet"), options.get("kube-api")
     if isinstance(kubelet, dict) and kubelet.get("cri_endpoint", "set") in {"", None}:
@@ -115,10 +115,10 @@ def _config_problems(config: Any, component: str, path: str) -> Iterator[str]:
     if config is None or wanted is None:
         return
     if not isinstance(config, dict):
-        yield f"{path}.config: a map is wanted, not {kind_of(config)}"
+        yield f"{path}.config: must be a map, not {kind_of(config)}"
         return
     group, kind = wanted
     if not str(config.get("apiVersion", "")).startswith(group) or config.get("kind") != kind:
-        yield f"{path}.config: apiVersion {group}… and kind {kind} are wanted"
+        yield f"{path}.config: must have apiVersion {group}… and kind {kind}"
     if component == "kube-proxy" and config.get("mode", "") not in _PROXY_MODES:
         yield f"{path}.config.mode: {config.get('mode')!r} is none of userspace, iptables, ipvs"

@@ -50,7 +50,7 @@ def _problems(document: Any) -> Iterator[str]:
     if document is None:
         return
     if not isinstance(document, dict):
-        yield f"a map such as {{{CONTROL_PLANE_COUNT}: 3}} is wanted, not {kind_of(document)}"
+        yield f"must be a map such as {{{CONTROL_PLANE_COUNT}: 3}}, not {kind_of(document)}"
         return
     for key, value in document.items():
         if key in _CKE_ONLY:
@@ -59,7 +59,7 @@ def _problems(document: Any) -> Iterator[str]:
             near = get_close_matches(str(key), _OURS, 1)
             yield f"{key}: no such constraint" + (f"; {near[0]} is meant?" if near else f"; known: {', '.join(_OURS)}")
         elif type(value) is not int or value < _OURS[key]:
-            yield f"{key}: a whole number of at least {_OURS[key]} is wanted, not {value!r}"
+            yield f"{key}: must be a whole number of at least {_OURS[key]}, not {value!r}"
     low, high = document.get(MINIMUM_WORKERS, 1), document.get(MAXIMUM_WORKERS, 0)
     if type(low) is int and type(high) is int and 0 < high < low:
         yield f"{MAXIMUM_WORKERS} {high} is below {MINIMUM_WORKERS} {low}; raise it, or 0 for no maximum"

@@ -23,7 +23,7 @@ _PLAIN_FLOAT: Final = re.compile(
 #: What YAML 1.1 or 1.2 readers take for something other than a string, beyond what PyYAML itself knows of.
 _AMBIGUOUS: Final = re.compile(r"(?:[-+.]?[0-9][-+.0-9_a-fA-FoxeE:]*|[yYnN]|[-+]?\.?(?:inf|nan))\Z", re.IGNORECASE)
 
-#: Deeper than anybody writes. Far deeper, the parser runs out of stack and takes the process with it.
+#: Deeper than any real file. Far deeper, the parser runs out of stack and crashes the process.
 _DEEPEST: Final = 500
 _BRACKETS: Final = re.compile(rb"[\[{\]}]")
 _DASHES: Final = re.compile(rb"(?:[-?:][ \t]+){%d}" % _DEEPEST)

@@ -55,13 +55,13 @@ def string_map_problems(value: Any, path: str, *, labels: bool) -> Iterator[str]
     if value is None:
         return
     if not isinstance(value, dict):
-        yield f"{path}: a map of text to text is wanted, not {kind_of(value)}"
+        yield f"{path}: must be a map of text to text, not {kind_of(value)}"
         return
     for key, text in value.items():
         if not isinstance(key, str) or not is_key(key):
             yield f"{path}: key {key!r} is no Kubernetes key ([dns.prefix/]name; name: {NAME_RULE})"
         if not isinstance(text, str):
-            yield f'{path}[{key!r}]: text is wanted, not {kind_of(text)}; put it in quotes: "{text}"'
+            yield f'{path}[{key!r}]: must be text, not {kind_of(text)}; put it in quotes: "{text}"'
         elif labels and not is_label_value(text):
             yield f"{path}[{key!r}]: {text!r} is no label value ({NAME_RULE}, or empty)"
 
@@ -70,12 +70,12 @@ def taint_problems(value: Any, path: str) -> Iterator[str]:
     if value is None:
         return
     if not isinstance(value, list):
-        yield f"{path}: a list of taints is wanted, not {kind_of(value)}"
+        yield f"{path}: must be a list of taints, not {kind_of(value)}"
         return
     for index, taint in enumerate(value):
         at = f"{path}[{index}]"
         if not isinstance(taint, dict):
-            yield f"{at}: a map with key, value and effect is wanted, not {kind_of(taint)}"
+            yield f"{at}: must be a map with key, value and effect, not {kind_of(taint)}"
             continue
         key, text, effect = taint.get("key"), taint.get("value"), taint.get("effect")
         if not isinstance(key, str) or not is_key(key):

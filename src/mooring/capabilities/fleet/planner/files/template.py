@@ -84,25 +84,25 @@ def _node(node: dict[str, Any]) -> NodeTemplate:
 
 def _problems(document: Any) -> Iterator[str]:
     if not isinstance(document, dict):
-        yield f"a map in the form of cluster.yml is wanted, not {kind_of(document)}"
+        yield f"must be a map in the form of cluster.yml, not {kind_of(document)}"
         return
     yield from carried_over_problems(document)
     nodes = document.get("nodes")
     if not isinstance(nodes, list):
-        yield "nodes: a list with one control-plane node and at least one worker node is wanted"
+        yield "nodes: must be a list with one control-plane node and at least one worker node"
         return
     good = [n for n in nodes if isinstance(n, dict)]
     for index, node in enumerate(nodes):
         if isinstance(node, dict):
             yield from _node_problems(node, f"nodes[{index}]")
         else:
-            yield f"nodes[{index}]: a map is wanted, not {kind_of(node)}"
+            yield f"nodes[{index}]: must be a map, not {kind_of(node)}"
     control_planes = sum(1 for n in good if n.get("control_plane") is True)
     if control_planes != 1:
-        yield f"nodes: exactly one with control_plane: true is wanted, not {control_planes}"
+        yield f"nodes: exactly one must have control_plane: true, not {control_planes}"
     workers = [(i, n) for i, n in enumerate(nodes) if isinstance(n, dict) and n.get("control_plane") is not True]
     if not workers:
-        yield "nodes: at least one without control_plane: true is wanted (the workers' template)"
+        yield "nodes: at least one must not have control_plane: true (the workers' template)"
     if len(workers) > 1:
         yield from _role_problems(workers)
 
@@ -128,7 +128,7 @@ def _node_problems(node: dict[str, Any], path: str) -> Iterator[str]:
     if not isinstance(node.get("user"), str) or not node["user"]:
         yield f"{path}.user: is missing; the name CKE logs in with"
     if not isinstance(node.get("control_plane", False), bool):
-        yield f"{path}.control_plane: true or false is wanted, not {node['control_plane']!r}"
+        yield f"{path}.control_plane: must be true or false, not {node['control_plane']!r}"
     yield from string_map_problems(node.get("labels"), f"{path}.labels", labels=True)
     yield from string_map_problems(node.get("annotations"), f"{path}.annotations", labels=False)
     yield from taint_problems(node.get("taints"), f"{path}.taints")
@@ -139,4 +139,4 @@ def _node_problems(node: dict[str, Any], path: str) -> Iterator[str]:
     if isinstance(labels, dict) and keys.WEIGHT in labels and node.get("control_plane") is not True:
         weight = labels[keys.WEIGHT]
         if not isinstance(weight, str) or not _DECIMAL.match(weight) or not 0 < float(weight) < math.inf:
-            yield f'{path}.labels[{keys.WEIGHT!r}]: a number above 0 in quotes is wanted, such as "3.0", not {weight!r}'
+            yield f'{path}.labels[{keys.WEIGHT!r}]: must be a number above 0 in quotes, such as "3.0", not {weight!r}'
