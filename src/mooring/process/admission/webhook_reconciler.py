@@ -162,7 +162,7 @@ class WebhookReconciler:
                     secret, material = await self._with_next_count(secret, serving)
                 await self._install(serving)
         except (ConflictError, AlreadyExistsError, NotFoundError):
-            return  # somebody was faster; the next look sees it
+            return  # another replica was faster; the next look sees it
         except PortError as error:
             # They cannot be told: no step that they must know of is taken, but a leaf is renewed before it runs out.
             trouble = error
@@ -186,7 +186,7 @@ class WebhookReconciler:
         try:
             await self._write(secret, following)
         except (ConflictError, AlreadyExistsError, NotFoundError):
-            return  # somebody was faster; the next look sees it
+            return  # another replica was faster; the next look sees it
         self._use(following)
         await self._install(following)
 

@@ -1,4 +1,4 @@
-"""A screen that follows a running Mooring, with its keys, until somebody leaves."""
+"""A screen that follows a running Mooring, with its keys, until the user leaves it."""
 
 import time
 from collections.abc import Callable, Mapping

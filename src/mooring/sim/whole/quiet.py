@@ -161,7 +161,7 @@ def _heal_machines(sim: "Simulation") -> None:
 def unfinished(sim: "Simulation") -> Iterator[str]:
     leader = sim.rig.leader()
     if leader is None:
-        yield "nobody leads"
+        yield "no replica leads"
         return
     engine = leader.engine
     for running in engine.running.values():

@@ -74,7 +74,7 @@ def _nowhere_to_go(here: Situation, view: PdView) -> str:
     """Every other store is being evicted, so PD moves nothing: whose evictions they are; "" while leaders can go.
 
     Our eviction ends in favour of those of others and of stores that are empty already. Among those of ours that still
-    have leaders (several nodes to be emptied at once) the last one ends, so that the others can move their leaders there.
+    have leaders (several nodes to be emptied at once) the last one ends, so that the others can move leaders there.
     """
     assert here.tc is not None
     store = here.store

@@ -148,7 +148,7 @@ def carries_ours(pod: Pod) -> bool:
     return AFFINITY in pod.labels and RESERVATION in pod.annotations
 
 
-# ── Without moving anybody ────────────────────────────────────────────────────────────────────────────────────────
+# ── Without moving a pod ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def fix_slots(health: Health, target: Target, world: WorldRead) -> list[Patch]:
