@@ -6,8 +6,7 @@
 
 `handle_all(events, now)` does a bounded amount of work and returns the instructions for the shell; `next_wakeup()`
 is the time of the next call even if nothing happens. The same object is driven by asyncio in `process/`, by virtual
-time in
-the sandbox, and by hand in tests.
+time in the sandbox, and by hand in tests.
 
 `lifecycle` has the stages of a replica, `deciding` what a leader does in the last of them. Handlers answer with
 values; only the loop here applies them.
