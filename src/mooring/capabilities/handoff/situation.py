@@ -166,17 +166,6 @@ def awaited(here: Situation, world: WorldRead) -> Verdict:
     return Verdict(State.WAITING, Reason.POD_NOT_READY, detail, remedy)
 
 
-def others_up(view: PdView, store_id: int) -> bool:
-    """Is there another store that could lead?"""
-    return any(s.state == "Up" and s.leads and s.id != store_id for s in view.stores)
-
-
-def others_take_leaders(view: PdView, store_id: int) -> bool:
-    """Is there another store whose leaders are not being evicted, too? PD moves nothing when all stores are evicted."""
-    evicting = view.evicting or ()
-    return any(s.state == "Up" and s.leads and s.id != store_id and s.id not in evicting for s in view.stores)
-
-
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """Whose eviction keeps leaders off a store, in words, and what ends it ("" for one of ours)."""
 

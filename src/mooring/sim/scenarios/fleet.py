@@ -20,7 +20,7 @@ from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, LEAVING, RETIRING
 from mooring.process.settings.config import Config
 from mooring.sandbox.controllers import manifests
-from mooring.sandbox.controllers.podstate import active, node_of
+from mooring.sandbox.controllers.podstate import active, node_of, with_spec
 from mooring.sandbox.sabakan import SandboxSabakan
 from mooring.sandbox.sabakan.ipam import Ipam
 from mooring.sim.environment import Environment
@@ -134,9 +134,14 @@ class RetireScenario:
     name = "retire"
     once = ("evict Pod", "delete Pod", "pd add_evict_leader")
 
-    def __init__(self, seed: int = 1, regions: int = 30, web: int = 3, **policy: Any) -> None:
+    def __init__(
+        self, seed: int = 1, regions: int = 30, web: int = 3, copies: int = 3, storage: str = "", **policy: Any
+    ) -> None:
         self.seed = seed
         self.regions = regions
+        #: Replicas of a region, and the class of the members' volumes.
+        self.copies = copies
+        self.storage = storage
         self.web = web
         self.policy = policy
         #: The node that is to be emptied.
@@ -154,12 +159,14 @@ class RetireScenario:
         for address in addresses[:1]:
             cluster.cordon(address)
         cluster.tidb_cluster(TIDB, DEMO, tidb=0, tikv=3, pd=0, with_pd=True)
+        if self.storage:
+            cluster.change(Kind.TIDB_CLUSTER, TIDB, DEMO, self._with_storage)
         # As agents do, it tolerates everything: no taint drives it out.
         agent = manifests.pod_template({"app": "agent"}, tolerations=[{"operator": "Exists"}])
         cluster.daemon_set(SHOP, "agent", template=agent)
         await rig.sleep(1.0)
         await rig.until(lambda: cluster.ready(TIDB, f"{DEMO}-tikv") == 3)
-        cluster.pd[TIDB, DEMO].load(self.regions)
+        cluster.pd[TIDB, DEMO].load(self.regions, self.copies)
         self.n7 = cluster.nodes_of(TIDB, f"{DEMO}-tikv")[f"{DEMO}-tikv-1"]
         others = [a for a in addresses if a != self.n7]
         was = {a: cordoned(rig, a) for a in others}
@@ -172,6 +179,9 @@ class RetireScenario:
         for address in others:
             cluster.cordon(address, on=was[address])
         self.most_away = 0
+
+    def _with_storage(self, tc: dict[str, Any]) -> dict[str, Any]:
+        return with_spec(tc, tikv={**tc["spec"]["tikv"], "storageClassName": self.storage})
 
     async def also(self, rig: Rig) -> None:
         """More pods for n7, while every other node is closed."""

@@ -13,11 +13,11 @@ from tests.capabilities.mix.rebalance.mix_stage import Stage
 HOURS = 3600.0
 
 
-async def tikv(stage: Stage, mode: str = "") -> None:
+async def tikv(stage: Stage, mode: str = "", copies: int = 3) -> None:
     stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
     await stage.rig.sleep(1.0)
     await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
-    stage.cluster.pd["tidb", "demo"].load(30)
+    stage.cluster.pd["tidb", "demo"].load(30, copies)
     label = {"metadata": {"labels": {ENABLED: "true", MODE: mode or "all-in-on-demand"}}}
     stage.cluster.store.patch(Kind.STATEFUL_SET, "tidb", "demo-tikv", label)
 
@@ -114,6 +114,21 @@ def test_with_handoff_off_a_tikv_pod_is_not_asked_for():
         assert left_behind(stage.rig) == []
 
     Stage(features={"mix": True}).play(scenario)
+
+
+def test_a_tikv_pod_whose_leaders_can_go_nowhere_says_so():
+    """E7, "features know each other": with max-replicas 1 no leader can leave: workload and pod are blocked, with the
+    line to type."""
+
+    async def scenario(stage: Stage) -> None:
+        await tikv(stage, "all-in-spot", copies=1)
+        await stage.rig.sleep(120.0)
+        verdict = stage.rig.leader().engine.verdicts["mix", "workload/StatefulSet/tidb/demo-tikv"]
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.ONE_STORE)
+        assert verdict.remedy == "pd-ctl config set max-replicas 3"
+        assert deleted(stage, "demo-tikv") == 0
+
+    Stage(on_demand=4, spot=4).play(scenario)
 
 
 SOFT = {"key": "x", "effect": "PreferNoSchedule"}

@@ -7,7 +7,7 @@ from mooring.capabilities.mix.pace import InterruptionPolicy, OnNotice, Rebalanc
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, LEAVING
-from mooring.core.model.reasons import Reason
+from mooring.core.model.reasons import Reason, State
 from mooring.sandbox.apiserver.faults import Fault
 from mooring.sandbox.cloud import Dialect
 from mooring.sandbox.controllers import podstate
@@ -309,6 +309,24 @@ def test_the_leaders_of_a_tikv_pod_on_an_interrupted_node_leave_before_it():
         await stage.rig.sleep(105.0)
         assert len(pd.interruptions) == 0
         assert not [w for w in stage.rig.writes if w.startswith("evict Pod tidb/")]
+
+    Stage(on_demand=0, spot=5).play(scenario)
+
+
+def test_a_node_whose_leaders_can_go_nowhere_says_so():
+    """E7, O2: with max-replicas 1 no leader can leave before the node does: the node is blocked, with the line to type."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.tidb_cluster("tidb", "demo", tidb=0, tikv=3, pd=0, with_pd=True)
+        await stage.rig.sleep(1.0)
+        await stage.rig.until(lambda: stage.cluster.ready("tidb", "demo-tikv") == 3)
+        stage.cluster.pd["tidb", "demo"].load(60, 1)
+        node = stage.cluster.nodes_of("tidb", "demo-tikv")["demo-tikv-1"]
+        stage.cluster.cloud.notice(node)
+        await stage.rig.sleep(60.0)
+        verdict = stage.rig.leader().engine.verdicts["mix", f"node/{node}"]
+        assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.ONE_STORE)
+        assert verdict.remedy == "pd-ctl config set max-replicas 3"
 
     Stage(on_demand=0, spot=5).play(scenario)
 

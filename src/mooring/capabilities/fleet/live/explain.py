@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
 from mooring.capabilities.fleet.live.ledger import StoredCluster
 from mooring.capabilities.fleet.live.policy import FleetPolicy
 from mooring.capabilities.fleet.live.retirement import emptying, retire
@@ -55,6 +56,8 @@ def retirement(
         held = emptying.emptiness(node, world, policy, now).held
         if held:
             return msgspec.structs.replace(held[0], detail=f"{held[0].detail}; {words}")
+        if mark.reason == Reason.LEADERS_LEFT:
+            return Verdict(State.BLOCKED, Reason.LEADERS_LEFT, f"{mark.detail}; {words}", LOOK_AT_LEADERS)
         return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}")
     if member.state_taint is None or mark is not None:
         return None

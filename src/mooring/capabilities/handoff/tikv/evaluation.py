@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import others_take_leaders, stranded
 from mooring.capabilities.drain.volumes import StuckVolume, stuck_volume
 from mooring.capabilities.handoff.facts import foreign_evictions, members_away, pod_subject, store_target
 from mooring.capabilities.handoff.mark import clear_mark, marks_of, names_of_no_member
@@ -18,7 +19,7 @@ from mooring.capabilities.handoff.requests import (
     Request,
     request_of,
 )
-from mooring.capabilities.handoff.situation import other_evictions, others_take_leaders, others_up
+from mooring.capabilities.handoff.situation import other_evictions
 from mooring.capabilities.handoff.tikv.eviction_exits import TOLD, drop_requests
 from mooring.capabilities.handoff.tikv.proof import doubt
 from mooring.capabilities.handoff.tikv.restart import rolling
@@ -139,9 +140,9 @@ class TikvEvaluation:
         live = self._queue.holder(store_target(cluster, store.id))
         if live is not None:
             return self._after_eviction(live, pod, request, stuck, store)
-        if not others_up(view, store.id):
-            detail = f"{pod.name} has the only store that is Up: its leaders have nowhere to go"
-            return Verdict(State.BLOCKED, Reason.ONE_STORE, detail)
+        nowhere = stranded(view, store, pod.name)
+        if nowhere is not None:
+            return nowhere
         if not others_take_leaders(view, store.id):
             others = other_evictions(self._tc, view, store.id)
             off = ", ".join(one.words for one in others)

@@ -18,13 +18,14 @@ any point resumes: the mark says what was begun, PD says what is on, the pod say
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import LOOK_AT_LEADERS
 from mooring.capabilities.handoff.mark import put_mark
 from mooring.capabilities.handoff.operators import EVICT, HOLD
 from mooring.capabilities.handoff.policy import HandoffPolicy
 from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
-from mooring.capabilities.handoff.tikv.progress import note_leaders, pace_of
+from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
 from mooring.capabilities.handoff.tikv.proof import again, doubt, note_pd, prove
 from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent
@@ -36,8 +37,6 @@ from mooring.core.model.tidb import PdView
 from mooring.core.model.times import rfc3339
 from mooring.core.world.read import WorldRead
 
-#: What to look at when leaders do not move.
-STUCK = "pd-ctl region check down-peer, pending-peer or miss-peer; pd-ctl config show (leader-schedule-limit)"
 #: A look this old still shows which evictions were there before ours; without requests PD is read once a minute.
 FRESH_S = 2.0
 
@@ -168,7 +167,7 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
             step=EVICT,
             progress=pace.words if pace is not None else "",
             figure=float(doubted.leaders),
-            waiting_on=_stuck(here, view, pace.stuck) if pace and pace.stuck else None,
+            waiting_on=_stuck(here, view, pace) if pace and pace.still_s is not None else None,
             refreshes=(PdRefresh(here.cluster, here.now + here.policy.recheck_s),),
         )
     if here.running.step == HOLD:
@@ -183,14 +182,15 @@ def _watch_leaders(here: Situation, view: PdView) -> NextStep:
     return _hold(here)
 
 
-def _stuck(here: Situation, view: PdView, detail: str) -> Verdict:
+def _stuck(here: Situation, view: PdView, pace: Pace) -> Verdict:
     """Leaders do not move. Where leaders are taken off other stores, too, their regions may have nowhere to go."""
     assert here.tc is not None
-    others = other_evictions(here.tc, view, here.store_id)
-    if not others:
-        return Verdict(State.WAITING, Reason.LEADERS_LEFT, detail, STUCK)
-    also = ", ".join(one.words for one in others)
-    return Verdict(State.WAITING, Reason.LEADERS_LEFT, f"{detail}; leaders are taken off {also}, too", STUCK)
+    # A person who asked gives up when the time is over; who has to empty a node must be told.
+    must_leave = here.request is not None and not here.request.may_wait
+    state = State.BLOCKED if must_leave and (pace.still_s or 0.0) >= KEPT_S else State.WAITING
+    also = ", ".join(one.words for one in other_evictions(here.tc, view, here.store_id))
+    detail = f"{pace.stuck}; leaders are taken off {also}, too" if also else pace.stuck
+    return Verdict(state, Reason.LEADERS_LEFT, detail, LOOK_AT_LEADERS)
 
 
 def _hold(here: Situation) -> NextStep:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from mooring.capabilities.drain.leaders import others_take_leaders, others_up, stranded
 from mooring.capabilities.handoff.mark import clear_mark, replace_with_memory
 from mooring.capabilities.handoff.operators import END
 from mooring.capabilities.handoff.policy import HandoffPolicy
@@ -10,8 +11,6 @@ from mooring.capabilities.handoff.situation import (
     Situation,
     is_back,
     other_evictions,
-    others_take_leaders,
-    others_up,
     pd_wait,
 )
 from mooring.core.model.cluster import Pod
@@ -60,8 +59,10 @@ def reason_to_end(here: Situation) -> End | None:
         store = here.store
         if store is not None and store.id != here.store_id:
             return End(Reason.STORE_CHANGED, f"{here.name} is store {store.id} now, was {here.store_id}")
-        if not others_up(here.view, here.store_id):
-            return End(Reason.ONE_STORE, f"no other store is there to take the leaders of {here.name}")
+        kept = stranded(here.view, store, here.name) if store is not None else None
+        if kept is not None or not others_up(here.view, here.store_id):
+            why = kept.detail if kept is not None else "no other store is Up"
+            return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {why}")
         nowhere = _nowhere_to_go(here, here.view)
         if nowhere:
             return End(Reason.ONE_STORE, f"the leaders of {here.name} may stay: {nowhere}")

@@ -11,6 +11,8 @@ import msgspec
 
 #: So long without one leader less and the pace so far promises nothing.
 STILL_S: Final = 60.0
+#: So long on a node that has to be emptied, and a person must look.
+KEPT_S: Final = 600.0
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ import msgspec
 from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import came_past
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
+from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
 from mooring.capabilities.mix.labels import Managed, management_of
@@ -227,7 +228,11 @@ class Emptying:
             words = f"{pod.name} is a member of TiKV or PD: handoff moves it, and handoff is off"
             self.kept.append(Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, _HANDOFF_OFF))
             return
-        self.moving += 1
+        kept = kept_leaders(pod, self.world, self.queue)
+        if kept is not None:
+            self.kept.append(kept)
+        else:
+            self.moving += 1
         if mark is not None and (mark.deadline is not None or self.notice.deadline is None):
             return
         request = Mark(

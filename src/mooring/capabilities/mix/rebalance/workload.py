@@ -6,6 +6,7 @@ import msgspec
 
 from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, drop_mark, mark_on, put_mark
+from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of, target_of
 from mooring.capabilities.mix import memory as remembering
 from mooring.capabilities.mix.admission.book import SlotBook
@@ -76,6 +77,8 @@ class Rebalance:
             instructions += self._swept(frozenset(c.pod.uid for c in chosen))
         proposals = [self._proposal(c) for c in chosen if c not in handed and self._is_free(c.pod)]
         proposals += self._taken_over()
+        asked = [p for p in self.seen.requested if is_handed_over(p, self.world)]
+        kept = next((v for p in asked if (v := kept_leaders(p, self.world, self.queue)) is not None), None)
         needed = managed or bool(case.candidates) or bool(self.seen.standing)
         return Evaluation(
             proposals=tuple(proposals),
@@ -83,7 +86,7 @@ class Rebalance:
             facts=tuple(facts_of(self.health, self.queue, self.now)) if needed else (),
             limits=self._limits() if needed else {},
             instructions=tuple(instructions),
-            verdict=case.verdict,
+            verdict=kept or case.verdict,
             again_at=self._again_at(case),
             notes=self._notes(proposals),
         )
@@ -110,6 +113,8 @@ class Rebalance:
             times += [p.created_at + self.pace.shortage_s for p in waiting]
         elif self.health.missing and (case.candidates or self.seen.standing):
             times.append(self.now + self.pace.look_again_s)  # no event comes for pods that are no longer ours
+        if self.seen.requested:
+            times.append(self.now + self.pace.look_again_s)  # nor when PD keeps their leaders
         return min((at for at in times if at is not None and at > self.now), default=None)
 
     # ── Who goes ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -103,9 +103,9 @@ def _finding(
 def state_of(running: OperatorRecord) -> State:
     """The word for a released operator: the same in `why`, in the queue's rows and on the page."""
     verdict = running.waiting_on
-    if verdict is None or verdict.reason in ON_ITS_WAY:
-        return State.MOVING
-    return State.BLOCKED if verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS else State.WAITING
+    if verdict is not None and (verdict.state == State.BLOCKED or verdict.reason in BLOCKED_REASONS):
+        return State.BLOCKED
+    return State.MOVING if verdict is None or verdict.reason in ON_ITS_WAY else State.WAITING
 
 
 def of_condition(found: Condition) -> Answer:

@@ -19,6 +19,7 @@ from mooring.capabilities.drain.component import is_handed_over
 from mooring.capabilities.drain.cordon import came_past, cordon_mark
 from mooring.capabilities.drain.detach import is_detached
 from mooring.capabilities.drain.evict import blocked_by_budget
+from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import active_pods, missing_facts
 from mooring.capabilities.drain.volumes import stuck_volume
 from mooring.capabilities.fleet.live.policy import FleetPolicy
@@ -55,8 +56,9 @@ def to_leave(node: str, world: WorldRead) -> list[Pod]:
     )
 
 
-def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verdict | None:
-    """What keeps a pod on the node; None: nothing does. When the time is over, bare pods and emptyDir data do not."""
+def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float, queue: Queue | None = None) -> Verdict | None:
+    """What keeps a pod on the node; None: nothing does. When the time is over, bare pods and emptyDir data do not. What
+    a hand-over under way waits for is in the queue."""
     node = world.node(pod.node)
     if pod.deletion_at is not None:
         return _endless(pod, pod.deletion_at, now) if is_stuck(pod, now) else None
@@ -67,7 +69,7 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float) -> Verd
         return stays
     late = is_late(node, policy, now)
     if is_handed_over(pod, world):
-        return _kept_member(pod, world)
+        return _kept_member(pod, world, queue)
     if is_detached(pod):
         return None
     if pod.owner is None and not policy.evict_bare_pods and not late:
@@ -101,12 +103,14 @@ def _endless(pod: Pod, since: float, now: float) -> Verdict:
     return Verdict(State.BLOCKED, Reason.LEAVING, words, remedy)
 
 
-def _kept_member(pod: Pod, world: WorldRead) -> Verdict | None:
+def _kept_member(pod: Pod, world: WorldRead, queue: Queue | None) -> Verdict | None:
     if not world.is_on("handoff"):
         words = f"{pod.name} is a TiKV or PD member and the feature handoff is off: its leaders would not leave first"
         return Verdict(State.BLOCKED, Reason.FEATURE_OFF, words, "--features handoff=true")
     stuck = stuck_volume(pod, world)
-    return None if stuck is None else Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+    if stuck is not None:
+        return Verdict(State.BLOCKED, Reason.LOCAL_VOLUME, stuck.detail, stuck.remedy)
+    return kept_leaders(pod, world, queue)
 
 
 def retiring_mark(node: Node) -> Mark | None:
@@ -191,7 +195,7 @@ class Emptiness(msgspec.Struct, frozen=True):
         return f"{len(self.left)} {pods} still to leave: {names}{more}" if self.left else "empty"
 
 
-def emptiness(node: Node, world: WorldRead, policy: FleetPolicy, now: float) -> Emptiness:
+def emptiness(node: Node, world: WorldRead, policy: FleetPolicy, now: float, queue: Queue | None = None) -> Emptiness:
     left = tuple(to_leave(node.name, world))
-    held = (held_by(p, world, policy, now) for p in left)
+    held = (held_by(p, world, policy, now, queue) for p in left)
     return Emptiness(left, tuple(h for h in held if h is not None))

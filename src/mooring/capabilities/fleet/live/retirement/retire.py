@@ -169,7 +169,7 @@ def _cordon(situation: RetireSituation, node: Node, held: Mark | None) -> Patch:
 
 def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: FleetPolicy, mark: Mark) -> NextStep:
     running, now = situation.running, situation.now
-    state = emptying.emptiness(node, world, policy, now)
+    state = emptying.emptiness(node, world, policy, now, situation.queue)
     if not state.left or policy.retire == "immediate":
         return NextStep(step=TAINT, instructions=(_say(node, mark, EMPTIED, "empty"),), progress="empty")
     if taken_back(node):
@@ -185,14 +185,14 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
     same = all(running.notes.get(k) == v for k, v in progress.items())
     since = running.notes.get("since", now) if same else now
     if now - since >= policy.retire_patience_s and not _is_handing_over(situation, state):
-        return _give_up(situation, node, world, mark, "; ".join([state.words, *(h.detail for h in state.held[:1])]))
+        return _give_up(situation, node, world, mark, state.words, *state.held[:1])
     asked = tuple(
         mark_leaving(p, running.operator.id, running.operator.detail, now)
         for p in state.left
         if way_of(p, world) is Way.HANDED_OVER
         and not p.terminating
         and leaving_mark(p) is None
-        and emptying.held_by(p, world, policy, now) is None
+        and _may_ask(emptying.held_by(p, world, policy, now))
     )
     waiting_on = None
     if state.held:
@@ -208,11 +208,18 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
     )
 
 
+def _may_ask(held: Verdict | None) -> bool:
+    """Leaders with nowhere to go are asked away all the same: handoff tells it on the pod, and begins once they can."""
+    return held is None or held.reason is Reason.ONE_STORE
+
+
 def _is_handing_over(situation: RetireSituation, state: emptying.Emptiness) -> bool:
-    """Leaders leave a member, or its restart has begun: that may take long, and goes on."""
-    members, queue = {str(p.key) for p in state.left}, situation.queue
-    at_work = (o for o in queue.operators() if o.source == "handoff" and o.args.get("pod") in members)
-    return any(queue.is_running(o.id) for o in at_work)
+    """Leaders leave a member, or its restart has begun: that may take long, and goes on. One that only a person ends
+    does not."""
+    members = {str(p.key) for p in state.left}
+    running = situation.queue.records.running.values()
+    at_work = (r for r in running if r.operator.source == "handoff" and r.operator.args.get("pod") in members)
+    return any(r.waiting_on is None or r.waiting_on.state is not State.BLOCKED for r in at_work)
 
 
 def _is_last_round_over(situation: RetireSituation, world: WorldRead, state: emptying.Emptiness) -> bool:
@@ -232,13 +239,19 @@ def _is_member(pod: Pod, world: WorldRead, now: float) -> bool:
     return way_of(pod, world) is Way.HANDED_OVER and not emptying.is_stuck(pod, now)
 
 
-def _give_up(situation: RetireSituation, node: Node, world: WorldRead, mark: Mark, detail: str) -> NextStep:
+def _give_up(
+    situation: RetireSituation, node: Node, world: WorldRead, mark: Mark, detail: str, held: Verdict | None = None
+) -> NextStep:
     """For now: the place is free for others, the cordon stays, and it is tried again later."""
     withdrawals = _withdraw_requests(node, world)
     if withdrawals:
         return NextStep(step=EMPTY, instructions=withdrawals, progress="gives up for now")
-    held = msgspec.structs.replace(mark, step=BLOCKED, since=situation.now, value=str(_tries(mark) + 1), detail=detail)
-    return NextStep(step=EMPTY, instructions=(_put(node, held, "gives up for now, and keeps the cordon"),))
+    given_up = msgspec.structs.replace(mark, step=BLOCKED, since=situation.now, value=str(_tries(mark) + 1))
+    if held is None:
+        given_up = msgspec.structs.replace(given_up, detail=detail)
+    else:
+        given_up = msgspec.structs.replace(given_up, detail=f"{detail}; {held.detail}", reason=held.reason)
+    return NextStep(step=EMPTY, instructions=(_put(node, given_up, "gives up for now, and keeps the cordon"),))
 
 
 def _break_off(node: Node, mark: Mark, policy: FleetPolicy, state: emptying.Emptiness) -> NextStep:

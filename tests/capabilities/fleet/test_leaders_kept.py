@@ -1,0 +1,98 @@
+"""Leaders that can go nowhere keep a machine that has to be emptied: `blocked`, with what a person does about it."""
+
+from typing import Any
+
+import pytest
+
+from mooring.core.engine.why import explain
+from mooring.core.model.kinds import Kind
+from mooring.core.model.marks import LEAVING, RETIRING
+from mooring.sandbox.pd import requests
+from mooring.sim.rig import Rig
+from mooring.sim.scenarios.fleet import DEMO, TIDB, RetireScenario, annotations_of, keys, serial_of, taints_of
+from tests.capabilities.fleet.test_retire import play
+
+MEMBER = f"{DEMO}-tikv-1"
+
+
+def pd_of(rig: Rig):
+    return rig.cluster.pd[TIDB, DEMO]
+
+
+def said(rig: Rig, subject: str):
+    return explain(rig.leader().engine, subject)
+
+
+def no_other_store(rig: Rig, *, kept: bool) -> None:
+    for member in (0, 2):
+        pd_of(rig).silence(f"{DEMO}-tikv-{member}", silent=kept)
+
+
+def evicted_by_a_person(rig: Rig, *, kept: bool) -> None:
+    change = requests.add_evict_leader if kept else requests.remove_evict_leader
+    for member in (0, 2):
+        change(pd_of(rig).server, pd_of(rig).store_of(f"{DEMO}-tikv-{member}").id)
+
+
+def one_replica(rig: Rig, *, kept: bool) -> None:
+    server = pd_of(rig).server
+    if not kept:
+        server.placement.set_rules([{**server.placement.rules[0], "count": 3}])
+        server.heard.to_check.update(dict.fromkeys(server.cache))
+        server.kick()
+
+
+def one_region(rig: Rig, *, kept: bool) -> None:
+    pd_of(rig).stick(MEMBER, 1 if kept else 0)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "reason", "says"),
+    [
+        (one_replica, "one-store", "pd-ctl config set max-replicas 3"),
+        (no_other_store, "one-store", "the only store that is Up"),
+        (evicted_by_a_person, "one-store", "pd-ctl scheduler remove evict-leader-scheduler-"),
+        (one_region, "leaders-left", "pd-ctl region check"),
+    ],
+    ids=lambda one: one.__name__ if callable(one) else "",
+)
+def test_leaders_that_cannot_leave_block_the_machine_and_say_what_to_do(keeps: Any, reason: str, says: str):
+    """E7, O2: pod and machine are `blocked` with what ends it, no leader is cut off, and the machine is emptied once
+    they can go."""
+    copies = 1 if keeps is one_replica else 3
+    scenario = RetireScenario(web=0, copies=copies, retire_patience_s=120.0, retire_hold_s=120.0)
+
+    async def then(rig: Rig) -> None:
+        pod, machine = f"pod/{TIDB}/{MEMBER}", f"machine/{serial_of(rig, scenario.n7)}"
+        await rig.until(lambda: said(rig, pod).state == "blocked", limit_s=1200)
+        assert said(rig, pod).reason == reason
+        assert says in str(said(rig, pod))
+        await rig.until(lambda: said(rig, machine).state == "blocked", limit_s=60)
+        assert said(rig, machine).reason == reason
+        assert says in str(said(rig, machine))
+        await rig.sleep(900)  # its place is given back, and taken again
+        assert keys.STATE_TAINT not in taints_of(rig, scenario.n7)
+        keeps(rig, kept=False)
+        await rig.until(lambda: scenario.done(rig), limit_s=7200)
+        assert not pd_of(rig).interruptions
+
+    async def before(rig: Rig) -> None:
+        keeps(rig, kept=True)
+        await then(rig)
+
+    play(scenario, before)
+
+
+def test_a_machine_says_what_keeps_its_leaders_also_while_its_place_is_given_back():
+    """Issue 20.8: hours later, with nothing under way."""
+    scenario = RetireScenario(web=0, copies=1, retire_patience_s=120.0)
+
+    async def then(rig: Rig) -> None:
+        marks = lambda: annotations_of(rig, Kind.NODE, "", scenario.n7).get(RETIRING, "")
+        await rig.until(lambda: '"step":"blocked"' in marks(), limit_s=1200)
+        answer = said(rig, f"machine/{serial_of(rig, scenario.n7)}")
+        assert (answer.state, answer.reason) == ("blocked", "one-store")
+        assert "pd-ctl config set max-replicas 3" in str(answer)
+        assert LEAVING not in annotations_of(rig, Kind.POD, TIDB, MEMBER)
+
+    play(scenario, then)
