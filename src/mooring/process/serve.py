@@ -23,7 +23,8 @@ from mooring.process.admission.server import LeaderForwarder, WebhookServer
 from mooring.process.assemble import capabilities, make_pd, make_registry
 from mooring.process.clock import SystemChance, WallClock
 from mooring.process.extender import extender_app
-from mooring.process.http.intake import LISTEN, Intake
+from mooring.process.http.intake import Intake
+from mooring.process.http.listening import Listener
 from mooring.process.http.page import PAGE, Page
 from mooring.process.http.status import is_loopback, status_app
 from mooring.process.lease.peers import address_of, advertised, identity_with
@@ -141,11 +142,9 @@ async def _open(
     tls: ssl.SSLContext | None = None,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    host, port = host_port(address, flag)
-    runner = web.AppRunner(app, **LISTEN, **more)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await _listen(web.TCPSite(runner, host, port, ssl_context=tls).start(), address, flag)
+    listener = Listener(app, **more)
+    stack.push_async_callback(listener.stop)
+    await _listen(listener.start(*host_port(address, flag), tls), address, flag)
 
 
 def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:

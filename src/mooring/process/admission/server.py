@@ -22,7 +22,8 @@ from aiohttp import web
 from mooring.capabilities.mix.admission.reviews import BadReviewError
 from mooring.process.admission.reloading_tls import ReloadingTls
 from mooring.process.admission.reviewer import PATIENCE_S, NotLeadingError, Reviewer
-from mooring.process.http.intake import LISTEN, BodyRefusedError, Intake
+from mooring.process.http.intake import BodyRefusedError, Intake
+from mooring.process.http.listening import Listener
 
 log = structlog.get_logger()
 
@@ -157,29 +158,26 @@ class WebhookServer:
         self._leaving = False
         app = webhook_app(reviewer, intake or Intake(), front)
         app.on_response_prepare.append(self._part)
-        self._runner = web.AppRunner(app, shutdown_timeout=2.0, **LISTEN)
+        self._listener = Listener(app, shutdown_timeout=2.0)
 
     @property
     def listens(self) -> bool:
-        return bool(self._runner.sites)
+        return self._listener.listens
 
     async def start(self) -> None:
         """OSError: the address is taken."""
-        await self._runner.setup()
-        # API servers open hundreds of connections in a burst; a short backlog would cost seconds.
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._front.context, backlog=1024)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        await self._listener.start(self._host, self.port, self._front.context)
+        self.port = self._listener.port
 
     async def stop(self) -> None:
         """Every connection is closed, so that API servers look elsewhere: one in use with its next answer, for a
         request that meets a closing connection is a call that failed; the idle ones a moment later."""
         self._leaving = True
         for _ in range(LEAVES_WITHIN):
-            if self._runner.server is None or not self._runner.server.connections:
+            if not self._listener.connections:
                 break
             await asyncio.sleep(LEAVE_S)
-        await self._runner.cleanup()
+        await self._listener.stop()
 
     async def _part(self, _: web.Request, response: web.StreamResponse) -> None:
         if self._leaving:
