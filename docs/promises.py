@@ -44,7 +44,7 @@ PROMISES = {
     "F11": "Each choice can be previewed and explained, the same input gives the same output, and 10,000 machines take well under a second.",
     "E1": "An annotated TiKV pod is deleted only after its leaders have left, and they may return when the new pod is ready.",
     "E2": "`evict-leader` keeps leaders off a store for as long as the annotation is there.",
-    "E3": "What is begun is recorded on the TidbCluster first, and an eviction that somebody else set is never removed.",
+    "E3": "What is begun is recorded on the TidbCluster first, and an eviction of another client is never removed.",
     "E4": "While PD, the store or the volumes give reason to doubt, nothing is deleted and the reason is shown.",
     "E5": "A crash at any point resumes, and no evict-leader scheduler is left in PD.",
     "E6": "A leader count of zero alone is no proof: the store is proven empty, and the deletion names the pod's UID.",

@@ -44,7 +44,7 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
     ("args", "said"),
     [
         (("play", "rack-lost", "9"), "there are 1 2 3"),
-        (("play",), "an event is wanted"),
+        (("play",), "name an event"),
         (("play", "spot-gone", "--notice", "soon"), "no span of time"),
         (("play", "spot-gone", "--for", "x"), "no span of time"),
         (("play", "spot-gone", "--ending", "x"), "no span of time"),

@@ -58,16 +58,3 @@ def test_the_glossary_explains_every_word_for_users(word):
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
     terms = {term.strip(" `"): text.strip() for term, text in rows}
     assert terms.get(word), f"docs/glossary.md does not explain {word!r}"
-
-
-def test_the_docs_use_no_word_that_was_replaced():
-    """Words that mean the same as one in the glossary, and that no other sense needs; names of fields are in quotes."""
-    old = re.compile(r"(?<!\")\b(seats?|doomed|wish(?:es)?|gently|made anew|believed|mends?)\b", re.IGNORECASE)
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    found = [
-        f"{page.relative_to(ROOT)}:{number}: {line.strip()[:90]}"
-        for page in pages
-        for number, line in enumerate(page.read_text().splitlines(), 1)
-        if old.search(line) and page.name != "glossary.md"
-    ]
-    assert found == []

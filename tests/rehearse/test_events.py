@@ -45,9 +45,9 @@ def test_several_events_are_joined_by_then_and_ordered_by_their_offsets(demo: Sn
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "an event is wanted: one of rack-lost"),
-        ("then", "an event is wanted"),
-        ("spot-gone then", "an event is wanted"),
+        ("", "name an event: one of rack-lost"),
+        ("then", "name an event"),
+        ("spot-gone then", "name an event"),
         ("flood", "no event 'flood'; there are rack-lost, node-lost, spot-gone, retire, restart"),
         ("rack-lost", "wants a rack"),
         ("rack-lost 9", "no rack '9' by label cke.cybozu.com/rack; there are 1 2 3"),

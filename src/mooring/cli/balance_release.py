@@ -34,10 +34,10 @@ def release(
     if not cluster and (take_back or not pd):
         raise UserError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
     if cluster and cluster.count("/") != 1:
-        raise UserError(f"{cluster}: NAMESPACE/NAME of a TidbCluster is wanted, e.g. tidb/demo")
+        raise UserError(f"{cluster}: must be NAMESPACE/NAME of a TidbCluster, e.g. tidb/demo")
     urls = tuple(url.strip() for url in pd.split(",") if url.strip())
     if any(not url.startswith(("http://", "https://")) for url in urls):
-        raise UserError(f"--pd {pd}: http:// or https:// addresses are wanted, e.g. http://127.0.0.1:2379")
+        raise UserError(f"--pd {pd}: http:// or https:// addresses are required, e.g. http://127.0.0.1:2379")
     asyncio.run(_release(cluster, kubeconfig, context, urls, take_back=take_back))
 
 
@@ -88,7 +88,7 @@ async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
             try:
                 await client.pause_scheduler(name, 0)
             except NotFoundError:
-                continue  # it was removed by somebody: there is nothing to resume
+                continue  # it was removed: there is nothing to resume
             print(f"{name} resumed")
     except PortError as error:
         also = "a running Mooring resumes it; without one it resumes by itself within a minute" if told else "try again"

@@ -56,7 +56,7 @@ def cleanup(
         raise UserError("say either --dry-run (list what is there) or --yes (remove it)")
     for name in feature:
         if name not in names():
-            raise UserError(f"--feature {name}: one of {', '.join(names())} is wanted")
+            raise UserError(f"--feature {name}: must be one of {', '.join(names())}")
     try:
         config = resolve(
             {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}, os.environ, "", pd

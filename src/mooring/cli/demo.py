@@ -40,7 +40,7 @@ INDENT: Final = " " * 11
 _HIGHLIGHT: Final = re.compile(r"^\d+/\d+ \d\d:\d\d  .*?(?=  |$)|^ +(?:ok|FAIL)(?=  )")
 #: Columns from which on the table of promises names the acts, not only their numbers.
 TITLES_FROM: Final = 120
-#: Virtual seconds per second while somebody plays after the day.
+#: Virtual seconds per second after the day, while a person uses the cluster.
 KEPT_SPEED: Final = 5.0
 #: What happens later than this goes three times as fast: a day takes about a minute, also on a slow machine.
 WITHIN_S: Final = 60.0
@@ -279,7 +279,7 @@ class _Page:
             webbrowser.open(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
 
     async def keep(self) -> None:
-        """Somebody watches, or asked to: the cluster runs on. Without a terminal nobody could end it with Ctrl-C."""
+        """A person watches, or gave --keep: the cluster runs on. Without a terminal Ctrl-C could not end it."""
         if self._keep or (self._hub.viewers and sys.stderr.isatty()):
             await self.play_on()
             await asyncio.Event().wait()

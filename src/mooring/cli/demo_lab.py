@@ -79,7 +79,7 @@ class Beside:
             self._stage.when_up(lambda: webbrowser.open(f"http://127.0.0.1:{self._open_at}"))
 
     async def keep(self) -> None:
-        # Somebody watches: as on the sandbox. Without a terminal nobody could end it.
+        # A person watches: as on the sandbox. Without a terminal Ctrl-C could not end it.
         if not self._keep and not (self._stage.viewers and sys.stderr.isatty()):
             return
         lab = self._stage.lab

@@ -42,7 +42,8 @@ def doctor(
 ) -> int:
     """Look at everything Mooring needs, and say for each finding what was seen and the command that fixes it.
 
-    Exits 0 when all is well, 1 with a finding, 4 when the cluster could not be looked at. Warnings fail only with
+    Exits 0 when every check passes, 1 with a finding, 4 when the cluster could not be looked at. Warnings fail only
+    with
     --strict. Every code (MO###) has a section in docs/doctor.md.
 
     Example: mooring doctor --pre
@@ -79,7 +80,7 @@ def doctor(
 
 
 def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: bool) -> "list[Finding]":
-    """The findings of the first look at which all is well, or of the last one within that time."""
+    """The findings of the first look at which every check passes, or of the last one within that time."""
     deadline = time.monotonic() + wait_s
     while True:
         findings = look()

@@ -57,7 +57,7 @@ def snapshot(
     from mooring.rehearse.snapshot import schema
 
     if not file.parent.is_dir() or file.is_dir():
-        raise UserError(f"--file {file}: a file in a directory that exists is wanted")
+        raise UserError(f"--file {file}: must be a file in a directory that exists")
     if demo:
         taken = demo_snapshot(seed)
     else:

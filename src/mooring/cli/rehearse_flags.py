@@ -48,7 +48,7 @@ class Setup:
         from mooring.rehearse.snapshot import schema
 
         if (self.from_ is None) != self.demo:
-            raise UserError("a snapshot is wanted: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
+            raise UserError("name a snapshot: --from FILE (mooring rehearse snapshot -f FILE), or --demo")
         logs.configure("critical", "auto")
         if self.from_ is None:
             return demo(1)

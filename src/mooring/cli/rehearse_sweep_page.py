@@ -59,7 +59,7 @@ class SweepPage:
             return  # the page is gone; the sweep is what was asked for
 
     def wait(self) -> None:
-        """For as long as somebody may look at it: until Ctrl-C, which is the caller's."""
+        """Serves until Ctrl-C, which the caller handles."""
         self._process.wait()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> "Config":
         path, equals, text = change.partition("=")
         *above, last = path.split(".")
         if not equals or not last:
-            raise UserError(f"--set {change}: KEY=VALUE is wanted, e.g. --set mix.reservation-s=20")
+            raise UserError(f"--set {change}: must be KEY=VALUE, e.g. --set mix.reservation-s=20")
         place = whole
         for name in above:
             place = place.setdefault(name, {}) if isinstance(place, dict) else None

@@ -45,7 +45,7 @@ def up(
         raise UserError(f"--speed {speed:g}: more than 0, at most 1000")
     path = file or Path(f"mooring-sandbox-{time.strftime('%H%M%S')}.kubeconfig").absolute()
     if not path.parent.is_dir():
-        raise UserError(f"--kubeconfig-file {path}: a file in a directory that exists is wanted")
+        raise UserError(f"--kubeconfig-file {path}: must be a file in a directory that exists")
     try:
         asyncio.run(_up(nodes, spot, speed, port, path, output, tidb=tidb))
     finally:

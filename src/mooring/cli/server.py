@@ -78,7 +78,7 @@ def ask(
     if base:
         try:
             return _get(base, path, missing, timeout_s, read)
-        except _NobodyError as error:
+        except _NoAnswerError as error:
             tried = f"at {base}: {error}"
             if named or where in _forwarded or not (forward and _has_kubeconfig(where)):
                 raise UserError(f"no Mooring answers {tried}; {HOW}", Exit.COULD_NOT_LOOK) from None
@@ -86,18 +86,18 @@ def ask(
     try:
         base = _forwarded[where] = _forward(where)
         return _get(base, path, missing, timeout_s, read)
-    except _NobodyError as error:
+    except _NoAnswerError as error:
         said = f"no Mooring answers {tried} the cluster of the kubeconfig: {error}; {HOW}"
         raise UserError(said, Exit.COULD_NOT_LOOK) from None
 
 
-class _NobodyError(Exception):
+class _NoAnswerError(Exception):
     pass
 
 
 def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[Any], Any]) -> Any:
     if not base.startswith(("http://", "https://")):
-        raise UserError(f"--server {base}: an http:// or https:// address is wanted, e.g. {DEFAULT}")
+        raise UserError(f"--server {base}: must be an http:// or https:// address, e.g. {DEFAULT}")
     request = urllib.request.Request(  # noqa: S310 — the scheme is checked above
         base.rstrip("/") + urllib.parse.quote(path, safe="/?=&")
     )
@@ -114,7 +114,7 @@ def _get(base: str, path: str, missing: str, timeout_s: float, read: Callable[[A
             hint = "; set MOORING_HTTP_TOKEN to the token of its Secret mooring-http" if error.code == 401 else ""
             raise UserError(f"{base} answered {error.code} {error.reason}{hint}", Exit.COULD_NOT_LOOK) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException, ValueError) as error:
-        raise _NobodyError(_trouble(error)) from None
+        raise _NoAnswerError(_trouble(error)) from None
 
 
 def _trouble(error: Exception) -> str:
@@ -149,15 +149,15 @@ def _forward(where: Reach) -> str:
     except UserError as error:
         if where.kubeconfig or where.context:
             raise
-        raise _NobodyError(str(error)) from None  # nobody has named it
+        raise _NoAnswerError(str(error)) from None  # no kubeconfig was named
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise _NobodyError("kubectl is not in PATH, which would forward a port")
+        raise _NoAnswerError("kubectl is not in PATH, which would forward a port")
     flags = [f"--kubeconfig={where.kubeconfig}"] if where.kubeconfig else []
     flags += [f"--context={where.context}"] if where.context else []
     try:
         return _forward_from(where.own, kubectl, flags)
-    except _NobodyError as error:
+    except _NoAnswerError as error:
         installed = _namespaces(kubectl, flags) if "not found" in str(error) else []
         if len(installed) != 1:
             raise
@@ -175,7 +175,7 @@ def _forward_from(namespace: str, kubectl: str, flags: list[str]) -> str:
             said.seek(0)
             # What its libraries log (E1116 21:12:03 …) is not for people; its last sentence is.
             lines = [line for line in said.read().splitlines() if line.strip() and not _LOGGED.match(line)]
-            raise _NobodyError(lines[-1].strip() if lines else f"kubectl did not forward a port in {FORWARD_S:.0f} s")
+            raise _NoAnswerError(lines[-1].strip() if lines else f"kubectl did not forward a port in {FORWARD_S:.0f} s")
     return f"http://127.0.0.1:{found[1]}"
 
 

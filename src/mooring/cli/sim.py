@@ -56,7 +56,8 @@ def sim(
     ] = "",
     output: Output = Format.TABLE,
 ) -> int:
-    """Run simulated clusters and check what Mooring promises, at every write and after everything has come to rest.
+    """Run simulated clusters and check what Mooring promises, at every write and at the end, when nothing may be
+    pending.
 
     Each seed is one run: a random cluster, load, people who interfere, and faults. The same seed gives the same run. A
     failure prints the promise that was broken, when, and the command that replays it. Exit code 0: all kept, 1: a seed

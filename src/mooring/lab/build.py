@@ -24,7 +24,7 @@ import msgspec
 from mooring.lab.binaries import CONTROL_PLANE_PACKAGES, NODE_PACKAGES, Release
 from mooring.lab.errors import LabError
 
-#: Pauses before trying again when the module proxy is the trouble; minutes, because its limits are per minute.
+#: Pauses before a retry when the module proxy fails; minutes, because its limits are per minute.
 BACK_OFF_S: Final = (10, 30, 60, 120, 240)
 USUAL_PLACES: Final = ("/usr/local/go/bin/go",)
 _PROXY_TROUBLE: Final = re.compile(

@@ -36,7 +36,7 @@ GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mooring_deciding": ("1 while it proposes and promotes", ()),
     "mooring_synced": ("1 once every kind has been listed", ()),
     "mooring_world_objects": ("Objects in the world", ("kind",)),
-    "mooring_operators_backed_off": ("How often a subject was proposed in a circle and had to back off", ()),
+    "mooring_operators_backed_off": ("How often repeated proposals without effect had to back off", ()),
     "mooring_blackbox_stopped": ("1 once the black box records no more, for a full, broken or slow disk", ()),
     "mooring_inbox_events": ("Events that wait to be taken in", ()),
 }

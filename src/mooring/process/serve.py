@@ -46,11 +46,11 @@ async def live(
     server: str,
     say: Callable[[str], None],
     *,
-    born: Callable[[Replica], None] = lambda _: None,
+    on_replica: Callable[[Replica], None] = lambda _: None,
     opened: Callable[[Page], None] = lambda _: None,
     context: str = "",
 ) -> None:
-    """Until canceled. `server` is the API server's URL; `say` prints to the person who started it; `born` and `opened`
+    """Until canceled. `server` is the API server's URL; `say` prints for the user; `on_replica` and `opened`
     are called with the replica and its page, for code in the same process; `context` names the cluster to people."""
     clock, chance = WallClock(), SystemChance()
     hook_host, hook_port = host_port(config.listen_webhook, "listen-webhook")
@@ -66,7 +66,7 @@ async def live(
         make_registry=make_registry,
         forgiving=True,
     )
-    born(replica)
+    on_replica(replica)
     host, _ = host_port(config.listen_http, "listen-http")
     intake = Intake()
     async with AsyncExitStack() as stack:
@@ -148,7 +148,7 @@ async def _open(
 
 
 def server_tls(directory: str, flag: str, *, only_known: bool = False) -> ssl.SSLContext | None:
-    """`only_known`: a caller must show a certificate that the directory's ca.crt vouches for.
+    """`only_known`: a caller must present a certificate that was issued by the directory's ca.crt.
 
     Renewed files count from the next handshake on; should they not fit together, those before stay in use."""
     if not directory:

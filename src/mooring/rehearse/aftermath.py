@@ -70,7 +70,7 @@ class Aftermath:
         cluster, config = rig.cluster, rig.config
         known = workloads(cluster.store)
         self._wanted = known + others(cluster.store, known)
-        # A machine that fails takes its on-demand replicas along, and so does an eviction by somebody else: the floor
+        # A machine that fails takes its on-demand replicas along, and so does an eviction by another client: the floor
         # is a promise against spot, and of what Mooring itself moves.
         floor = "mix" in config.on() and not any(act.name in LOSSES | PLANNED - {Name.RETIRE} for act in acts)
         self._promises = promises(cluster.store, config.mix, mix=floor)

@@ -31,7 +31,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     workload: str
     node: str
-    #: "lost": with its machine · "moved": at Mooring's hand · "ended": at somebody else's.
+    #: "lost": with its machine · "moved": by Mooring · "ended": by another client.
     how: str
     #: Its node had been given notice.
     noticed: bool = False

@@ -33,7 +33,7 @@ from mooring.sim.scenarios.home import ask_mooring
 
 #: Ids and names: the same for every seed, so that seeds differ in what is left to chance alone.
 LOAD_SEED: Final = 1
-#: Mooring may put right what it finds before anything befalls the cluster, for so long at most.
+#: Before the event Mooring may correct what it finds, for so long at most.
 SETTLE_S: Final = 900.0
 #: Nothing waits or runs for this long: Mooring has settled. Longer than the minute between two looks at a registry.
 SETTLED_S: Final = 90.0

@@ -35,7 +35,7 @@ class Regions:
         return tuple(one.losses(self._observer.now_s) for one in self._watches)
 
     def _away(self, watch: "_Watch") -> int:
-        """Members that somebody took: they stopped while their machine ran, and have not been back since."""
+        """Members that were stopped on purpose: they stopped while their machine ran, and have not been back since."""
         for store in watch.pd.server.tikv.stores.values():
             if store.alive:
                 watch.down.pop(store.id, None)

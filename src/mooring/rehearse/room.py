@@ -22,7 +22,7 @@ from mooring.sandbox.scheduler.classes import lacks, refuses
 from mooring.sandbox.scheduler.needs import Needs, parse_needs
 from mooring.sandbox.scheduler.snapshot import NodeState
 
-#: More than so many nodes is no answer that anybody acts on.
+#: More nodes than this are not a useful answer.
 MOST_NODES: Final = 200
 #: How long the scheduler gets for each node that is added.
 SCHEDULING_S: Final = 12.0

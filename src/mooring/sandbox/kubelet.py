@@ -1,7 +1,7 @@
 """The kubelets: what becomes of a pod once it has a node.
 
     bound ──start-seconds──▶ Running ──ready-seconds──▶ Ready ──deleted──▶ ends within its grace ──▶ gone
-      └ fail=start: stays Pending   └ fail=ready, crash: never Ready   └ fail=exit: Failed; taken off, it heals
+      └ fail=start: stays Pending   └ fail=ready, crash: never Ready   └ fail=exit: Failed; removed: it recovers
 
 Times come from the pod's annotations (the same keys as in the lab) or from the defaults. A node may go silent: then
 nothing on it is reported any more, neither readiness nor an end, until it speaks again or is gone. Heartbeats are not
@@ -68,7 +68,7 @@ class Kubelets:
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_health(self, listener: Callable[[str], None]) -> None:
-        """Called with the node's name when it falls silent or speaks again."""
+        """Called with the node's name when its heartbeats stop or resume."""
         self._listeners.append(listener)
 
     def silent_since(self, node: str) -> float | None:

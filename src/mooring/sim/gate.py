@@ -1,7 +1,7 @@
 """A gate around a replica's calls: counts its writes, can end it right before or right after one, or hold it up.
 
 A gate that is held stands for a process that was stopped (SIGSTOP, a long pause, a stalled disk): nothing leaves it,
-nothing reaches it, its timers do not fire, and when it goes on it believes that no time has passed. A write that had
+nothing reaches it, its timers do not fire, and when it goes on it does not know that time has passed. A write that had
 passed the fence when the pause began leaves when it ends: the worst case for the replica that leads by then.
 """
 

@@ -107,10 +107,10 @@ class Balance:
             )
         book = world.index(RegionBooks).of(cluster)
         if too_many is not None:
-            strangers = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
+            other_operators = [op for op in view.operators if not self._is_ours(op, cluster, queue)]
             return Evaluation(
                 withdrawals=tuple(_waiting(queue, cluster, Reason.WITHDRAWN, too_many.detail)),
-                facts=tuple(foreign.facts(strangers, queue.settings, book.summary, cluster)),
+                facts=tuple(foreign.facts(other_operators, queue.settings, book.summary, cluster)),
                 refreshes=(PdRefresh(cluster, seen_at + self.policy.idle_s),),
                 verdict=too_many,
             )

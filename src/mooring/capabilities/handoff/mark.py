@@ -2,7 +2,7 @@
 
 The mark (`mooring.dev/handoff`) is what counts, since tidb-operator rewrites the status from its own types. The entry
 `status.tikv.evictLeaderStatus[<pod>]` is the design's and is kept in step for people who read it. All marks of a
-cluster are in one annotation, so two replicas that both believe to lead cannot both begin: the second one's swap fails.
+cluster are in one annotation, so two replicas that both act as leader cannot both begin: the second one's swap fails.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ MOST_S: Final = 15.0
 
 
 class Backoff(msgspec.Struct):
-    """Doubles from `first_s` to `most_s`; each wait is drawn from [half, whole] of it. `reset()` when all is well."""
+    """Doubles from `first_s` to `most_s`; each wait is drawn from [half, whole] of it. `reset()` after a success."""
 
     chance: Chance
     first_s: float = FIRST_S

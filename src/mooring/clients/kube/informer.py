@@ -69,7 +69,7 @@ class Stats(msgspec.Struct):
     throttled: int = 0
     #: Clock.monotonic of the last sign of life: an event, a bookmark, a finished sync.
     heard_at: float = 0.0
-    #: What went wrong last; "" once all is well again.
+    #: The last error; "" after the next success.
     last_error: str = ""
 
 

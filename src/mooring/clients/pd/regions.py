@@ -59,8 +59,8 @@ def regions(body: bytes) -> tuple[Region, ...]:
 
 
 def regions_of_range(body: bytes, start_key: str = "", limit: int = 0) -> tuple[Region, ...]:
-    """The same for many: what they have in common is kept once. Peers have no id unless one of them is unwell, and keys
-    are not counted. Unanswered: not one after another from this key on, or more than were asked for."""
+    """The same for many: what they have in common is kept once. Peers have no id unless one of them is unhealthy, and
+    keys are not counted. Unanswered: not one after another from this key on, or more than were asked for."""
     answer: _Regions = decode(_REGIONS, body, "regions")
     listed = sorted(answer.regions or (), key=lambda r: r.start_key)
     if limit and len(listed) > limit:

@@ -88,9 +88,7 @@ class Sabakan:
         except InvalidMachinesError as error:
             raise UnansweredError(f"{self.url}: {error}") from None
         if not machines:
-            raise NotFoundError(
-                f"{self.url}: no machine matches the query's variables; an empty list is never acted upon"
-            )
+            raise NotFoundError(f"{self.url}: no machine matches the query's variables; an empty list is ignored")
         return machines
 
     async def _read(self, body: bytes) -> tuple[Machine, ...]:

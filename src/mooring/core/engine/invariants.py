@@ -9,7 +9,7 @@ from mooring.core.queue.audit import audit
 
 
 def broken(engine: Engine) -> list[str]:
-    """Every broken rule in words; empty when all is well."""
+    """Every broken rule in words; empty when there is none."""
     found = list(audit(engine.queue))
     found += engine.world.check()
     claimed: dict[str, str] = {}

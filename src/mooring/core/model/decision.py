@@ -19,7 +19,8 @@ from mooring.core.model.reasons import Reason, State
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """Something already broken that takes room on a target, without asking. An empty subject: no operator cures it."""
+    """Something already broken that takes room on a target unconditionally. An empty subject: no operator repairs
+    it."""
 
     target: str
     #: The object that is broken; an operator on the same subject is not blocked by it.

@@ -1,4 +1,4 @@
-"""What a person can mend, as one exception; and what a command exits with, for every command alike."""
+"""Errors that a person can fix, as one exception; and the exit codes of all commands."""
 
 from enum import IntEnum
 

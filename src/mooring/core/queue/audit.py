@@ -12,7 +12,7 @@ from mooring.core.queue.queue import Queue
 
 
 def audit(queue: Queue) -> list[str]:
-    """Everything that is not as it should be, in words; empty when all is well."""
+    """Every broken invariant, in words; empty when there is none."""
     return [*_records(queue), *(wrong for lane in queue.lanes.values() for wrong in _lane(queue, lane))]
 
 

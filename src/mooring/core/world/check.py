@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def differences(world: "World") -> list[str]:
-    """One line per index that is not what a rebuild gives; empty when all is well."""
+    """One line per index that is not what a rebuild gives; empty when there is none."""
     pods, nodes, sets = list(world._rows.pods), list(world._rows.nodes), list(world._rows.replica_sets)  # noqa: SLF001
     pod_indexes, node_indexes = world._pod_indexes, world._node_indexes  # noqa: SLF001
     by_deployment = world._replica_set_indexes.by_deployment  # noqa: SLF001

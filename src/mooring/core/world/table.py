@@ -6,7 +6,7 @@ the watch does. So:
 - an object with an older resourceVersion than the stored one of the same uid is not news. Versions are compared as
   numbers, and only within one uid, the one comparison that Kubernetes promises; what is not a number is taken as new;
 - a uid that was seen to go never comes back (uids are not reused). The last few thousand are remembered;
-- a list is the whole truth and overrules both, so that even a restored etcd heals with the next list;
+- a list is the whole truth and overrules both, so that even a restored etcd is followed from the next list on;
 - a version that shows nothing new in the row (a kubelet's note on a container, a heartbeat) is stored and is no news.
 """
 

@@ -53,7 +53,7 @@ class RunningProcess:
         def settings() -> Resolved:
             return Resolved(self.config, {}, [])
 
-        def born(replica: Replica) -> None:
+        def on_replica(replica: Replica) -> None:
             self.replica = replica
 
         def opened(page: Page) -> None:
@@ -63,7 +63,15 @@ class RunningProcess:
         scopes = {Kind.CONFIG_MAP: Scope(namespace=self.config.namespace)}
         async with HttpKubeApi(self._connection, scopes=scopes) as api:
             gated = GatedApi(api, Gate(self._count, _never_kill))
-            await live(self.config, settings, gated, self._connection.server, lambda _: None, born=born, opened=opened)
+            await live(
+                self.config,
+                settings,
+                gated,
+                self._connection.server,
+                lambda _: None,
+                on_replica=on_replica,
+                opened=opened,
+            )
 
     def _count(self, what: str, when: str) -> bool:
         if when == "before":

@@ -235,7 +235,7 @@ class LabStage(Stage):
     # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def wait_for(self, at: str) -> None:
-        """Until the act before has come to rest."""
+        """Until the act before has ended."""
         began = quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < QUIET_S and time.monotonic() - began < QUIET_AT_MOST_S:
             await asyncio.sleep(0.25)

@@ -18,7 +18,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     #: What was looked at, in words: "API server answers (v1.36.1)".
     what: str
-    #: `MO###`; "" for what is well.
+    #: `MO###`; "" for a check that passed.
     code: str = ""
     seen: str = ""
     #: The command that fixes it.

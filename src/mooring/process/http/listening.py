@@ -1,10 +1,10 @@
-"""Connections, accepted as if an enemy had opened them.
+"""Connections, limited as for hostile clients.
 
-A TLS connection takes 300 KB as long as it stands, from the first byte of its handshake on. So each listener has so
-many and no more, and one address at most half of them. When there is no room the one that has asked for nothing yet and
-stands longest gives way, then the one whose last answer is longest ago; one that is being answered never does. A
-stranger who only connects therefore never costs an API server its connections. Without anybody who could give way the
-new one is refused.
+A TLS connection takes 300 KB while it is open, from the first byte of its handshake on. So each listener keeps a
+limited
+number, and one address at most half of them. When the limit is reached, the oldest connection without a request is
+closed, then the one whose last answer is longest ago; one that is being answered never is. So a client that only
+connects takes no connection from an API server. If none can be closed, the new one is refused.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class _Connection:
         #: When it was opened or last answered.
         self.since = since
 
-    def give_way(self) -> None:
+    def close_now(self) -> None:
         if self.transport is not None:
             self.transport.abort()
             return
@@ -54,7 +54,7 @@ class _Connection:
 
 
 class _Watched(asyncio.Protocol):
-    """aiohttp's own, and who is told when it begins and ends."""
+    """aiohttp's own protocol, with a listener that is told when it begins and ends."""
 
     def __init__(self, protocol: Any, listener: "Listener", peer: Any) -> None:
         self._protocol = protocol
@@ -151,7 +151,7 @@ class Listener:
         server = self.runner.server
         assert server is not None
         try:
-            with suppress(OSError):  # no handshake, or not in time: nobody is served
+            with suppress(OSError):  # no handshake, or not in time
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: _Watched(server(), self, peer),
                     accepted,
@@ -186,7 +186,7 @@ class Listener:
             if least is None:
                 return False
             self._connections = {p: c for p, c in self._connections.items() if c is not least}
-            least.give_way()
+            least.close_now()
         self._connections[peer] = _Connection(address, accepted, now)
         return True
 

@@ -1,1 +1,1 @@
-"""What can befall a cluster: named on the command line, checked against a snapshot, then done to the sandbox."""
+"""Events: named on the command line, checked against a snapshot, then carried out on the sandbox."""

@@ -1,4 +1,4 @@
-"""An event on a snapshot: its name, whom it befalls, and when. Pure."""
+"""An event on a snapshot: its name, what it affects, and when. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Name(StrEnum):
     LEADER_LOST = "leader-lost"
 
 
-#: Somebody decided to do it: nothing need be lost.
+#: A planned operation: nothing need be lost.
 PLANNED: Final = frozenset({Name.RETIRE, Name.RESTART, Name.ROLLING_UPDATE, Name.DRAIN})
 #: Machines go, and no notice is given.
 LOSSES: Final = frozenset({Name.RACK_LOST, Name.NODE_LOST, Name.ZONE_LOST, Name.ZONE_CUT_OFF, Name.LEADER_LOST})
@@ -52,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One event on this snapshot: who it befalls."""
+    """One event on this snapshot: what it affects."""
 
     name: Name
     #: Seconds after the first moment.

@@ -1,4 +1,4 @@
-"""What can befall a cluster: a few words on the command line, checked against the snapshot before anything is played.
+"""The events: a few words on the command line, checked against the snapshot before anything is played.
 
     rack-lost 2        node-lost n7        zone-lost a        spot-gone        retire M004 M005        restart tidb/demo
 
@@ -59,7 +59,7 @@ def acts(words: Sequence[str], snapshot: Snapshot, rules: CapacityRules, options
         else:
             groups[-1].append(word)
     if any(not group for group in groups):
-        raise BadEventError(f"an event is wanted: one of {_names()}, several joined by `then`")
+        raise BadEventError(f"name an event: one of {_names()}, several joined by `then`")
     found = [_act(group, snapshot, rules, options) for group in groups]
     return sorted(found, key=lambda act: act.after_s)
 

@@ -1,4 +1,4 @@
-"""Events that somebody does, or that befall a control plane: updates, drains, and servers that are away. Pure."""
+"""Operations by people, and outages of the control plane: updates, drains, and servers that are away. Pure."""
 
 from typing import Final
 

@@ -21,7 +21,7 @@ from mooring.sandbox.clock import parse_rfc3339
 from mooring.sandbox.controllers.workloads.ownership import controller_of
 from mooring.sandbox.kubelet import READY, START
 
-#: A pod that took longer became unready and ready again, or waited for somebody else.
+#: A pod that took longer became unready and ready again, or waited for another pod.
 LONGEST_START_S: Final = 900.0
 _TEMPLATED: Final = (Kind.DEPLOYMENT, Kind.REPLICA_SET, Kind.STATEFUL_SET, Kind.DAEMON_SET)
 #: Our own ConfigMaps: settings, the stored cluster, memories.

@@ -149,7 +149,7 @@ def parse(body: bytes, where: str) -> Snapshot:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadSnapshotError(f"{where}: not a snapshot: {error}; take it again") from None
     if head.format != FORMAT:
-        raise BadSnapshotError(f"{where}: not a snapshot: its format is {head.format!r}, {FORMAT!r} is wanted")
+        raise BadSnapshotError(f"{where}: not a snapshot: its format is {head.format!r}, not {FORMAT!r}")
     if head.version > VERSION:
         raise BadSnapshotError(
             f"{where}: a snapshot of version {head.version}; this Mooring reads up to {VERSION}: "
@@ -171,7 +171,7 @@ def _check(snapshot: Snapshot) -> None:
     known = {kind.value: kind for kind in KINDS}
     for name, objects in snapshot.objects.items():
         if name not in known:
-            raise BadSnapshotError(f"objects.{name}: {', '.join(known)} are wanted")
+            raise BadSnapshotError(f"objects.{name}: must be one of {', '.join(known)}")
         for at, obj in enumerate(objects):
             problem = _problem(known[name], obj)
             if problem:

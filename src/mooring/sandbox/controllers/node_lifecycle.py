@@ -6,7 +6,7 @@
 
 The rate is Kubernetes': one node in ten seconds; a hundredth of a node a second in a zone with more than 50 nodes of
 which at least 55 % are down, none at all in a smaller one or when no node is Ready: then the network is the likelier
-culprit. A zone that is down to its last node while others are well is taken for lost, and emptied at the usual rate.
+cause. A zone that is down to its last node while others are healthy is treated as lost, and emptied at the usual rate.
 """
 
 from typing import Final

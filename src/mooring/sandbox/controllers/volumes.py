@@ -1,6 +1,6 @@
 """Volumes: a claim becomes bound where its first consumer goes.
 
-A claim of a class whose name begins with "local" gets a volume on that node and is thereby tied to it, as a local PV
+A claim of a class whose name begins with "local" gets a volume on that node and is bound to it, as a local PV
 is: the pod that mounts it can go nowhere else any more. Other classes give volumes that any node can mount. A volume
 goes with its claim.
 """

@@ -1,4 +1,4 @@
-"""PD's own schedulers: what each wants to move next, given what PD believes.
+"""PD's own schedulers: what each moves next, by what PD has been told.
 
 Each is a function from the server's view to operators not yet started; the server starts them as long as their kind's
 limit allows (softly, as PD does: the limit is looked at before a batch, not within it).
@@ -158,7 +158,7 @@ def _moves(
 
 
 def followers(pd: "PdServer", region: Region) -> list[int]:
-    """Stores with a voter that could lead: Up, as PD believes."""
+    """Stores with a voter that could lead: Up, as far as PD knows."""
     return [
         p.store_id
         for p in region.peers

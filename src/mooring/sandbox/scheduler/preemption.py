@@ -1,7 +1,8 @@
 """Preemption: a pod that fits nowhere may take the place of pods with lower priority.
 
 For each node where it would fit without them: who must go, as few and as unimportant as possible (those that can be
-spared are spared, the most important first, PDB-protected ones before others). Then the node where that hurts least.
+spared are spared, the most important first, PDB-protected ones before others). Then the node where that does the least
+harm.
 The victims leave with their grace; meanwhile the node is nominated (`nominatedNodeName`).
 """
 

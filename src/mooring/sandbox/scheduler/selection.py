@@ -192,7 +192,7 @@ class Selection:
         return nodes[feasible[self._best(scored)]].name
 
     def _best(self, scores: list[int]) -> int:
-        """Where the highest is: the first, or one of several by lot."""
+        """Where the highest is: the first, or one of several at random."""
         best = max(scores)
         if self.ties is None:
             return scores.index(best)

@@ -65,12 +65,12 @@ class Floor:
         """What it asks for on on-demand, what it has, and how many replicas are missing; None: it is not managed."""
         if ENABLED not in podstate.labels_of(workload):
             return None
-        wish = management_of(project(Kind(workload["kind"]), workload))  # type: ignore[arg-type]
-        if not isinstance(wish, Managed):
+        management = management_of(project(Kind(workload["kind"]), workload))  # type: ignore[arg-type]
+        if not isinstance(management, Managed):
             return None
         replicas = int(workload["spec"].get("replicas", 1))
         pods = [p for p in self._watch.pods(SHOP, workload["metadata"]["name"]) if podstate.active(p)]
-        return wish.target.on_demand(replicas), sum(map(_counts, pods)), max(0, replicas - len(pods))
+        return management.target.on_demand(replicas), sum(map(_counts, pods)), max(0, replicas - len(pods))
 
     def pod_goes(self, what: str, by: str, pod: Json) -> None:
         watch, mark = self._watch, read_mark(podstate.annotations_of(pod).get(LEAVING, ""))

@@ -30,7 +30,7 @@ from mooring.sim.whole.load import switch
 if TYPE_CHECKING:
     from mooring.sim.whole.simulation import Simulation
 
-#: Everything must have come to rest this long after the last deed, and stay so for a while.
+#: Nothing may be pending this long after the last deed, and stay so for a while.
 WITHIN_S = 5400.0
 REST_S = 60.0
 EVERY_S = 5.0

@@ -1,4 +1,4 @@
-"""One run: build the cluster of a plan, let its deeds happen, look on, come to rest, and judge.
+"""One run: build the cluster of a plan, let its deeds happen, watch, wait until nothing is pending, and judge.
 
     result = simulate(draw_plan(7))
     result.failure      None, or the first promise that was broken: which, when, and what was seen

@@ -90,7 +90,7 @@ def read_constraints(text: str) -> Constraints | PlanError:
 
 
 def cke_finding(settings: Settings) -> str:
-    """What a doctor says about two generators; "" when all is well."""
+    """What `mooring doctor` says about two generators of cluster.yml; "" when there is one."""
     if settings.cke_integration == "on":
         return (
             "CKE's own sabakan integration is on: two generators would fight over one cluster.yml. "

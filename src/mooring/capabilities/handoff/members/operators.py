@@ -163,6 +163,6 @@ def leads(view: PdView, pod_name: str) -> bool:
 
 
 def successor(view: PdView, pod_name: str, unready: Collection[str] = ()) -> PdMember | None:
-    """Who leads next: the first other member by name that is not known to be unwell."""
+    """Who leads next: the first other member by name that is not known to be unhealthy."""
     others = [m for m in sorted(view.members, key=lambda m: m.name) if m.healthy is not False]
     return next((m for m in others if m.name.partition(".")[0] not in {pod_name, *unready}), None)

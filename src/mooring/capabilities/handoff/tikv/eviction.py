@@ -89,7 +89,7 @@ def _record(here: Situation, evicting: tuple[int, ...]) -> NextStep:
         return pd_wait(here, Reason.WITHDRAWN, "the mark and the request are gone")
     others = [name for name, m in (here.marks or {}).items() if name != here.name and _holds_eviction(m)]
     if others and operator.phases[0].get(f"evicting/{here.cluster}"):
-        # Written by another replica while two believed to lead: its mark is on the object that both must swap.
+        # Written by another replica while two acted as leader: its mark is on the object that both must swap.
         return pd_wait(here, Reason.BEHIND, f"{', '.join(sorted(others))} is marked as handing over")
     mark = Mark(
         operator=operator.id,

@@ -87,7 +87,7 @@ def require(rules: PodRules, capacity: CapacityRules) -> list[Operation] | Affin
 
 
 def stays_off_spot(rules: PodRules, capacity: CapacityRules) -> bool:
-    """Whether the pod's own rules let it onto no spot node: a preference for spot would be in vain."""
+    """Whether the pod's own rules let it onto no spot node: a preference for spot would have no effect."""
     wanted, other = requirement(capacity.labels[0], NodeClass.SPOT), NodeClass.ON_DEMAND
     if _selector_denies(rules.node_selector or NO_LABELS, wanted, capacity, other):
         return True

@@ -61,7 +61,7 @@ def run_dry(engine: Engine, subject: Subject, now: float) -> Iterator[Dry]:
             )
 
 
-def door(engine: Engine, operator: Operator) -> tuple[Reason, str] | None:
+def queue_refusal(engine: Engine, operator: Operator) -> tuple[Reason, str] | None:
     """Why the queue would not take this one in, in the order in which it checks; None: it would."""
     queue = engine.queue
     for claim in operator.claims or (operator.subject,):

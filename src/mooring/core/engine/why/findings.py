@@ -14,7 +14,7 @@ import msgspec
 from mooring.capabilities.registry import descriptor, names
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.condition import Condition
-from mooring.core.engine.why.dry import Dry, door
+from mooring.core.engine.why.dry import Dry, queue_refusal
 from mooring.core.engine.why.phrases import brief, doing, ends, ends_itself, fit, it, short, span, standstill_s, step
 from mooring.core.engine.why.subject import Subject
 from mooring.core.model.decision import OperatorRecord, Verdict
@@ -188,7 +188,7 @@ def of_dry(engine: Engine, subject: Subject, dry: Dry) -> Iterator[Answer]:
     for verdict in dry.verdicts:
         yield _judged(subject, verdict)
     for proposal in dry.proposals:
-        refused = door(engine, proposal)
+        refused = queue_refusal(engine, proposal)
         what = proposal.kind.replace("-", " ")
         if refused is None:
             says = ("is waiting: ", f"{dry.capability} is about to propose {what}", f". {CALM}")

@@ -54,7 +54,7 @@ export function needed(head, asOf) {
   return parts.join(", ");
 }
 
-// How alive what is shown is: a state for the looks of it, and the words.
+// How old the shown data is: a state for the style, and the text.
 export function pulse(page, now) {
   // The frame may be new and what it shows old: the replica itself may be cut off from the API server.
   const silent = page.recording ? 0 : page.shown.head.silent_s ?? 0;
