@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -54,11 +55,17 @@ def test_links_between_pages_resolve(page):
     assert broken == []
 
 
+def blocks(text):
+    """What is shown as code: between fences, or indented by four spaces."""
+    yield from FENCE.findall(text)
+    yield from (textwrap.dedent(block) for block in re.findall(r"(?:^ {4}\S.*\n)+", FENCE.sub("", text), re.MULTILINE))
+
+
 def commands():
     for page in PAGES:
         if page.name == "CHANGELOG.md":
             continue  # it tells of the past
-        for block in FENCE.findall(page.read_text()):
+        for block in blocks(page.read_text()):
             joined = block.replace("\\\n", " ")
             for line in COMMAND.findall(joined):
                 words = re.split(r"\s#|\s{3,}|\s[|>&;]", line)[0].strip()
@@ -78,6 +85,15 @@ def test_commands_in_the_docs_parse(line):
         app.parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         pytest.fail(f"mooring {line}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_can_be_pasted(page):
+    """A remark behind a command is a comment of the shell."""
+    typed = re.compile(
+        r"^(?:\$ )?(?:\.venv/bin/)?(?:mooring|kubectl|helm|make|curl|podman|pd-ctl) .*?\S {3,}(?![# ]).+", re.MULTILINE
+    )
+    assert [line[:90] for block in blocks(page.read_text()) for line in typed.findall(block)] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
