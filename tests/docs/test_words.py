@@ -28,7 +28,7 @@ REPLACED = {
     r"costs? time,? (?:and )?never truth": "delays a decision, never makes it wrong",
     r"tight circle|in a circle": "loop",
     r"in vain": "without effect",
-    r"befalls?": "faults",
+    r"befalls?|befell": "happens to, faults",
     r"by lot|rolls? dice": "at random",
     r"culprit": "cause",
     r"vouch(?:es|ed)?": "issue",
@@ -40,7 +40,7 @@ REPLACED = {
 ALLOWED = re.compile(
     r"everybody: (?:\w|\")|`everybody`|interruption\.everybody|\bEverybody\b|\.everybody\b|\.everybody:"
 )
-OLD = re.compile(rf"(?<![\"\w-])\b(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
+OLD = re.compile(rf"(?<![\w-])(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
 
 
 def texts() -> Iterator[Path]:

@@ -89,7 +89,7 @@ def main() -> NoReturn:
         # Here rather than at the interpreter's end, where an error could no longer be reported.
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (head, less) has left; nothing of ours is wrong.
+        # The reader (head, less) has closed the pipe: not an error.
         _abandon_stdout()
     except OSError as error:
         if error.errno not in _FULL:

@@ -43,7 +43,7 @@ def compare(
     full
         Everything: the whole ladder from 3 to 1,000 stores, then each optional setting alone. Four minutes of CPU.
     seed
-        Everything is drawn from it.
+        The seed of all random numbers.
     output
         A table and a plot for people, or JSON for scripts.
     """

@@ -1,4 +1,4 @@
-"""`mooring blackbox`: fetch the recording of a running Mooring, and make it fit to hand on."""
+"""`mooring blackbox`: fetch the recording of a running Mooring, and redact it for others."""
 
 import shutil
 from dataclasses import replace

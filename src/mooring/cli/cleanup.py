@@ -1,4 +1,4 @@
-"""`mooring cleanup`: leave nothing behind."""
+"""`mooring cleanup`: list or remove what Mooring has left in a cluster."""
 
 import asyncio
 import os

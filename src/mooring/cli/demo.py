@@ -285,7 +285,7 @@ class _Page:
             await asyncio.Event().wait()
 
     async def play_on(self) -> None:
-        """After the day: time slows down to what eyes can follow, and kubectl may change things."""
+        """After the day: time runs slowly enough to watch, and kubectl may change things."""
         from mooring.demo.sandbox_stage import SandboxStage
         from mooring.sandbox.http.facade import Facade
 

@@ -1,4 +1,4 @@
-"""`mooring doctor`: is the cluster fit for Mooring, and is Mooring well in it?"""
+"""`mooring doctor`: does the cluster have what Mooring needs, and does Mooring work in it?"""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def doctor(
     *,
     pre: Annotated[bool, Parameter(help="Before installing: what the cluster must bring along.")] = False,
     wait: Annotated[float, Parameter(help="Look again for this many seconds while something is wrong.")] = 0.0,
-    short: Annotated[bool, Parameter(help="Only what is not well, one line each: to paste into a chat.")] = False,
+    short: Annotated[bool, Parameter(help="Only findings, one line each: to paste into a chat.")] = False,
     strict: Annotated[bool, Parameter(help="Warnings fail too.")] = False,
     fix: Annotated[bool, Parameter(help="Print one script of all fixes. Nothing is run.")] = False,
     code: Annotated[str, Parameter(help="Only say what this code means, e.g. MO202.")] = "",
@@ -43,8 +43,7 @@ def doctor(
     """Look at everything Mooring needs, and say for each finding what was seen and the command that fixes it.
 
     Exits 0 when every check passes, 1 with a finding, 4 when the cluster could not be looked at. Warnings fail only
-    with
-    --strict. Every code (MO###) has a section in docs/doctor.md.
+    with --strict. Every code (MO###) has a section in docs/doctor.md.
 
     Example: mooring doctor --pre
 

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
 
 class FlowingHelp:
-    """cyclopts' own layout, but for the description: a docstring is broken at 120 columns, a terminal elsewhere."""
+    """cyclopts' own layout, but for the description: a docstring is wrapped at 120 columns, a terminal may be
+    narrower."""
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         from cyclopts.help.formatters.default import DefaultFormatter

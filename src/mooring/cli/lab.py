@@ -64,7 +64,7 @@ def up(
                 + "; --nodes, --with and --k8s count for a new lab alone"
             )
         else:
-            with _ending_politely():
+            with _sigterm_as_ctrl_c():
                 binaries = find(release(k8s), build=build.build)
                 lab = Lab.up(directory, binaries, extras=extras, say=note)
                 _add_nodes(lab, nodes)
@@ -77,7 +77,7 @@ def up(
 def down(
     *,
     dir: Dir = None,  # noqa: A002 - the flag's name
-    keep_logs: Annotated[bool, Parameter(negative="", help="Leave the servers' logs where they are.")] = False,
+    keep_logs: Annotated[bool, Parameter(negative="", help="Keep the servers' logs.")] = False,
 ) -> None:
     """End the lab and remove what it wrote; nothing is left running.
 
@@ -152,7 +152,7 @@ def build_programs(
     from mooring.lab.tools import build_tools, find_tools
 
     try:
-        with _ending_politely():
+        with _sigterm_as_ctrl_c():
             binaries = find(release(k8s), build=build.build)
             beside = find_tools(build=build_tools) if tools else {}
     except LabError as error:
@@ -171,8 +171,8 @@ def build_programs(
 
 
 @contextlib.contextmanager
-def _ending_politely() -> Iterator[None]:
-    """While we build and start, being asked to end is like Ctrl-C: nothing is left running."""
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """During build and start SIGTERM is handled like Ctrl-C: nothing is left running."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield

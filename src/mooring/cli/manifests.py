@@ -38,7 +38,7 @@ def manifests(
     Non-root, read-only root, no capabilities. Nothing is applied: look at it, then pipe it into kubectl. Name every
     feature that is to be on: what is not named is off, and without its rights.
 
-    Example: mooring manifests --features handoff=true --image registry.example/mooring:0.1.0 | kubectl apply -f -
+    Example: mooring manifests --features handoff=true --image registry.example/mooring:0.2.0 | kubectl apply -f -
 
     Example: mooring manifests --features handoff=true,mix=true --rights | kubectl apply -f -
     """

@@ -59,7 +59,7 @@ def target(
 
 @app.command
 def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
-    """List every workload that is switched on, those that need a look first, and the interrupted nodes.
+    """List every workload that is switched on, those that need attention first, and the interrupted nodes.
 
     ON-DEMAND is "have of wanted"; SAFE counts the Ready ones on on-demand nodes that stay: what survives if every spot
     node goes at once.

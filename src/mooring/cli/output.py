@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TextIO
 import msgspec
 from cyclopts import Parameter
 
-#: Word and luminance carry the meaning, the colour helps: blue rather than green for what is well.
+#: Word and luminance carry the meaning, the colour helps: blue rather than green for good states.
 COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
 #: A command of ours inside a sentence; not the word in "by mooring" or "mooring-system".
 _OURS: Final = re.compile(
@@ -37,7 +37,7 @@ Output = Annotated[Format, Parameter(name=["--output", "-o"], help="How to print
 
 
 def plain(text: str) -> str:
-    """What others wrote (names, annotations, answers of servers), with nothing in it that a terminal obeys."""
+    """What others wrote (names, annotations, answers of servers), without control sequences for a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "·" for c in text)
 
 

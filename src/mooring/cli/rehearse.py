@@ -101,7 +101,7 @@ def play(
 ) -> int:
     """Play an event on a snapshot and say whether every promise would be kept. Nothing outside this process is touched.
 
-    The snapshot is loaded into the sandbox, a whole Mooring runs on it, then the event strikes, and virtual time passes
+    The snapshot is loaded into the sandbox, a whole Mooring runs on it, then the event happens, and virtual time passes
     as fast as it goes until nothing moves any more. Line 1 is the verdict; then who is short of replicas and for how
     long, what happened to TiKV's regions, who found no room and how many nodes more it would take, and the timeline in
     the queue's own words. The same snapshot, event and seed give the same answer, byte for byte.

@@ -61,7 +61,7 @@ def run(
 
     Example: mooring run --kubeconfig lab/kubeconfig --config mooring.yml --webhook-url https://127.0.0.1:9443
     """
-    # Until the loop has its own: as the first process of a container we would not hear it at all.
+    # Until the loop has its own: as the first process of a container it would otherwise ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
     from mooring.process.settings.config import ConfigError
 

@@ -1,5 +1,4 @@
-"""What comes of an event: it is injected, everything is observed until nothing moves any more, and what was seen is
-reported."""
+"""The consequences of an event: it is injected, everything is observed until nothing moves any more, and reported."""
 
 from collections.abc import Callable
 from typing import Final

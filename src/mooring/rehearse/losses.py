@@ -1,8 +1,8 @@
 """How far a figure fell, and for how long: the arithmetic of an interruption. Pure; times are seconds since the event.
 
 A `Meter` is told each new value of one figure (replicas that serve, regions with a leader) and remembers every span in
-which it was below its line. A figure that was below its line before the event began is held to what it was then: the
-event is blamed for what it took, not for what was missing already.
+which it was below its line. A figure that was below its line before the event began is compared with what it was then:
+what was missing already is not counted against the event.
 """
 
 from collections.abc import Sequence

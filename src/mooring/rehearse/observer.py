@@ -1,4 +1,4 @@
-"""Who serves and who does not, moment by moment, while an event is played.
+"""Counts which pods serve, moment by moment, while an event is played.
 
 Kubernetes counts on a node for 50 s after its machine has failed; the observer does not. A pod serves when it is Ready,
 not leaving, and its machine runs. So TiKV and PD too end with their machine here, whatever the API server still says of
@@ -122,7 +122,7 @@ class Observer:
         ]
 
     def _is_missed(self, pod: Json) -> bool:
-        """Somebody wants it back: its workload is short now, or is none that is counted here."""
+        """It is missed: its workload is short now, or is not counted here."""
         owner = self._tally.owner_of(pod)
         return bool(owner) and self._tally.is_short(owner)
 

@@ -1,10 +1,10 @@
 """What a rehearsal found: one value, complete and in a fixed order, and the verdict drawn from it. Pure.
 
 The verdict answers one question: would every promise be kept? It is `broken` when something that must not happen did:
-a line undershot (`promises`), voters lost, leaders cut off by our own hand, pods cut off though there was notice, a
+a line undershot (`promises`), voters lost, leaders cut off by Mooring itself, pods cut off though there was notice, a
 limit of the queue broken, or pods that find no room. A machine that is lost takes its leaders along and pinned pods
-wait for it: both are told, neither is a promise that Mooring or Kubernetes could have kept. An owner whose controller
-is not played and that lost a pod makes it `cannot-tell`: what becomes of such pods is not known here.
+wait for it: both are reported, neither is a promise that Mooring or Kubernetes could have kept. An owner whose
+controller is not played and that lost a pod makes it `cannot-tell`: what becomes of such pods is not known here.
 """
 
 from collections.abc import Sequence

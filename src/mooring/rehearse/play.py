@@ -1,4 +1,4 @@
-"""An event on a snapshot: the sandbox stands as it says, a whole replica runs on it, and the observer counts.
+"""An event on a snapshot: the sandbox is put into its state, a whole replica runs on it, and the observer counts.
 
     load ── Mooring comes up and settles ──▶ the event ──▶ … until nothing moves, or the time is over ──▶ outcome
 
@@ -89,7 +89,7 @@ class Play:
         self._progress = progress
         self._seed = seed
         self._loaded = loaded or load(snapshot, LOAD_SEED, pace)
-        # One replica and no rival: renewing every two seconds would be most of an hour's work.
+        # One replica without competitors: renewing every two seconds would be most of an hour's work.
         config = msgspec.structs.replace(config, lease_s=60, renew_s=40.0, retry_s=15.0)
         # Where the real one finds its neighbours and certificates is not here.
         config = msgspec.structs.replace(
@@ -158,7 +158,7 @@ class Play:
         self.rig.cluster.scheduler.draw_ties(None if seed == 1 else SeededChance(seed).fork("ties"))
 
     async def come_up(self) -> None:
-        """Mooring runs on the snapshot and has put right what it found."""
+        """Mooring runs on the snapshot and has corrected what it found."""
         self._progress(0.0, "Mooring comes up on the snapshot")
         rig = self.rig
         replica = rig.start()

@@ -1,4 +1,5 @@
-"""An outcome for people: the verdict first, then who pays, what was done about it, and what is missing. Pure.
+"""An outcome for people: the verdict first, then what was interrupted, what was done about it, and what is missing.
+Pure.
 
 Short by default, and it says what is left out: rows of the timeline that are alike and fall together are one row,
 region moves are only counted, and `--all` shows every row.

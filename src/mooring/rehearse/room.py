@@ -124,7 +124,7 @@ def _fits_empty(shape: Json, needs: Needs) -> bool:
 
 
 def _bare(shape: Json) -> Json:
-    """Without what ailed it: its own taints stay, those that Kubernetes and Mooring set for its state go."""
+    """As a healthy node: its own taints stay, those that Kubernetes and Mooring set for its state go."""
     passing = ("node.kubernetes.io/", "mooring.dev/", "vacant.io/", "cke.cybozu.com/state")
     taints = [t for t in shape["spec"].get("taints") or () if not str(t["key"]).startswith(passing)]
     return {**shape, "spec": {"taints": taints} if taints else {}}

@@ -1,4 +1,5 @@
-"""The timeline of a rehearsal: what befell the cluster, what Mooring did about it and why, in the queue's own words."""
+"""The timeline of a rehearsal: what happened to the cluster, what Mooring did about it and why, in the queue's own
+words."""
 
 from collections.abc import Callable
 from typing import Final

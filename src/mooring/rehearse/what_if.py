@@ -1,4 +1,5 @@
-"""A recording goes on from a moment with other settings: the sandbox stands as the world was, and a new Mooring leads.
+"""A recording goes on from a moment with other settings: the sandbox is put into the state of the world, and a new
+Mooring leads.
 
 What had begun is read back from its marks, as after any restart; what only waited is proposed again.
 """

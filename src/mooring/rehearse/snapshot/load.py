@@ -1,4 +1,4 @@
-"""Make the sandbox stand as a snapshot says: every pod on its node, and every controller content.
+"""Put the sandbox into the state of a snapshot: every pod on its node, and nothing to do for any controller.
 
 Objects keep their uid, age, generation and status, so that neither Mooring nor a controller sees anything happen when
 time begins. What the sandbox's controllers would disagree about is settled here: the names of revisions are the

@@ -1,4 +1,4 @@
-"""What of each object goes into a snapshot: the fields that placement reads, by name. Everything else stays behind.
+"""What of each object goes into a snapshot: the fields that placement reads, by name. Everything else is left out.
 
 A list of what is kept, not of what is dropped: environment, commands, images, mounts, secrets, most annotations and
 `managedFields` cannot slip in with the next version of Kubernetes. What two revisions of a template differ in is often

@@ -2,7 +2,7 @@
 
 Objects are plain Kubernetes JSON, cut down by `redact`; a PD is its stores and how many regions stand on which of them;
 machines are the registry's rows. A file of a newer version, a damaged one or another program's is refused in a
-sentence: a rehearsal of half a cluster would be worse than none.
+sentence: a rehearsal of half a cluster would mislead.
 """
 
 import os

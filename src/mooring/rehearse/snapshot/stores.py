@@ -1,7 +1,7 @@
 """A PD of the snapshot in the sandbox, and the same the other way round: how many regions stand on which stores.
 
-A cluster may have a million regions; a rehearsal does not get truer by moving each. Above `MOST` every placement is
-represented by its share, at least one region each, and figures in the report are scaled back.
+A cluster may have a million regions; a rehearsal does not get more exact by moving each. Above `MOST` every placement
+is represented by its share, at least one region each, and figures in the report are scaled back.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What got worse since another sweep: for a pipeline that must fail on news alone. Pure.
+"""What got worse since another sweep: for a pipeline that must fail only on what is new. Pure.
 
 A promise is worse when no event broke it before, when more events do, when it now lasts to the end, or when it lasts
 more than a tenth longer. Line 1 of a pull request is what is new; what was broken before is only counted.

@@ -1,4 +1,4 @@
-"""One event, many draws: what kube-scheduler decides by chance varies by seed, and each workload gets a range."""
+"""One event, many draws: what kube-scheduler decides at random varies by seed, and each workload gets a range."""
 
 from collections.abc import Callable, Sequence
 from statistics import median_low
