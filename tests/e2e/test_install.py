@@ -237,8 +237,10 @@ def test_installed_doctor_green_page_up_and_nothing_left(lab: Lab, namespace: st
         assert ran.returncode == 0, ran.stdout
         whole = json.loads(ran.stdout)
         assert whole["well"], whole
-        # This control plane's scheduler is not set up to ask us, and that is all there is to say; then one does.
-        assert [f["code"] for f in whole["findings"] if f["code"]] == ["MO502"], whole
+        # This control plane's scheduler is not set up to ask us, and nobody has named its addresses: that is all there
+        # is to say; then one asks, and they are named.
+        assert sorted(f["code"] for f in whole["findings"] if f["code"]) == ["MO502", "MO807"], whole
+        names_the_addresses(lab, namespace, doctor, replica.extender)
         ask_as_a_scheduler(replica.extender)
         reached = [f["what"] for f in whole["findings"] if f["group"] == "webhooks"]
         assert any("reaches the webhook" in what for what in reached), whole
@@ -303,6 +305,15 @@ def ask_as_a_scheduler(extender: str) -> None:
     request = urllib.request.Request(f"http://{extender}/scheduler/filter", body.encode(), headers)
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200
+
+
+def names_the_addresses(lab: Lab, namespace: str, doctor: list[str], extender: str) -> None:
+    """As the doctor's fix says: its policy then lets in nobody else, and the finding is gone."""
+    given = ("--namespace", namespace, "--features", switches(ON), "--node-cidrs", "127.0.0.0/8")
+    objects = yaml.safe_load_all(mooring("manifests", *given).stdout)
+    lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(o for o in objects if o["kind"] == "NetworkPolicy"))
+    whole = json.loads(mooring(*doctor, MOORING_LISTEN_EXTENDER=extender).stdout)
+    assert [f["code"] for f in whole["findings"] if f["code"]] == ["MO502"], whole
 
 
 def ends_what_fleet_began(lab: Lab, doctor: list[str], common: list[str], extender: str) -> None:

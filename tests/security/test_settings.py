@@ -4,7 +4,10 @@ import pytest
 
 from mooring.cli.output import note, print_table
 from mooring.cli.run import run
-from mooring.install.doctor.safety import unsafe
+from mooring.clients.ports import NotFoundError, RefusedError
+from mooring.install.doctor.finding import Level
+from mooring.install.doctor.safety import reach, unsafe
+from mooring.install.manifests import Install, network_policies
 from mooring.process.settings.config import Config
 
 
@@ -32,6 +35,67 @@ def test_doctor_names_unsafe_settings(code, setting):
         pd={"tidb/demo": ("https://me:hush@10.0.0.1:2379",)},
     )
     assert list(unsafe(safe)) == []
+
+
+class Installed:
+    """A cluster in which Mooring is installed with these network policies."""
+
+    def __init__(self, *policies, labels=None, error=None):
+        template = {"metadata": {"labels": labels or {"app.kubernetes.io/name": "mooring", "more": "x"}}}
+        self._there = {"deployments": [{"spec": {"template": template}}], "networkpolicies": list(policies)}
+        self._error = error
+
+    async def raw(self, method, path, body=None):
+        if self._error is not None:
+            raise self._error
+        return {"items": self._there[path.partition("?")[0].rpartition("/")[2]]}
+
+
+def policy(*cidrs):
+    (made,) = network_policies(Install(image="x", features=frozenset({"mix"}), node_cidrs=cidrs))
+    return made
+
+
+def other(**spec):
+    return {"spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "other"}}, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("policies", "code"),
+    [
+        ((policy("10.0.0.0/24"),), ""),
+        ((policy(),), "MO807"),
+        ((), "MO807"),
+        ((other(),), "MO807"),
+        ((policy("10.0.0.0/24"), other(ingress=[{}])), ""),
+        ((policy("10.0.0.0/24"), {"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}}), ""),
+        ((policy("10.0.0.0/24"), {"spec": {"podSelector": {}, "ingress": [{}]}}), "MO807"),
+        ((policy("10.0.0.0/24"), {"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": "tls"}]}]}}), "MO807"),
+        (
+            (
+                policy("10.0.0.0/24"),
+                {"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 1, "endPort": 9999}]}]}},
+            ),
+            "MO807",
+        ),
+        (({"spec": {"podSelector": {}, "policyTypes": ["Egress"]}},), "MO807"),
+        (({"spec": {"podSelector": {}}},), ""),
+    ],
+)
+async def test_doctor_says_that_every_pod_reaches_the_webhook(policies, code):
+    """Without `nodeCidrs` the policy that we make has no `from` for 9443, and another one may open it again."""
+    (found,) = await reach(Installed(*policies), Config(features={"mix": True}))
+    assert found.code == code
+    assert not code or (("9443" in found.seen or "no NetworkPolicy" in found.seen) and "nodeCidrs" in found.fix)
+
+
+async def test_who_may_not_look_at_policies_is_told_so():
+    """As `helm test` runs it; and where Mooring is not installed in the cluster there is nothing to say."""
+    (found,) = await reach(Installed(error=RefusedError("no", 403)), Config())
+    assert found.level == Level.SKIPPED
+    assert await reach(Installed(error=NotFoundError("no")), Config()) == []
+    (found,) = await reach(Installed(), Config(webhook_client_ca="/ca.crt"))
+    assert found.level == Level.OK
 
 
 def test_print_config_shows_no_secret(capsys, monkeypatch):

@@ -43,6 +43,7 @@ CODES: Final[dict[str, str]] = {
     "MO804": "The extender refuses every scheduler",
     "MO805": "pd-hosts allows any address",
     "MO806": "Credentials travel in plain text",
+    "MO807": "Every pod reaches the webhook's port",
     "MO901": "CKE generates clusters beside fleet",
     "MO902": "Fleet's settings cannot be used",
 }

@@ -19,7 +19,7 @@ from mooring.core.model.tidb import PdView, TidbCluster
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.doctor import cluster, fleet, running
 from mooring.install.doctor.finding import Finding, ill, skipped, well
-from mooring.install.doctor.safety import masked, unsafe
+from mooring.install.doctor.safety import masked, reach, unsafe
 from mooring.process.assemble import make_pd
 from mooring.process.pd_directory import endpoints
 from mooring.process.settings.config import Config, host_port
@@ -87,7 +87,9 @@ async def _running(target: DoctorTarget, session: aiohttp.ClientSession, server_
     found = await running.answers(ask, target.server, config.on(), config.namespace)
     found.append(await _leader(target, await ask("/api/v1/status"), server_now))
     on = await _features(target, session)
-    found += await running.webhooks(target.api, config.namespace, on=serving("webhook", on))
+    hooked = serving("webhook", on)
+    found += await running.webhooks(target.api, config.namespace, on=hooked)
+    found += await reach(target.api, config) if hooked else []
     host, port = host_port(config.listen_extender, "listen-extender")
     address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     asked = _asked(await ask("/metrics"))

@@ -1,11 +1,14 @@
 """Settings that work but are insecure: each has a code, and docs/security.md says what it guards against."""
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from mooring.capabilities.registry import serving
-from mooring.install.doctor.finding import Finding, ill
+from mooring.clients.kube.api import HttpKubeApi
+from mooring.clients.ports import NotFoundError, PortError
+from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.process.http.status import is_loopback
 from mooring.process.settings.config import Config, host_port
 
@@ -32,6 +35,50 @@ def unsafe(config: Config) -> Iterator[Finding]:
         seen = "an http:// address has a user and password in it: they travel in plain text"
         fix = "write https:// in sabakan-url and pd, or leave the credentials out"
         yield ill("settings", "MO806", "credentials are encrypted", seen, fix, warning=True)
+
+
+async def reach(api: HttpKubeApi, config: Config) -> list[Finding]:
+    """Who may connect to the webhook where Mooring is installed in the cluster: by its NetworkPolicies."""
+    what = "only API servers reach the webhook's port"
+    labels = urlencode({"labelSelector": "app.kubernetes.io/name=mooring"})
+    if config.webhook_client_ca:
+        return [well("webhooks", "webhook-client-ca: only callers with a certificate of it are answered")]
+    where = f"namespaces/{config.namespace}"
+    try:
+        installed = (await api.raw("GET", f"/apis/apps/v1/{where}/deployments?{labels}"))["items"]
+        policies = (await api.raw("GET", f"/apis/networking.k8s.io/v1/{where}/networkpolicies"))["items"]
+    except NotFoundError:
+        return []
+    except PortError as error:
+        return [skipped("webhooks", what, str(error))]
+    _, port = host_port(config.listen_webhook, "listen-webhook")
+    for deployment in installed:
+        pod = deployment["spec"]["template"]["metadata"].get("labels", {})
+        guards = [policy["spec"] for policy in policies if _guards(policy["spec"], pod)]
+        rules = [rule for spec in guards for rule in spec.get("ingress", ()) if not rule.get("from")]
+        wide = not guards or any(_lets_in(rule, port) for rule in rules)
+        if wide:
+            seen = f"its NetworkPolicy has no `from` for {port}" if guards else "no NetworkPolicy guards Mooring's pods"
+            fix = (
+                "helm upgrade … --set 'networkPolicy.nodeCidrs={CIDR}', or mooring manifests --node-cidrs CIDR …"
+                " | kubectl apply -f -   (CIDR: the addresses that API servers call from)"
+            )
+            return [ill("webhooks", "MO807", what, f"{seen}: every pod can connect", fix, warning=True)]
+    return [well("webhooks", what)] if installed else []
+
+
+def _guards(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    selector = spec.get("podSelector", {})
+    ours = selector.get("matchLabels", {}).items() <= labels.items() and not selector.get("matchExpressions")
+    return ours and "Ingress" in spec.get("policyTypes", ("Ingress",))
+
+
+def _lets_in(rule: Mapping[str, Any], port: int) -> bool:
+    ports: Sequence[Mapping[str, Any]] = rule.get("ports") or ({},)
+    return any(
+        not isinstance(first := given.get("port", port), int) or first <= port <= given.get("endPort", first)
+        for given in ports
+    )
 
 
 def masked(text: str) -> str:
