@@ -5,11 +5,11 @@ import json
 import pytest
 
 from mooring.cli import _typed, app
-from mooring.cli.replay import snapshot_at
 from mooring.core.model.exits import UserError
 from mooring.core.model.kinds import Kind
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.playback import Playback
+from mooring.rehearse.from_recording import snapshot_at
 from mooring.rehearse.snapshot.schema import _check
 from tests.blackbox.environment import INCIDENTS
 
@@ -23,7 +23,7 @@ def run(*words):
 @pytest.mark.parametrize("path", sorted(INCIDENTS.glob("*.blackbox")), ids=lambda path: path.stem)
 def test_the_world_of_a_recording_is_a_snapshot(path):
     """Every object that is known is in it, under its own uid."""
-    taken = snapshot_at(str(path))
+    taken = snapshot_at(str(path), print)
     _check(taken)
     played = Playback(RecordingFile(path))
     list(played.records)

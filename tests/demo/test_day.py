@@ -135,9 +135,9 @@ def test_one_act_is_blocked_until_what_why_says_is_typed(whole):
 @pytest.mark.timeout(120)
 def test_without_a_terminal_the_end_does_not_wait_for_a_page():
     """A page may be open: a run that nobody can end with Ctrl-C ends by itself."""
-    from mooring.cli.demo import _Page
+    from mooring.demo.page import DayPage
 
-    page = _Page(None, None, keep=False, open_=False)
+    page = DayPage(None, None, say=print, keep=False, open_=False)
     page._hub = SimpleNamespace(viewers=1)
     asyncio.run(page.keep())
 
@@ -288,11 +288,12 @@ def test_a_taken_default_port_is_passed_over_and_said(elsewhere):
 
 def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
     """--keep: the cluster's own API is served on loopback; what a person annotates there is handed over and explained."""
-    from mooring.cli.demo import _Page
+    from mooring.cli.output import note
+    from mooring.demo.page import DayPage
 
     seen = {}
 
-    class Playing(_Page):
+    class Playing(DayPage):
         async def keep(self):
             import aiohttp
 
@@ -313,7 +314,7 @@ def test_after_the_day_kubectl_may_break_things_and_why_explains_them(capsys):
 
     day = Day(lambda _: None, speed=200.0)
     listener = socket.create_server(("127.0.0.1", 0))
-    day.run((Held,), around=lambda d: Playing(d, listener, keep=True, open_=False))
+    day.run((Held,), around=lambda d: Playing(d, listener, say=note, keep=True, open_=False))
     assert seen["patched"] == 200
     assert seen["why"]["state"] == "moving"
     said = capsys.readouterr().err

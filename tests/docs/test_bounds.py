@@ -35,3 +35,29 @@ def too_large(module: Path) -> Iterator[str]:
 def test_modules_functions_and_classes_stay_small():
     """The longest module has 350 lines, no function more than 60, no class more than 15 attributes."""
     assert [words for module in sorted(SRC.rglob("*.py")) for words in too_large(module)] == []
+
+
+# ── Thin commands ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: A command has flags and help; what it does beyond asking, printing and its exit code is in the packages.
+THIN = 210
+BODY = 30
+ALL_BODIES = 1600
+
+
+def bodies(module: Path) -> Iterator[tuple[str, int]]:
+    """Lines of each function below its flags and its help."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            said = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            if said:
+                yield f"{module.name}: {node.name}", (node.end_lineno or 0) - said[0].lineno + 1
+
+
+def test_commands_are_thin():
+    """A module of `cli/` parses flags, connects, asks one thing, prints and exits: rules and rendering live elsewhere."""
+    modules = sorted((SRC / "cli").glob("*.py"))
+    assert [m.name for m in modules if m.read_text().count("\n") > THIN] == []
+    found = [one for module in modules for one in bodies(module)]
+    assert [one for one in found if one[1] > BODY] == []
+    assert sum(lines for _, lines in found) <= ALL_BODIES

@@ -1,13 +1,16 @@
 """`mooring balance`: compare ways of letting regions move, calibrate step costs, and give a cluster back to PD."""
 
 from math import inf
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from mooring.cli.balance_release import release
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.core.model.exits import UserError
+
+if TYPE_CHECKING:
+    from mooring.sim.regions.compare import Row, Variation
 
 app = App(name="balance", help="Balance regions and leaders of TiKV stores through the queue.")
 app.command(release)
@@ -47,8 +50,9 @@ def compare(
     output
         A table and a plot for people, or JSON for scripts.
     """
-    from mooring.sim.regions.compare import LADDER, QUICK
+    from mooring.sim.regions.compare import LADDER, QUICK, bars
     from mooring.sim.regions.scenarios import SCENARIOS
+    from mooring.sim.regions.text import comparison, settings_alone
 
     unknown = sorted(set(scenario or ()) - set(SCENARIOS))
     if unknown:
@@ -62,14 +66,16 @@ def compare(
         print_json({"seed": seed, "rows": variations if vary else rows, **more})
         return
     if rows:
-        _print_comparison(rows)
+        print_table(*comparison(rows))
+        print()
+        print("\n".join(bars(rows)))
     if rows and variations:
         print()
     if variations:
-        _print_variations(variations)
+        print_table(*settings_alone(variations))
 
 
-def _compare(scenarios: list[str], stores: list[int], seed: int) -> list[Any]:
+def _compare(scenarios: list[str], stores: list[int], seed: int) -> "list[Row]":
     from mooring.sim.regions.compare import compare as play
 
     rows = []
@@ -79,7 +85,7 @@ def _compare(scenarios: list[str], stores: list[int], seed: int) -> list[Any]:
     return rows
 
 
-def _vary(seed: int) -> list[Any]:
+def _vary(seed: int) -> "list[Variation]":
     from mooring.sim.regions.compare import vary
 
     rows = []
@@ -87,40 +93,6 @@ def _vary(seed: int) -> list[Any]:
         note(f"played {row.scenario} with {row.setting} {row.value}")
         rows.append(row)
     return rows
-
-
-def _print_comparison(rows: list[Any]) -> None:
-    from mooring.sim.regions.compare import bars
-
-    figures = [(r.scenario, str(r.stores), *_figures(r.figures)) for r in rows]
-    print_table(("SCENARIO", "STORES", *_FIGURES), figures)
-    print()
-    for line in bars(rows):
-        print(line)
-
-
-def _print_variations(rows: list[Any]) -> None:
-    figures = [(r.scenario, r.setting, r.value, *_figures(r.figures)) for r in rows]
-    print_table(("SCENARIO", "SETTING", "VALUE", *_FIGURES), figures)
-
-
-_FIGURES = ("SCHEME", "BALANCED", "REPAIRED", "MOVES", "PEAK", "P99", "ABOVE", "OVERRUN", "UNDONE", "JAIN", "LATENCY")
-
-
-def _figures(f: Any) -> tuple[str, ...]:
-    return (
-        f.scheme,
-        "not in time" if f.balanced_s is None else f"{f.balanced_s:.0f} s",
-        "–" if f.repaired_s is None else f"{f.repaired_s:.0f} s",
-        str(f.moves),
-        str(f.peak_cost),
-        str(f.p99_cost),
-        f"{f.above_limit_s:.0f} s",
-        str(f.overshoots),
-        str(f.undone),
-        f"{f.jain:.2f}",
-        f"×{f.peak_latency:.2f}",
-    )
 
 
 @app.command
@@ -145,6 +117,7 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
     from mooring.sim.regions.calibrate import calibrate as run
     from mooring.sim.regions.calibrate import table
     from mooring.sim.regions.model import Model
+    from mooring.sim.regions.text import calibration_lines
 
     if not 1.0 < bound < inf or limit < 1:
         raise UserError("--bound must be more than 1 (an idle store), --limit at least 1")
@@ -156,21 +129,4 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
         return
     print_table(("STEP", "ROLE", "DESIGN", "CAREFUL", "ANSWER"), table(result))
     print()
-    print(f"bound: the slowest store at most {bound:g} times an idle store's latency, MaxScheduleCost {limit}")
-    print(f"the design's costs: slowest store ×{result.design.peak_latency:.2f} → {_holds(result.design.fits)}")
-    if result.trial is None:
-        print("no costs keep it: customers alone come close; raise --bound, or move less at a time")
-    else:
-        print(
-            f"the answer: slowest store ×{result.trial.peak_latency:.2f}, "
-            f"balanced after {result.trial.balanced_s:.0f} s instead of {result.design.balanced_s:.0f} s"
-        )
-    most = "none that lets a move pass" if result.design_limit is None else str(result.design_limit)
-    print(f"with the design's costs, the largest MaxScheduleCost that keeps it: {most}")
-    print("assumed:")
-    for line in assumptions:
-        print(f"  - {line}")
-
-
-def _holds(fits: bool) -> str:
-    return "within the bound" if fits else "beyond the bound"
+    print("\n".join(calibration_lines(result, bound, limit, assumptions)))

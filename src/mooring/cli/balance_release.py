@@ -1,16 +1,13 @@
 """`mooring balance release`: a cluster's regions are PD's own again, at once."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from mooring.cli.connect import Context, Kubeconfig, connect
 from mooring.cli.output import note
-from mooring.core.model.exits import Exit, UserError
-
-if TYPE_CHECKING:
-    from mooring.core.model.tidb import TidbCluster
+from mooring.core.model.exits import UserError
 
 
 def release(
@@ -42,56 +39,15 @@ def release(
 
 
 async def _release(cluster: str, kubeconfig: str, context: str, urls: tuple[str, ...], *, take_back: bool) -> None:
+    from mooring.install.cleanup.balance import annotate, endpoints_of, resume
+
     if cluster:
-        tc = await _annotate(cluster, kubeconfig, context, take_back=take_back)
+        async with connect(kubeconfig, context) as api:
+            tc = await annotate(api, cluster, take_back=take_back)
         word = "balanced by Mooring again" if take_back else "released: a running Mooring stops balancing it"
         note(f"{cluster} is {word}")
         if take_back:
             return
-        if not urls:
-            from mooring.clients.ports import PortError
-            from mooring.process.pd_directory import endpoints
-
-            try:
-                urls = endpoints(tc, {})
-            except PortError as error:
-                raise UserError(f"{error}; or name it here with --pd") from None
-    await _resume(urls, told=bool(cluster))
-
-
-async def _annotate(cluster: str, kubeconfig: str, context: str, *, take_back: bool) -> "TidbCluster":
-    from mooring.capabilities.balance.pause import BALANCE_ANNOTATION, RELEASED
-    from mooring.clients.ports import NotFoundError
-    from mooring.clients.wire.kube import project
-    from mooring.core.model.kinds import Kind
-
-    namespace, _, name = cluster.partition("/")
-    patch = {"metadata": {"annotations": {BALANCE_ANNOTATION: None if take_back else RELEASED}}}
-    async with connect(kubeconfig, context) as api:
-        try:
-            obj = await api.patch(Kind.TIDB_CLUSTER, namespace, name, patch)
-        except NotFoundError:
-            raise UserError(f"there is no TidbCluster {cluster}", Exit.NOT_AS_IT_SHOULD_BE) from None
-    tc: TidbCluster = project(Kind.TIDB_CLUSTER, obj)  # type: ignore[assignment]
-    return tc
-
-
-async def _resume(urls: tuple[str, ...], *, told: bool) -> None:
-    from mooring.capabilities.balance.pause import PD_SCHEDULERS
-    from mooring.clients.pd import PdClient
-    from mooring.clients.ports import NotFoundError, PortError
-    from mooring.process.clock import WallClock
-
-    client = PdClient(urls, clock=WallClock())
-    try:
-        for name in sorted(PD_SCHEDULERS.values()):
-            try:
-                await client.pause_scheduler(name, 0)
-            except NotFoundError:
-                continue  # it was removed: there is nothing to resume
-            print(f"{name} resumed")
-    except PortError as error:
-        also = "a running Mooring resumes it; without one it resumes by itself within a minute" if told else "try again"
-        raise UserError(f"PD cannot be reached at {', '.join(urls)}: {error}; {also}", Exit.COULD_NOT_LOOK) from None
-    finally:
-        await client.close()
+        urls = urls or endpoints_of(tc)
+    async for name in resume(urls, told=bool(cluster)):
+        print(f"{name} resumed")

@@ -1,11 +1,10 @@
 """`mooring config`: each setting, its value, where it comes from, and whether a running Mooring takes it over."""
 
-import os
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import Features, OwnNamespace, Pd
+from mooring.cli.connect import Features, OwnNamespace, Pd, settings
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.core.model.exits import Exit, UserError
 
@@ -39,16 +38,10 @@ def config(
     Example: mooring config -o json
     """
     from mooring.core.model.spelling import did_you_mean
-    from mooring.process.settings.config import ConfigError, resolve
-    from mooring.process.settings.keys import settings
+    from mooring.process.settings.keys import settings as described
 
-    try:
-        resolved = resolve({"features": features, "namespace": namespace}, os.environ, file, pd)
-    except ConfigError as error:
-        raise UserError(str(error)) from None
-    for warning in resolved.warnings:
-        note(f"mooring: warning: {warning}")
-    every = list(settings(resolved.config, resolved.sources))
+    resolved = settings({"features": features, "namespace": namespace}, file, pd)
+    every = list(described(resolved.config, resolved.sources))
     found = [one for one in every if not key or one.key == key or one.key.startswith(f"{key}.")]
     if not found:
         groups = {one.key.partition(".")[0] for one in every}

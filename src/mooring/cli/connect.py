@@ -3,17 +3,20 @@
 A kubeconfig that is missing or wrong is bad input (2); a cluster that does not answer could not be looked at (4).
 """
 
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from mooring.cli.output import note
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
     from mooring.clients.kube import Connection, HttpKubeApi, Scope
     from mooring.core.model.kinds import Kind
+    from mooring.process.settings.config import Resolved
 
 #: How long a cluster may take to say who it is.
 PROBE_S: Final = 10.0
@@ -90,3 +93,13 @@ async def _probe(api: "HttpKubeApi", server: str) -> None:
         return  # it answers; what is asked for next will say what is wrong
     if not isinstance(version, dict):
         raise UnansweredError(f"{server} is no Kubernetes API server: GET /version answered {str(version)[:40]!r}")
+
+
+def settings(flags: "Mapping[str, str | None]", config: str = "", pd: tuple[str, ...] = ()) -> "Resolved":
+    """As flags, the environment, the file and the defaults say; what is odd about them is told."""
+    from mooring.process.settings.config import resolve
+
+    resolved = resolve(flags, os.environ, config, pd)
+    for warning in resolved.warnings:
+        note(f"mooring: warning: {warning}")
+    return resolved

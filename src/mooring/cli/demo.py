@@ -1,12 +1,10 @@
 """`mooring demo`: one day on a sandbox cluster, inside this process; or the same day on a real control plane."""
 
-import asyncio
 import re
-import socket
 import sys
 import time
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -25,28 +23,24 @@ from mooring.cli.output import (
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
+    import socket
+
     from mooring.demo.day import Day
     from mooring.demo.losses import Losses
-    from mooring.demo.without import Beside as Without
 
 app = App(name="demo")
 
-PORT: Final = 8390
 #: Of the day without Mooring that the lab's page shows beside its own.
 SEED: Final = 1
-TRIED: Final = 20
 INDENT: Final = " " * 11
 #: Of a line of the narration, what a terminal shows in bold: the act and its title, or how it ended.
 _HIGHLIGHT: Final = re.compile(r"^\d+/\d+ \d\d:\d\d  .*?(?=  |$)|^ +(?:ok|FAIL)(?=  )")
 #: Columns from which on the table of promises names the acts, not only their numbers.
 TITLES_FROM: Final = 120
-#: Virtual seconds per second after the day, while a person uses the cluster.
-KEPT_SPEED: Final = 5.0
 #: What happens later than this goes three times as fast: a day takes about a minute, also on a slow machine.
 WITHIN_S: Final = 60.0
 #: At the end of a short day: how long the same day without Mooring may still take.
 PATIENCE_S: Final = 120.0
-RESTART: Final = "tidb.pingcap.com/restart"
 
 
 @app.default
@@ -85,6 +79,7 @@ def demo(
     Example: mooring demo --on lab
     """
     from mooring.process import logs
+    from mooring.process.http.served import listen
 
     if speed is not None and not 0 < speed < inf:
         raise UserError(f"--speed {speed:g}: more than 0, e.g. 60")
@@ -96,61 +91,78 @@ def demo(
         raise UserError("--short plays the day without a page: leave it out, or --keep and --open")
     listener = None if short else listen(port)
     logs.configure("error", "auto")
+    began = time.perf_counter()
     if on == "lab" and listener is not None:
-        return _on_lab(listener, keep=keep, open_=open_, asked=port >= 0, output=output)
-    _opening(listener, keep=keep, asked=port >= 0)
-    return _on_sandbox(listener, seed, speed, blackbox, keep=keep, open_=open_, output=output)
+        day, lost, stopped = _on_lab(listener, keep=keep, open_=open_, asked=port >= 0)
+    else:
+        day, lost, stopped = _on_sandbox(listener, seed, speed, blackbox, keep=keep, open_=open_, asked=port >= 0)
+    _close(day, lost, time.perf_counter() - began, output, stopped=stopped, on_lab=on == "lab")
+    return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
 
 
 def _on_sandbox(
-    listener: socket.socket | None,
+    listener: "socket.socket | None",
     seed: int,
     speed: float | None,
     blackbox: str,
     *,
     keep: bool,
     open_: bool,
-    output: Format,
-) -> int:
+    asked: bool,
+) -> "tuple[Day, Losses | None, bool]":
     """Without a listener: as fast as it goes."""
     from mooring.demo.day import Day
+    from mooring.demo.page import DayPage
+    from mooring.demo.report import opening, page_line
     from mooring.demo.without import Beside as Without
 
-    began = time.perf_counter()
-    within_s = WITHIN_S if speed is None else None
     short = listener is None
+    where = "one day on a sandbox cluster of 24 nodes inside this process, in about a minute. No Docker."
+    page = (
+        "no page (--short)   the same day on a real control plane: mooring demo --on lab"
+        if listener is None
+        else page_line(listener.getsockname()[1], asked=asked)
+    )
+    for line in opening(where, page, "Nothing is written outside this process", keep=keep):
+        note(line)
+    within_s = WITHIN_S if speed is None else None
     day = Day(
         _narrate, seed=seed, paced=not short, speed=None if short else speed, within_s=within_s, blackbox=blackbox
     )
     without = Without(seed)
-    page = None if listener is None else _Page(day, listener, without, keep=keep, open_=open_)
+    beside = None if listener is None else DayPage(day, listener, without, say=note, keep=keep, open_=open_)
     stopped = False
     try:
-        day.run(around=None if page is None else lambda _: page)
+        day.run(around=None if beside is None else lambda _: beside)
         without.wait(PATIENCE_S)
     except KeyboardInterrupt:
         stopped = True
     finally:
         lost = without.by(inf)
         without.close()
-    _table(day, output, lost)
-    _closing(day, time.perf_counter() - began, stopped=stopped)
-    return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
+    return day, lost, stopped
 
 
-def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, output: Format) -> int:
-    from mooring.cli import demo_lab
+def _on_lab(listener: "socket.socket", *, keep: bool, open_: bool, asked: bool) -> "tuple[Day, Losses | None, bool]":
     from mooring.demo.day import Day
+    from mooring.demo.onlab.play import Beside, lab_stage, play
+    from mooring.demo.report import opening, page_line
     from mooring.demo.without import Beside as Without
 
-    began, port = time.perf_counter(), listener.getsockname()[1]
-    stage = demo_lab.lab_stage(listener)
-    demo_lab.opening(stage, port, taken=_taken(port, asked=asked), at=_at(port), keep=keep)
+    port = listener.getsockname()[1]
+    stage = lab_stage(listener, note)
+    where = (
+        f"the same day on a real control plane, Kubernetes {stage.version}, on this machine's loopback: "
+        "some six minutes."
+    )
+    page = page_line(port, asked=asked, when=" once Mooring runs")
+    for line in opening(where, page, "It lives in a temporary directory", keep=keep):
+        note(line)
     day, without = Day(_narrate, stage=stage), Without(SEED)
     stage.when_opened(lambda page: page.tell(lambda: day.banner(without.by)))
     failed, stopped = "", False
     try:
-        failed = demo_lab.play(day, demo_lab.Beside(stage, _at(port), port if open_ else 0, keep=keep))
+        failed = play(day, Beside(stage, port, note, keep=keep, open_=open_))
     except KeyboardInterrupt:
         stopped = True
     finally:
@@ -158,33 +170,7 @@ def _on_lab(listener: socket.socket, *, keep: bool, open_: bool, asked: bool, ou
         without.close()
     if failed:
         note(f"mooring: the day could not go on: {failed}")
-    _table(day, output, lost)
-    _closing(day, time.perf_counter() - began, stopped=stopped, on_lab=True)
-    return Exit.DONE if day.kept else Exit.NOT_AS_IT_SHOULD_BE
-
-
-# ── What is said ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _opening(listener: socket.socket | None, *, keep: bool, asked: bool) -> None:
-    """Three lines: what this is, where, how to stop and what is kept."""
-    note("Mooring demo: one day on a sandbox cluster of 24 nodes inside this process, in about a minute. No Docker.")
-    if listener is None:
-        note("no page (--short)   the same day on a real control plane: mooring demo --on lab")
-    else:
-        port = listener.getsockname()[1]
-        page = f"page http://127.0.0.1:{port}{_taken(port, asked=asked)}"
-        note(f"{page}   ask it: mooring why pod/demo-tikv-1 -n tidb{_at(port)}")
-    kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
-    note(f"Ctrl-C stops. Nothing is written outside this process; leftovers: none ({kept}).\n")
-
-
-def _taken(port: int, *, asked: bool) -> str:
-    return f" ({PORT} is taken)" if port != PORT and not asked else ""
-
-
-def _at(port: int) -> str:
-    return "" if port == PORT else f" --server http://127.0.0.1:{port}"
+    return day, lost, stopped
 
 
 def _narrate(line: str) -> None:
@@ -203,108 +189,16 @@ def _highlighted(found: re.Match[str]) -> str:
     return f"\x1b[{code}m{found[0]}\x1b[0m"
 
 
-def _table(day: "Day", output: Format, without: "Losses | None" = None) -> None:
-    from mooring.demo.report import COLUMNS, check_rows, day_json, totals
+def _close(day: "Day", without: "Losses | None", took: float, output: Format, *, stopped: bool, on_lab: bool) -> None:
+    from mooring.demo.report import COLUMNS, check_rows, closing, day_json, totals
 
     if output is Format.JSON:
         print_json(day_json(day, without))
-        return
-    sys.stdout.write("\n")
-    room = width()
-    print_table(COLUMNS, check_rows(day, titles=room is None or room >= TITLES_FROM))
-    print()
-    for line in totals(day, without):
-        print("\n".join([line] if room is None else folded(line, room, INDENT)))
-
-
-def _closing(day: "Day", took: float, *, stopped: bool, on_lab: bool = False) -> None:
-    early = stopped and len([a for a in day.played if a.ended]) < len(day.acts)
-    first = f"stopped after {took:.0f} s" if early else f"{took:.0f} s"
-    if on_lab:
-        next_ = "Play: mooring demo --on lab --keep   On your cluster: mooring doctor --pre"
     else:
-        next_ = "Play: mooring demo --keep   On a real control plane: mooring demo --on lab"
-    note(f"{first}. Leftovers: none.  {next_}")
-
-
-# ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def listen(port: int) -> socket.socket:
-    """The socket of the page, bound before anything is said. One asked for and taken is the user's to change."""
-    if port >= 0:
-        try:
-            return socket.create_server(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"--port {port}: {reason}; give another, or leave it out") from None
-    for candidate in range(PORT, PORT + TRIED):
-        try:
-            return socket.create_server(("127.0.0.1", candidate))
-        except OSError:
-            continue
-    raise UserError(f"ports {PORT} to {PORT + TRIED - 1} are all taken; name a free one with --port")
-
-
-class _Page:
-    """The status pages beside the day."""
-
-    def __init__(
-        self, day: "Day", listener: socket.socket, without: "Without | None" = None, *, keep: bool, open_: bool
-    ) -> None:
-        self._day = day
-        self._without = without
-        self._listener = listener
-        self._keep = keep
-        self._open = open_
-        self._runner: Any = None
-        self._facade: Any = None
-
-    async def start(self) -> None:
-        from aiohttp import web
-
-        from mooring.process.http.page import PAGE
-        from mooring.process.http.status import status_app
-
-        rig = self._day.stage.rig
-        by = self._without.by if self._without is not None else lambda _: None
-        app = status_app(lambda: rig.leader() or rig.any(), cluster="demo", beside=lambda: self._day.banner(by))
-        self._hub = app[PAGE].hub
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.SockSite(self._runner, self._listener).start()
-        if self._open:
-            import webbrowser
-
-            webbrowser.open(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
-
-    async def keep(self) -> None:
-        """A person watches, or gave --keep: the cluster runs on. Without a terminal Ctrl-C could not end it."""
-        if self._keep or (self._hub.viewers and sys.stderr.isatty()):
-            await self.play_on()
-            await asyncio.Event().wait()
-
-    async def play_on(self) -> None:
-        """After the day: time runs slowly enough to watch, and kubectl may change things."""
-        from mooring.demo.sandbox_stage import SandboxStage
-        from mooring.sandbox.http.facade import Facade
-
-        stage = self._day.stage
-        assert isinstance(stage, SandboxStage), "only the sandbox needs a facade"
-        stage.settle(KEPT_SPEED)
-        self._facade = facade = Facade(stage.rig.cluster.api.server)
-        await facade.__aenter__()
-        port = self._listener.getsockname()[1]
-        note(
-            f"\nThe day is over; the cluster runs on at http://127.0.0.1:{port}, {KEPT_SPEED:g} times as fast as yours."
-        )
-        note(f'Break it: kubectl --server {facade.url} -n tidb annotate pod demo-tikv-0 {RESTART}=""')
-        note(f"Ask it: mooring queue{_at(port)}   or: mooring why pod/demo-tikv-0 -n tidb{_at(port)}")
-        note("Ctrl-C ends it; leftovers: none.")
-
-    async def stop(self) -> None:
-        if self._facade is not None:
-            await self._facade.__aexit__(None, None, None)
-        if self._runner is not None:
-            await self._runner.cleanup()
-        self._listener.close()
+        sys.stdout.write("\n")
+        room = width()
+        print_table(COLUMNS, check_rows(day, titles=room is None or room >= TITLES_FROM))
+        print()
+        for line in totals(day, without):
+            print("\n".join([line] if room is None else folded(line, room, INDENT)))
+    note(closing(day, took, stopped=stopped, on_lab=on_lab))

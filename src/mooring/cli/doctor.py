@@ -53,40 +53,41 @@ def doctor(
     """
     if code:
         return _meaning(code)
+    from mooring.install.doctor.finding import failed, ill
     from mooring.process.settings.config import ConfigError, resolve
 
     flags = {"kubeconfig": kubeconfig, "context": context, "features": features, "namespace": namespace}
     try:
         resolved = resolve(flags, os.environ, config, pd)
     except ConfigError as error:
-        from mooring.install.doctor.finding import ill
-
         findings = [ill("settings", "MO801", "settings are valid", str(error), "mooring config")]
         _print(findings, output, short=short)
         return Exit.NOT_AS_IT_SHOULD_BE
     address = server or os.environ.get("MOORING_SERVER", DEFAULT)
     findings = _until_well(lambda: asyncio.run(_examine(resolved, pre, service_account, address)), wait, strict=strict)
-    failed = _failed(findings, strict=strict)
+    bad = failed(findings, strict=strict)
     if fix:
         from mooring.install.doctor.script import script
 
         print("\n".join(script(findings, _blocked(server))))
     else:
         _print(findings, output, short=short)
-    if any(f.code == "MO101" for f in failed):
+    if any(f.code == "MO101" for f in bad):
         return Exit.COULD_NOT_LOOK
-    return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
+    return Exit.NOT_AS_IT_SHOULD_BE if bad else Exit.DONE
 
 
 def _until_well(look: "Callable[[], list[Finding]]", wait_s: float, *, strict: bool) -> "list[Finding]":
     """The findings of the first look at which every check passes, or of the last one within that time."""
+    from mooring.install.doctor.finding import failed
+
     deadline = time.monotonic() + wait_s
     while True:
         findings = look()
-        failed = _failed(findings, strict=strict)
-        if not failed or time.monotonic() >= deadline:
+        bad = failed(findings, strict=strict)
+        if not bad or time.monotonic() >= deadline:
             return findings
-        note(f"doctor: {len(failed)} not well yet ({failed[0].code} {failed[0].what}); looking again")
+        note(f"doctor: {len(bad)} not well yet ({bad[0].code} {bad[0].what}); looking again")
         time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
 
 
@@ -132,16 +133,12 @@ def _blocked(server: str) -> "list[dict[str, Any]]":
         return []
 
 
-def _failed(findings: "list[Finding]", *, strict: bool) -> "list[Finding]":
-    bad = {"error", "warning"} if strict else {"error"}
-    return [f for f in findings if f.level in bad]
-
-
 def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
+    from mooring.install.doctor.finding import failed
     from mooring.install.doctor.text import counts_line, finding_lines
 
     if output is Format.JSON:
-        print_json({"well": not _failed(findings, strict=False), "findings": findings})
+        print_json({"well": not failed(findings), "findings": findings})
         return
     for line in finding_lines(findings, short=short):
         print(line)

@@ -6,27 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.planner.current import Current, parse_cluster, parse_node_taints
 from mooring.capabilities.fleet.planner.decide import decide, encode_cluster, write_cluster
 from mooring.capabilities.fleet.planner.diff import Difference, differences
-from mooring.capabilities.fleet.planner.files.constraints import Constraints, parse_constraints
-from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
+from mooring.capabilities.fleet.planner.files.document import encode_yaml
 from mooring.capabilities.fleet.planner.files.plan_text import COLUMNS, change_rows, plan_lines
-from mooring.capabilities.fleet.planner.files.template import Template, parse_template
 from mooring.capabilities.fleet.planner.plan import Action, ClusterPlan, FleetView, WhenShort
-from mooring.capabilities.fleet.planner.problem import INVALID_INPUT, ErrorCode, PlanError
+from mooring.capabilities.fleet.planner.problem import INVALID_INPUT
 from mooring.cli import fleet_settings, fleet_show
 from mooring.cli.output import note, print_json, print_table
-from mooring.clients.sabakan.parse import InvalidMachinesError, parse_date, parse_machines
+from mooring.clients.sabakan.parse import parse_date
 from mooring.core.model.exits import Exit, UserError
-from mooring.core.model.machine import Machine
-
-T = TypeVar("T")
+from mooring.process.fleet import inputs
 
 app = App(
     name="fleet", help="Which machines make up the cluster: planned from a template, constraints and the registry."
@@ -41,12 +36,6 @@ class PlanFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-
-
-class _InvalidInputError(Exception):
-    def __init__(self, error: PlanError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 @Parameter(name="*")
@@ -80,11 +69,11 @@ class PlanInput:
 
     def view(self, moment: float) -> FleetView:
         return FleetView(
-            template=_template(self.template),
-            constraints=_constraints(self.constraints),
-            machines=_machines(self.machines, moment),
-            current=_current(self.cluster),
-            node_taints=_node_taints(self.nodes),
+            template=inputs.template(self.template),
+            constraints=inputs.constraints(self.constraints),
+            machines=inputs.machines(self.machines, moment),
+            current=inputs.current(self.cluster),
+            node_taints=inputs.node_taints(self.nodes),
             now=moment,
             wait_retired_s=self.wait_retired,
             when_short=self.when_short,
@@ -117,9 +106,9 @@ def plan(
         raise UserError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
     try:
         view = given.view(moment)
-    except _InvalidInputError as problem:
+    except inputs.InvalidInputError as problem:
         _print(None, ClusterPlan(Action.NONE, error=problem.error), None, output)
-        raise UserError(problem.error.message, Exit.USAGE) from None
+        raise
     result = decide(view)
     for remark in result.notes:
         note(f"note: {remark}")
@@ -130,56 +119,6 @@ def plan(
     if result.error is not None:
         code = Exit.USAGE if result.error.code in INVALID_INPUT else Exit.REFUSED
         raise UserError(f"{result.error.code.value}: {result.error.message}", code)
-
-
-# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _read(path: Path, code: ErrorCode) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _InvalidInputError(PlanError(code, f"{path}: cannot be read: {error.strerror}")) from None
-
-
-def _document(path: Path, code: ErrorCode) -> Any:
-    document = decode_document(_read(path, code), str(path), code)
-    return _good(document)
-
-
-def _good(value: T | PlanError) -> T:
-    if isinstance(value, PlanError):
-        raise _InvalidInputError(value)
-    return value
-
-
-def _template(path: Path) -> Template:
-    return _good(parse_template(_document(path, ErrorCode.INVALID_TEMPLATE), str(path)))
-
-
-def _constraints(path: Path | None) -> Constraints:
-    if path is None:
-        return Constraints()
-    return _good(parse_constraints(_document(path, ErrorCode.INVALID_CONSTRAINTS), str(path)))
-
-
-def _current(path: Path | None) -> Current | None:
-    if path is None:
-        return None
-    return _good(parse_cluster(_document(path, ErrorCode.INVALID_CLUSTER), str(path)))
-
-
-def _node_taints(path: Path | None) -> dict[str, tuple[str, ...]]:
-    if path is None:
-        return {}
-    return _good(parse_node_taints(_document(path, ErrorCode.INVALID_NODES), str(path)))
-
-
-def _machines(path: Path, received_at: float) -> list[Machine]:
-    try:
-        return parse_machines(_read(path, ErrorCode.INVALID_MACHINES), received_at)
-    except InvalidMachinesError as error:
-        raise _InvalidInputError(PlanError(ErrorCode.INVALID_MACHINES, f"{path}: {error}")) from None
 
 
 def _moment(text: str | None) -> float:

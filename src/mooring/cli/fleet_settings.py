@@ -8,17 +8,17 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from mooring.capabilities.fleet.live import ledger, settings
-from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
-from mooring.capabilities.fleet.live.settings import cke_finding, parse_settings, read_constraints
+from mooring.capabilities.fleet.live import settings
+from mooring.capabilities.fleet.live.settings import read_constraints
 from mooring.capabilities.fleet.planner.current import parse_cluster
 from mooring.capabilities.fleet.planner.files.document import decode_document
 from mooring.capabilities.fleet.planner.files.template import parse_template
-from mooring.capabilities.fleet.planner.problem import ErrorCode, PlanError
-from mooring.cli.fleet_store import Store, Where, good, read_text, talk
+from mooring.capabilities.fleet.planner.problem import ErrorCode
+from mooring.cli.fleet_store import Where, talk
 from mooring.cli.output import note
 from mooring.clients.sabakan.variables import InvalidVariablesError, check_variables
-from mooring.core.model.exits import Exit, UserError
+from mooring.core.model.exits import UserError
+from mooring.process.fleet.store import Store, good, read_text
 
 HERE = Where()
 Template = Annotated[Path, Parameter(help="A cluster.yml without addresses.")]
@@ -92,13 +92,14 @@ def set_variables(file: Variables, /, *, where: Where = HERE) -> None:
 
     Example: mooring fleet set-variables variables.json --context prod
     """
+    text = read_text(file)
     try:
-        check_variables(msgspec.json.decode(read_text(file)))
+        check_variables(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError) as error:
         raise UserError(f"{file}: not JSON: {error}") from None
     except InvalidVariablesError as error:
         raise UserError(f"{file}: {error}") from None
-    _set(where, settings.VARIABLES, read_text(file))
+    _set(where, settings.VARIABLES, text)
 
 
 def enable(*, where: Where = HERE) -> None:
@@ -109,16 +110,7 @@ def enable(*, where: Where = HERE) -> None:
     Example: mooring fleet enable --context prod
     """
 
-    async def go(store: Store) -> None:
-        data = await store.data()
-        made = parse_settings({**data, settings.ENABLED: "true"})
-        if isinstance(made, PlanError):
-            raise UserError(made.message, Exit.REFUSED)
-        if cke_finding(made):
-            raise UserError(cke_finding(made), Exit.REFUSED)
-        await store.set(**{settings.ENABLED: "true"})
-
-    talk(where, go)
+    talk(where, Store.enable)
 
 
 def disable(*, where: Where = HERE) -> None:
@@ -150,21 +142,8 @@ def confirm_removal(
 
     Example: mooring fleet confirm-removal
     """
-
-    async def go(store: Store) -> list[str]:
-        stored = await store.ledger()
-        strange = [a for a in addresses if a not in stored.held]
-        if strange:
-            held = ", ".join(sorted(stored.held)) or "none"
-            raise UserError(f"{', '.join(strange)}: no blocked removal; blocked are: {held}")
-        chosen = sorted(addresses or stored.held)
-        if not chosen:
-            raise UserError("no removal is blocked", Exit.REFUSED)
-        before = (await store.data()).get(settings.CONFIRMED, "")
-        await store.set(**{settings.CONFIRMED: confirmed_text(before, stored, chosen)})
-        return chosen
-
-    note(f"confirmed: {', '.join(talk(where, go))}")
+    confirmed = talk(where, lambda store: store.confirm_removal(addresses))
+    note(f"confirmed: {', '.join(confirmed)}")
 
 
 def set_cluster(
@@ -182,21 +161,10 @@ def set_cluster(
     """
     document = good(decode_document(read_text(file).encode(), str(file), ErrorCode.INVALID_CLUSTER))
     current = good(parse_cluster(document, str(file)))
-
-    async def go(store: Store) -> int:
-        made, stored = await store.settings(), await store.ledger()
-        problems = problems_of(current, made.constraints, stored, quorum_is_lost=quorum_is_lost)
-        if problems:
-            raise UserError(f"{file}: {'; '.join(problems)}", Exit.REFUSED)
-        data = replacing_data(current, made, stored, datetime.now(UTC).timestamp())
-        await store.write(ledger.NAME, data, stored.object)
-        return stored.revision + 1
-
-    note(f"stored as revision {talk(where, go)}")
+    now = datetime.now(UTC).timestamp()
+    revision = talk(where, lambda store: store.replace(current, str(file), now, quorum_is_lost=quorum_is_lost))
+    note(f"stored as revision {revision}")
 
 
 def _set(where: Where, key: str, text: str) -> None:
-    async def go(store: Store) -> None:
-        await store.set(**{key: text})
-
-    talk(where, go)
+    talk(where, lambda store: store.set(**{key: text}))

@@ -7,16 +7,14 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.capabilities.fleet.live import settings
-from mooring.capabilities.fleet.live.ledger import StoredCluster
-from mooring.capabilities.fleet.live.release import write_released
-from mooring.capabilities.fleet.live.settings import cke_finding
-from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, fleet_status, history_row, status_lines
+from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, history_row, status_lines
 from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
 from mooring.capabilities.fleet.planner.problem import ErrorCode
-from mooring.cli.fleet_store import Store, Where, good, talk
+from mooring.cli.fleet_store import Where, talk
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.core.model.exits import Exit, UserError
-from mooring.core.model.machine import Machine
+from mooring.process.fleet.registry import cke_is_on, registry_machines
+from mooring.process.fleet.store import Store, good
 
 HERE = Where()
 
@@ -88,49 +86,19 @@ def get_cluster(
 
     Example: mooring fleet get-cluster > cluster.yml && ckecli cluster set cluster.yml
     """
-    if cke_metrics and _cke_generates(cke_metrics):
+    if cke_metrics and cke_is_on(cke_metrics):
         raise UserError(f"{cke_metrics}: CKE's own sabakan integration is on (ckecli sabakan disable)", Exit.REFUSED)
 
-    async def go(store: Store) -> dict[str, Any]:
-        made, stored = await store.settings(), await store.ledger()
-        if cke_finding(made):
-            raise UserError(cke_finding(made), Exit.REFUSED)
-        if not stored.members:
-            raise UserError("no cluster is stored yet: mooring fleet status says why", Exit.NOT_AS_IT_SHOULD_BE)
-        machines = await _machines(made.url, made.variables)
-        gone = [m.address for m in stored.members if m.address not in machines]
-        if gone:
-            note(f"note: not in the registry, written without labels: {', '.join(gone)}")
-        return write_released(made.template, stored.members, machines)
+    async def go(store: Store) -> tuple[dict[str, Any], list[str]]:
+        return await store.released(registry_machines)
 
-    document = talk(where, go)
+    document, gone = talk(where, go)
+    if gone:
+        note(f"note: not in the registry, written without labels: {', '.join(gone)}")
     if output is ClusterFormat.JSON:
         print_json(document)
     else:
         sys.stdout.write(encode_yaml(document))
-
-
-def _cke_generates(url: str) -> bool:
-    from mooring.clients.sabakan.cke import cke_generates
-
-    try:
-        return cke_generates(url)
-    except OSError as error:
-        raise UserError(f"--cke-metrics {url}: {error}", Exit.COULD_NOT_LOOK) from None
-    except ValueError as error:
-        raise UserError(f"--cke-metrics {url}: {error}") from None
-
-
-async def _machines(url: str, variables: Any) -> dict[str, Machine]:
-    from mooring.clients.sabakan.client import Sabakan
-
-    if not url:
-        raise UserError("no URL is set (mooring fleet set-url): labels come from the registry", Exit.COULD_NOT_LOOK)
-    registry = Sabakan(url)
-    try:
-        return {m.address: m for m in await registry.machines(variables) if m.address}
-    finally:
-        await registry.close()
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,11 +112,7 @@ def status(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     Example: mooring fleet status -o json
     """
 
-    async def go(store: Store) -> dict[str, Any]:
-        data, stored = await store.data(), await store.ledger()
-        return fleet_status(data, stored, await store.nodes())
-
-    found = talk(where, go)
+    found = talk(where, Store.status)
     if output is Format.JSON:
         print_json(found)
     else:
@@ -168,10 +132,7 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     Example: mooring fleet history -o json
     """
 
-    async def go(store: Store) -> StoredCluster:
-        return await store.ledger()
-
-    entries = talk(where, go).history
+    entries = talk(where, Store.ledger).history
     if output is Format.JSON:
         print_json(entries)
         return
@@ -181,10 +142,7 @@ def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
 def _print(where: Where, key: str, output: Format) -> None:
     """The text as it was set, or what it says as JSON."""
 
-    async def go(store: Store) -> str:
-        return (await store.data()).get(key, "")
-
-    text = talk(where, go)
+    text = talk(where, Store.data).get(key, "")
     if not text:
         raise UserError(f"{key} is not set", Exit.NOT_AS_IT_SHOULD_BE)
     if output is Format.JSON:

@@ -1,13 +1,11 @@
 """`mooring lab`: a real Kubernetes control plane on this machine, to try things on."""
 
 import contextlib
-import os
-import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -45,7 +43,7 @@ def up(
     from mooring.lab import build
     from mooring.lab.binaries import find, release
     from mooring.lab.cluster import EXTRAS, Lab
-    from mooring.lab.errors import LabError
+    from mooring.lab.summary import default_dir
 
     if nodes < 0:
         raise UserError(f"--nodes {nodes}: a lab has 0 nodes or more")
@@ -53,24 +51,21 @@ def up(
     if unknown := [name for name in extras if name not in EXTRAS]:
         # Before anything is built: that takes minutes.
         raise UserError(f"--with {unknown[0]}: the lab knows {' and '.join(EXTRAS)}")
-    directory = dir or _default_dir()
-    try:
-        lab = Lab.open(directory)
-        if lab is not None:
-            revived = lab.revive()
-            note(
-                f"the lab in {directory} ({lab.state.release.version}) "
-                + (f"had lost {', '.join(revived)}: started again" if revived else "is already up")
-                + "; --nodes, --with and --k8s count for a new lab alone"
-            )
-        else:
-            with _sigterm_as_ctrl_c():
-                binaries = find(release(k8s), build=build.build)
-                lab = Lab.up(directory, binaries, extras=extras, say=note)
-                _add_nodes(lab, nodes)
-        _print_lab(lab, directory, output)
-    except LabError as error:
-        raise _as_command_error(error) from error
+    directory = dir or default_dir()
+    lab = Lab.open(directory)
+    if lab is not None:
+        revived = lab.revive()
+        note(
+            f"the lab in {directory} ({lab.state.release.version}) "
+            + (f"had lost {', '.join(revived)}: started again" if revived else "is already up")
+            + "; --nodes, --with and --k8s count for a new lab alone"
+        )
+    else:
+        with _sigterm_as_ctrl_c():
+            binaries = find(release(k8s), build=build.build)
+            lab = Lab.up(directory, binaries, extras=extras, say=note)
+            _add_nodes(lab, nodes)
+    _print_lab(lab, directory, output)
 
 
 @app.command
@@ -86,18 +81,15 @@ def down(
     Example: mooring lab down --keep-logs
     """
     from mooring.lab.cluster import Lab
-    from mooring.lab.errors import LabError
+    from mooring.lab.summary import default_dir
 
-    directory = dir or _default_dir()
-    try:
-        lab = Lab.open(directory)
-        if lab is None:
-            note(f"there is no lab in {directory}: nothing to end")
-            return
-        ended = [name for name, pid in lab.pids().items() if pid]
-        lab.down(keep_logs=keep_logs)
-    except LabError as error:
-        raise _as_command_error(error) from error
+    directory = dir or default_dir()
+    lab = Lab.open(directory)
+    if lab is None:
+        note(f"there is no lab in {directory}: nothing to end")
+        return
+    ended = [name for name, pid in lab.pids().items() if pid]
+    lab.down(keep_logs=keep_logs)
     note(f"ended {', '.join(ended) or 'nothing (it had stopped)'}; leftovers: {'the logs' if keep_logs else 'none'}")
 
 
@@ -110,25 +102,22 @@ def status(*, dir: Dir = None, output: Output = Format.TABLE) -> int:  # noqa: A
     Example: mooring lab status -o json
     """
     from mooring.lab.cluster import Lab
-    from mooring.lab.errors import LabError
+    from mooring.lab.summary import command, default_dir, facts, is_up
 
-    directory = dir or _default_dir()
-    try:
-        lab = Lab.open(directory)
-    except LabError as error:
-        raise _as_command_error(error) from error
+    directory = dir or default_dir()
+    lab = Lab.open(directory)
     pids = lab.pids() if lab else {}
     if output is Format.JSON:
-        print_json((_facts(lab) if lab else {}) | {"up": _is_up(pids), "pids": pids})
+        print_json((facts(lab) if lab else {}) | {"up": is_up(pids), "pids": pids})
     elif lab is None:
-        note(f"there is no lab in {directory}; `{_command('up', directory)}` starts one")
+        note(f"there is no lab in {directory}; `{command('up', directory)}` starts one")
     else:
         print_table(
             ("SERVER", "STATE", "PID"),
             [(name, "runs" if pid else "gone", str(pid or "-")) for name, pid in pids.items()],
         )
         note(f"logs: {lab.dir / 'logs'}")
-    return Exit.DONE if _is_up(pids) else Exit.NOT_AS_IT_SHOULD_BE
+    return Exit.DONE if is_up(pids) else Exit.NOT_AS_IT_SHOULD_BE
 
 
 @app.command(name="build")
@@ -148,15 +137,11 @@ def build_programs(
     """
     from mooring.lab import build
     from mooring.lab.binaries import OPTIONAL, find, release
-    from mooring.lab.errors import LabError
     from mooring.lab.tools import build_tools, find_tools
 
-    try:
-        with _sigterm_as_ctrl_c():
-            binaries = find(release(k8s), build=build.build)
-            beside = find_tools(build=build_tools) if tools else {}
-    except LabError as error:
-        raise _as_command_error(error) from error
+    with _sigterm_as_ctrl_c():
+        binaries = find(release(k8s), build=build.build)
+        beside = find_tools(build=build_tools) if tools else {}
     if output is Format.JSON:
         programs = {name: str(path) for name, path in (binaries.paths | beside).items()}
         print_json({"k8s": binaries.release.version, "programs": programs})
@@ -192,48 +177,10 @@ def _add_nodes(lab: "Lab", nodes: int) -> None:
 
 
 def _print_lab(lab: "Lab", directory: Path, output: Format) -> None:
+    from mooring.lab.summary import addresses, facts, hints
+
     if output is Format.JSON:
-        print_json(_facts(lab))
+        print_json(facts(lab))
         return
-    rows = [("apiserver", lab.apiserver), ("etcd", lab.etcd), ("kubeconfig", str(lab.kubeconfig))]
-    rows += [("pd", url) for url in lab.state.pd]
-    rows += [("sabakan", lab.state.sabakan)] if lab.state.sabakan else []
-    print_table(("WHAT", "WHERE"), rows)
-    note(
-        f"\nexport KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n"
-        f"export PATH={shlex.quote(str(lab.layout.bin))}:$PATH   # the kubectl of this version\n"
-        "kubectl get nodes\n"
-        f"{_command('down', directory)}   # when you are done; leftovers: none"
-    )
-
-
-def _facts(lab: "Lab") -> dict[str, Any]:
-    return {
-        "kubeconfig": str(lab.kubeconfig),
-        "apiserver": lab.apiserver,
-        "etcd": lab.etcd,
-        "pd": list(lab.state.pd),
-        "sabakan": lab.state.sabakan,
-        "pids": lab.pids(),
-        "bin_dir": str(lab.layout.bin),
-        "dir": str(lab.dir),
-        "k8s": lab.state.release.version,
-    }
-
-
-def _is_up(pids: dict[str, int | None]) -> bool:
-    return bool(pids) and all(pids.values())
-
-
-def _default_dir() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mooring" / "lab"
-
-
-def _command(verb: str, directory: Path) -> str:
-    return f"mooring lab {verb}" + ("" if directory == _default_dir() else f" --dir {shlex.quote(str(directory))}")
-
-
-def _as_command_error(error: Exception) -> UserError:
-    from mooring.lab.errors import WrongRequestError
-
-    return UserError(str(error), Exit.USAGE if isinstance(error, WrongRequestError) else Exit.COULD_NOT_LOOK)
+    print_table(("WHAT", "WHERE"), addresses(lab))
+    note(hints(lab, directory))

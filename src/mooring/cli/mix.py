@@ -1,7 +1,6 @@
 """`mooring mix`: replicas across on-demand and spot nodes."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -19,7 +18,7 @@ from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
-from mooring.core.engine.why.typed import kind_of
+from mooring.core.engine.why.typed import namespace_of, workload_typed
 from mooring.core.model.exits import Exit, UserError
 
 app = App(name="mix", help="Replicas across on-demand and spot nodes: who goes where, and why.")
@@ -112,32 +111,18 @@ def explain(
 
 def asked(reach: Reach, workload: str, namespace: str) -> dict[str, Any]:
     """What Mooring knows of it; of a bare name, whichever kind there is."""
-    written, slash, name = workload.rpartition("/")
-    group, _, kind = kind_of(written).partition("/")
-    if not name or (slash and group != "workload"):
-        raise UserError(f"{workload}: write NAME, Deployment/NAME or StatefulSet/NAME")
-    kinds = ("Deployment", "StatefulSet") if not kind else (kind,)
-    spaces = (namespace,) if namespace else _namespaces(reach, kinds, name)
-    for one in kinds:
-        for space in spaces[:1]:
-            try:
-                answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{one}/{space}/{name}", missing="it is not there")
-            except UserError as error:
-                if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
-                    raise
-            else:
-                return answer
+    kinds, name = workload_typed(workload)
+    space = namespace or namespace_of(ask(reach, f"/api/v1/find?q={name}")["found"], kinds, name)
+    for kind in kinds if space else ():
+        try:
+            answer: dict[str, Any] = ask(reach, f"/api/v1/mix/{kind}/{space}/{name}", missing="it is not there")
+        except UserError as error:
+            if error.code is not Exit.NOT_AS_IT_SHOULD_BE:
+                raise
+        else:
+            return answer
     what = f"there is no {' or '.join(kinds)} {name} in {f'namespace {namespace}' if namespace else 'any namespace'}"
     raise UserError(f"{what}; `mooring mix status` lists them", Exit.NOT_AS_IT_SHOULD_BE)
-
-
-def _namespaces(reach: Reach, kinds: Sequence[str], name: str) -> list[str]:
-    """Where workloads of this name are; more than one, and the person must say which."""
-    found = [subject.split("/") for subject in ask(reach, f"/api/v1/find?q={name}")["found"]]
-    spaces = sorted({p[1] for p in found if p[0] == "workload" and p[-1] == name and p[2] in kinds})
-    if len(spaces) > 1 and "default" not in spaces:
-        raise UserError(f"{name} is in {', '.join(spaces)}; say which with -n")
-    return ["default"] if "default" in spaces else spaces
 
 
 @app.command

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, TextIO
 import msgspec
 from cyclopts import Parameter
 
+from mooring.core.model.times import clock
+
 #: Word and luminance carry the meaning, the colour helps: blue rather than green for good states.
 COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
 #: A command of ours inside a sentence; not the word in "by mooring" or "mooring-system".
@@ -138,3 +140,23 @@ def painted(text: str, state: str) -> str:
     if code is None or not coloured():
         return text
     return re.sub(rf"\b{state}\b", f"\x1b[{code}m{state}\x1b[0m", text, count=1)
+
+
+class Progress:
+    """One line on a terminal, written over; nothing into a pipe."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+
+    def show(self, at_s: float, words: str) -> None:
+        self.line(f"{clock(int(at_s))}  {words}", stay=True)
+
+    def line(self, words: str, *, stay: bool = False) -> None:
+        if self._on:
+            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+            if not stay:
+                self.clear()
+
+    def clear(self) -> None:
+        if self._on:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

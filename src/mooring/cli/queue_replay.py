@@ -42,7 +42,7 @@ def replay(
     """
     from mooring.capabilities.registry import limits
     from mooring.core.queue.config import QueueConfigError, Settings, parse, with_targets
-    from mooring.core.queue.replay import Replay
+    from mooring.core.queue.replay import Replay, in_words
 
     settings = with_targets(Settings(), limits(), ())
     if config is not None:
@@ -52,7 +52,7 @@ def replay(
             raise UserError(f"{config}: {error}") from error
     number = 0
     player = Replay(settings, remark=lambda text: note(f"{events}:{number}: {text}"))
-    encode = msgspec.json.Encoder().encode if output is Format.JSON else _row
+    encode = msgspec.json.Encoder().encode if output is Format.JSON else in_words
     with _open(events) as lines:
         for number, line in enumerate(lines, start=1):  # noqa: B007 - the remarks name it
             for record in player.line(line):
@@ -84,32 +84,9 @@ def migrate(old_config: Readable, *, output: Output = Format.TABLE) -> None:
     except OldConfigError as error:
         raise UserError(f"{old_config}: {error}") from error
     if output is Format.JSON:
-        print_json(
-            {
-                "config": {setting.name: setting.value for setting in answer.settings},
-                "reasons": {setting.name: setting.why for setting in answer.settings},
-                "dropped": {setting.name: setting.why for setting in answer.dropped},
-            }
-        )
+        print_json(answer.as_json())
         return
-    rows = [(s.name, msgspec.json.encode(s.value).decode(), s.why) for s in answer.settings]
-    rows += [(f"({s.name})", msgspec.json.encode(s.value).decode(), s.why) for s in answer.dropped]
-    print_table(("SETTING", "VALUE", "WHY"), rows)
-
-
-def _row(record: dict[str, Any]) -> bytes:
-    """One event of a replay in words; a `state` says for each waiting operator what it waits for."""
-    at = f"{record['at'] or 0:>10g}"
-    if record["event"] != "state":
-        return f"{at}  {record['event']:<9} {record.get('id') or '-'}  {record.get('reason', '')}".rstrip().encode()
-    lines = [f"{at}  state     {len(record['running'])} run, {len(record['waiting'])} wait"]
-    for name, why in record["why"].items():
-        behind = ", ".join(why["blocked_by"]) + (f" and {why['more']} more" if "more" in why else "")
-        lines.append(
-            f"{'':>12}{name} waits for store {why['store']}: needs {why['needs']} · used {why['used']} · "
-            f"reserved {why['reserved']} · limit {why['limit']}; behind {behind}"
-        )
-    return "\n".join(lines).encode()
+    print_table(("SETTING", "VALUE", "WHY"), answer.rows())
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -137,6 +114,3 @@ def _load(path: Path) -> Any:
         return yaml.safe_load(raw)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
-
-
-# ── What the design left open ─────────────────────────────────────────────────────────────────────────────────────

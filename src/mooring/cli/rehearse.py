@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of
+from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect, connection_of, settings
 from mooring.cli.numbers import Jobs, Whole
-from mooring.cli.output import Format, Output, note, print_json
-from mooring.cli.rehearse_flags import Progress, Setup, explained, settings
+from mooring.cli.output import Format, Output, Progress, note, print_json
+from mooring.cli.rehearse_flags import Setup, explained
 from mooring.cli.rehearse_flags import demo as demo_snapshot
 from mooring.cli.rehearse_sweep import sweep
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
-    from mooring.cli.rehearse_page import RehearsalPage
+    from collections.abc import Callable
+
     from mooring.process.settings.config import Resolved
+    from mooring.rehearse.events.act import Act
     from mooring.rehearse.outcome import Outcome
+    from mooring.rehearse.page import RehearsalPage
     from mooring.rehearse.play import Play
     from mooring.rehearse.snapshot.schema import Snapshot
 
@@ -69,9 +72,7 @@ def snapshot(
         raise UserError(f"--file {file}: {error.strerror or error}") from None
     for remark in taken.remarks:
         note(f"mooring: note: {remark}")
-    found = ", ".join(f"{count} {kind}s" for kind, count in taken.counts().items())
-    machines = "" if taken.machines is None else f", {len(taken.machines)} machines"
-    note(f"{file}: {found}, {len(taken.pds)} PDs{machines}; {size / 1024:.0f} KiB, as of {taken.taken_at}")
+    note(f"{file}: {schema.found(taken)}; {size / 1024:.0f} KiB, as of {taken.taken_at}")
     note(f"next:  mooring rehearse play spot-gone --from {file}")
     return Exit.DONE
 
@@ -129,43 +130,36 @@ def play(
     return Exit.DONE if outcome.verdict == "kept" else Exit.NOT_AS_IT_SHOULD_BE
 
 
-def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "Outcome":
-    """`port` None: without a page."""
+def _prepared(event: tuple[str, ...], setup: Setup, show: "Callable[[float, str], None]") -> "tuple[Play, list[Act]]":
     from mooring.rehearse.events.catalog import acts
     from mooring.rehearse.play import Play
 
+    plan = setup.plan()
+    taken = setup.snapshot()
+    planned = acts(event, taken, plan.config.mix.capacity, plan.options)
+    config, limit_s = plan.config, plan.limit_s
+    return Play(taken, planned, config, seed=plan.seed, limit_s=limit_s, pace=plan.pace, progress=show), planned
+
+
+def _played(event: tuple[str, ...], setup: Setup, port: int | None, speed: float) -> "Outcome":
+    """`port` None: without a page."""
     progress = Progress()
     with explained(setup.from_):
-        plan = setup.plan()
-        taken = setup.snapshot()
-        planned = acts(event, taken, plan.config.mix.capacity, plan.options)
+        whole, _ = _prepared(event, setup, progress.show)
         try:
-            whole = Play(
-                taken,
-                planned,
-                plan.config,
-                seed=plan.seed,
-                limit_s=plan.limit_s,
-                pace=plan.pace,
-                progress=progress.show,
-            )
             return whole.run(None if port is None else _page(whole, port), speed)
         finally:
             progress.clear()
 
 
 def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output: Format) -> int:
-    from mooring.rehearse.events.catalog import acts
-    from mooring.rehearse.play import Play
     from mooring.rehearse.sweep.forks import cores
     from mooring.rehearse.sweep.ranges import ranges, render
 
     progress = Progress()
     with explained(setup.from_):
-        plan, taken = setup.plan(), setup.snapshot()
-        planned = acts(event, taken, plan.config.mix.capacity, plan.options)
-        whole = Play(taken, planned, plan.config, seed=plan.seed, limit_s=plan.limit_s, pace=plan.pace)
-        numbers = range(plan.seed, plan.seed + seeds)
+        whole, planned = _prepared(event, setup, lambda *_: None)
+        numbers = range(setup.seed, setup.seed + seeds)
         done = lambda count: progress.line(f"{count} of {seeds} seeds", stay=True)  # noqa: E731
         found = ranges(whole, planned, numbers, jobs or cores(), done)
     progress.clear()
@@ -177,8 +171,8 @@ def _ranged(event: tuple[str, ...], setup: Setup, seeds: int, jobs: int, output:
 
 
 def _page(whole: "Play", port: int) -> "RehearsalPage":
-    from mooring.cli.demo import listen
-    from mooring.cli.rehearse_page import RehearsalPage
+    from mooring.process.http.served import listen
+    from mooring.rehearse.page import RehearsalPage
 
     listener = listen(port)
     note(f"page http://127.0.0.1:{listener.getsockname()[1]} until it is over; Ctrl-C stops; leftovers: none")
@@ -190,14 +184,14 @@ async def _take(resolved: "Resolved", *, with_pd: bool) -> "Snapshot":
     from mooring.process.clock import SystemChance, WallClock
     from mooring.rehearse.snapshot.capture import take
 
-    settings, clock = resolved.config, WallClock()
-    connection = connection_of(settings.kubeconfig, settings.context)
-    async with connect(settings.kubeconfig, settings.context):
+    config, clock = resolved.config, WallClock()
+    connection = connection_of(config.kubeconfig, config.context)
+    async with connect(config.kubeconfig, config.context):
         return await take(
             connection,
-            settings,
+            config,
             now=clock.now(),
-            make_pd=make_pd(clock, SystemChance(), given=settings.pd, hosts=settings.pd_hosts) if with_pd else None,
+            make_pd=make_pd(clock, SystemChance(), given=config.pd, hosts=config.pd_hosts) if with_pd else None,
             make_registry=make_registry,
             progress=Progress().line,
         )

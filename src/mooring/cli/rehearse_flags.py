@@ -1,8 +1,6 @@
 """Flags that `mooring rehearse play` and `sweep` share: the snapshot, Mooring's settings, and how it is played."""
 
-import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from mooring.cli.connect import ConfigFile
+from mooring.cli.connect import ConfigFile, settings
 from mooring.cli.output import note
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
-    from mooring.process.settings.config import Config, Resolved
+    from mooring.process.settings.config import Config
     from mooring.rehearse.snapshot.schema import Snapshot
     from mooring.rehearse.sweep.sweep import Plan
 
@@ -43,8 +41,8 @@ class Setup:
     seed: Annotated[int, Parameter(help="Another seed, another draw among equal nodes; 1: the first by name.")] = 1
 
     def snapshot(self) -> "Snapshot":
-        from mooring.cli import replay
         from mooring.process import logs
+        from mooring.rehearse.from_recording import is_recording, snapshot_at
         from mooring.rehearse.snapshot import schema
 
         if (self.from_ is None) != self.demo:
@@ -52,7 +50,7 @@ class Setup:
         logs.configure("critical", "auto")
         if self.from_ is None:
             return demo(1)
-        return replay.snapshot_at(str(self.from_)) if _is_recording(self.from_) else schema.read(self.from_)
+        return snapshot_at(str(self.from_), note) if is_recording(self.from_) else schema.read(self.from_)
 
     def flags(self) -> str:
         """What says the same snapshot again."""
@@ -81,25 +79,13 @@ class Setup:
         return resolved.config if resolved.sources["features"] != "default" else everything_on(resolved.config)
 
 
-def _is_recording(path: Path) -> bool:
-    """A file, or a directory of them, and perhaps a moment."""
-    file = path if path.exists() else Path(str(path).rpartition("@")[0])
-    if not file.is_file():
-        return file.is_dir() and bool(str(path).rpartition("@")[0] or path.is_dir())
-    with file.open("rb") as opened:
-        return b'"mooring-blackbox"' in opened.read(1 << 16).partition(b"\n")[0]
-
-
 @contextmanager
 def explained(file: Path | None) -> Iterator[None]:
-    """Bad input is 2 and a Mooring that does not come up is 4, each in a sentence."""
-    from mooring.rehearse.events.catalog import BadEventError
+    """Which snapshot is bad; and a Mooring that does not come up is 4."""
     from mooring.rehearse.snapshot.schema import BadSnapshotError
 
     try:
         yield
-    except BadEventError as error:
-        raise UserError(str(error)) from None
     except BadSnapshotError as error:
         words = str(error)
         raise UserError(words if file is None or str(file) in words else f"{file}: {words}") from None
@@ -108,42 +94,9 @@ def explained(file: Path | None) -> Iterator[None]:
         raise UserError(f"Mooring did not come up on this snapshot: {words}", Exit.COULD_NOT_LOOK) from None
 
 
-def settings(flags: Mapping[str, str | None], config: str, pd: tuple[str, ...]) -> "Resolved":
-    from mooring.process.settings.config import ConfigError, resolve
-
-    try:
-        resolved = resolve(flags, os.environ, config, pd)
-    except ConfigError as error:
-        raise UserError(str(error)) from None
-    for warning in resolved.warnings:
-        note(f"mooring: warning: {warning}")
-    return resolved
-
-
 def demo(seed: int) -> "Snapshot":
     from mooring.process import logs
     from mooring.rehearse.snapshot.demo import demo_snapshot
 
     logs.configure("critical", "auto")
     return demo_snapshot(seed)
-
-
-class Progress:
-    """One line on a terminal, written over; nothing into a pipe."""
-
-    def __init__(self) -> None:
-        self._on = sys.stderr.isatty()
-
-    def show(self, at_s: float, words: str) -> None:
-        minutes, seconds = divmod(int(at_s), 60)
-        self.line(f"{minutes}:{seconds:02d}  {words}", stay=True)
-
-    def line(self, words: str, *, stay: bool = False) -> None:
-        if self._on:
-            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
-            if not stay:
-                self.clear()
-
-    def clear(self) -> None:
-        if self._on:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -54,23 +54,13 @@ def up(
 
 
 async def _up(nodes: int, spot: int, speed: float, port: int, path: Path, output: Format, *, tidb: bool) -> None:
-    from mooring.sandbox.clock import Timeline, WallDriver
-    from mooring.sandbox.cluster import Cluster
-    from mooring.sandbox.http.facade import Facade
+    from mooring.sandbox.standalone import standalone
 
-    timeline = Timeline(time.time())
-    cluster = Cluster(seed=1, timeline=timeline, log=False)
-    for number in range(nodes):
-        cluster.add_node(f"n{number + 1}", capacity="on-demand", rack=number // 2 + 1)
-    for number in range(spot):
-        cluster.add_node(f"s{number + 1}", capacity="spot", zone="a")
-    if tidb:
-        cluster.tidb_cluster("tidb", "demo", tidb=3, tikv=3, pd=0, with_pd=True)
-    facade = Facade(cluster.api.server, port=port, driver=WallDriver(timeline, speed=speed))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
+    facade = standalone(nodes, spot, time.time(), speed, port, tidb=tidb)
     try:
         await facade.__aenter__()
     except OSError as error:

@@ -1,7 +1,6 @@
 """`mooring sim`: the whole of Mooring on simulated clusters, with load, interference and faults (docs/sim.md)."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +13,10 @@ from mooring.cli.output import Format, Output, note, print_json
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
-    from mooring.sim.whole.plan import Plan
     from mooring.sim.whole.seeds import Options
     from mooring.sim.whole.simulation import Result
 
 app = App(name="sim")
-#: Lines of the timeline that are shown before a failure.
-SHOWN = 60
 
 
 @app.default
@@ -69,10 +65,11 @@ def sim(
 
     Example: mooring sim --seeds 1..100000 --dask tcp://127.0.0.1:8786
     """
+    from mooring.sim.whole import asked
     from mooring.sim.whole.seeds import quiet_logs
 
     quiet_logs()
-    options = _options(faults, features, hours, until, only)
+    options = asked.options(faults, features, hours, until, only)
     if seed is not None and seeds:
         raise UserError("give --seed or --seeds, not both")
     if dask and (jobs or plan or seed is not None):
@@ -81,51 +78,18 @@ def sim(
         return _one(seed, plan, options, shrink=shrink, save=save, output=output)
     if only or shrink or save or until is not None:
         raise UserError("--only, --until, --shrink and --save go with --seed N")
-    numbers = _range(seeds or "1..20")
+    numbers = asked.seed_range(seeds or "1..20")
     return _many(numbers, options, jobs or os.cpu_count() or 1, dask, output)
 
 
-def _options(faults: str, features: str, hours: float, until: float | None, only: str) -> "Options":
-    from mooring.capabilities.registry import names
-    from mooring.sim.whole.plan import FAULTS
-    from mooring.sim.whole.seeds import Options
-
-    groups = tuple(FAULTS) if faults == "all" else () if faults == "none" else _names(faults, tuple(FAULTS), "--faults")
-    if not 0 < hours <= 100:
-        raise UserError(f"--hours {hours:g}: more than 0 and at most 100 virtual hours, e.g. 0.5")
-    if only and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", only):
-        raise UserError(f"--only {only}: numbers of actions, e.g. 3,17")
-    return Options(
-        hours=hours,
-        faults=groups,
-        features=_names(features, names(), "--features") if features else None,
-        until_s=until,
-        only=tuple(int(n) for n in only.split(",")) if only else None,
-    )
-
-
-def _names(given: str, known: tuple[str, ...], flag: str) -> tuple[str, ...]:
-    names = tuple(filter(None, (name.strip() for name in given.split(","))))
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise UserError(f"{flag} {given}: known are {', '.join(known)}")
-    return tuple(name for name in known if name in names)
-
-
-def _range(text: str) -> range:
-    found = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", text)
-    if found is None or int(found[1]) > int(found[2]):
-        raise UserError(f"--seeds {text}: write A..B, e.g. 1..1000")
-    return range(int(found[1]), int(found[2]) + 1)
-
-
 def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save: str, output: Format) -> int:
+    from mooring.sim.whole.asked import read_plan, shrunk, story
     from mooring.sim.whole.seeds import plan_of, replay_command, report
     from mooring.sim.whole.simulation import simulate
 
-    plan = _read(file) if file else plan_of(seed or 0, options)
+    plan = read_plan(file) if file else plan_of(seed or 0, options)
     if shrink:
-        plan, options, result = _shrunk(plan, options)
+        plan, options, result = shrunk(plan, options, note)
     else:
         result = simulate(plan, until_s=options.until_s)
     if save:
@@ -136,30 +100,8 @@ def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save:
     elif result.failure is None and options.until_s is None:
         print(f"seed {plan.seed}: all promises kept over {result.lasted_s:.0f} virtual seconds ({result.digest})")
     else:
-        _print_failure(result, command)
+        print("\n".join(story(result, command)))
     return Exit.DONE if result.failure is None else Exit.NOT_AS_IT_SHOULD_BE
-
-
-def _shrunk(plan: "Plan", options: "Options") -> "tuple[Plan, Options, Result]":
-    from mooring.sim.whole.shrink import shrink
-
-    try:
-        smaller, kept, result = shrink(plan, note)
-    except ValueError as error:
-        raise UserError(f"{error}: there is nothing to shrink", Exit.DONE) from None
-    numbers = tuple(options.only[i] for i in kept) if options.only is not None else kept
-    return smaller, msgspec.structs.replace(options, only=numbers), result
-
-
-def _read(file: str) -> "Plan":
-    from mooring.sim.whole.plan import Plan
-
-    try:
-        return msgspec.json.decode(Path(file).read_bytes(), type=Plan)
-    except OSError as error:
-        raise UserError(f"--plan {file}: {error.strerror or error}") from None
-    except msgspec.DecodeError as error:
-        raise UserError(f"--plan {file}: not a plan as --save writes it: {error}") from None
 
 
 def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Format) -> int:
@@ -183,14 +125,3 @@ def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Form
             print(f"never happened: {', '.join(found.never)}")
         print(f"{found.seeds} seeds, {len(found.failed)} failed, {len(found.coverage)} situations covered")
     return Exit.NOT_AS_IT_SHOULD_BE if found.failed else Exit.DONE
-
-
-def _print_failure(result: "Result", command: str) -> None:
-    lines = result.timeline
-    if len(lines) > SHOWN:
-        print(f"… {len(lines) - SHOWN} lines before")
-    for line in lines[-SHOWN:]:
-        print(line)
-    if result.failure is not None:
-        print(f"broken: {result.failure.invariant}, at {result.failure.at:g} s: {result.failure.detail}")
-    print(f"replay: {command}")

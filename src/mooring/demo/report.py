@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from mooring.demo.day import Day
 from mooring.demo.losses import Losses
+from mooring.demo.page import server_flag
+from mooring.process.http.served import PORT
 
 COLUMNS: Final = ("PROMISE", "", "ACT", "SEEN")
 
@@ -46,3 +48,26 @@ def totals(day: Day, without: Losses | None) -> list[str]:
     if without is not None:
         lines += [f"LOST       with Mooring: {day.losses.look()}", f"           the same day without: {without}"]
     return lines
+
+
+# ── First and last words ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def opening(where: str, page: str, written: str, *, keep: bool) -> list[str]:
+    """Three lines: what this is, where, how to stop and what is kept."""
+    kept = "--keep: it goes on after the day" if keep else "--keep keeps it running"
+    return [f"Mooring demo: {where}", page, f"Ctrl-C stops. {written}; leftovers: none ({kept}).\n"]
+
+
+def page_line(port: int, *, asked: bool, when: str = "") -> str:
+    taken = f" ({PORT} is taken)" if port != PORT and not asked else ""
+    at = server_flag(port)
+    return f"page http://127.0.0.1:{port}{taken}{when}   ask it: mooring why pod/demo-tikv-1 -n tidb{at}"
+
+
+def closing(day: Day, took: float, *, stopped: bool, on_lab: bool = False) -> str:
+    early = stopped and len([a for a in day.played if a.ended]) < len(day.acts)
+    first = f"stopped after {took:.0f} s" if early else f"{took:.0f} s"
+    if on_lab:
+        return f"{first}. Leftovers: none.  Play: mooring demo --on lab --keep   On your cluster: mooring doctor --pre"
+    return f"{first}. Leftovers: none.  Play: mooring demo --keep   On a real control plane: mooring demo --on lab"

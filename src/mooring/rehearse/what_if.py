@@ -7,14 +7,20 @@ What had begun is read back from its marks, as after any restart; what only wait
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import yaml
 
 from mooring.capabilities.registry import serving
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.history import HistoryEntry
+from mooring.core.engine.recording.records import Turn
+from mooring.core.model.exits import UserError
+from mooring.process.blackbox.played import Played
 from mooring.process.settings.config import Config
+from mooring.rehearse.events.catalog import BadEventError, span
+from mooring.rehearse.from_world import snapshot_of
 from mooring.rehearse.play import LOAD_SEED
 from mooring.rehearse.snapshot.load import load, schedulers_of_members
 from mooring.rehearse.snapshot.schema import Snapshot
@@ -42,6 +48,79 @@ class Story(msgspec.Struct):
         """By source and verb."""
         found = Counter(f"{one.source} {one.verb}" for one in self.entries)
         return dict(sorted(found.items()))
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """What was recorded from a moment on, and what happens with other settings; for how long both."""
+
+    at: float
+    for_s: float
+    was: Story
+    then: Story
+
+    def rows(self) -> list[list[str]]:
+        """How often which source's operators were what: recorded, changed."""
+        was, then = self.was.counts(), self.then.counts()
+        keys = sorted({*was, *then}, key=lambda key: (key.split()[0], VERBS.index(key.split()[1])))
+        return [[key, str(was.get(key, 0)), str(then.get(key, 0))] for key in keys]
+
+    def timeline(self) -> list[str]:
+        told = ((f"+{one.at - self.at:6.1f} s  op {one.id:<4} {one.source:<9}", one) for one in self.then.entries)
+        return [f"{head} {one.verb:<9} {_subject(one)}  {one.text}".rstrip() for head, one in told]
+
+    def as_json(self) -> dict[str, Any]:
+        told = [
+            {"after_s": round(one.at - self.at, 1), "op": one.id, "verb": one.verb, "source": one.source}
+            | {"subject": _subject(one), "text": one.text}
+            for one in self.then.entries
+        ]
+        counts = {"recorded": self.was.counts(), "changed": self.then.counts()}
+        return {"from": self.at, "for_s": self.for_s, **counts, "timeline": told}
+
+
+def _subject(entry: HistoryEntry) -> str:
+    return entry.subjects[1] if len(entry.subjects) > 1 else ""
+
+
+def what_if(played: Played, changes: tuple[str, ...], for_: str, say: Callable[[str], None]) -> WhatIf:
+    """From the moment that was played up to, with these settings changed."""
+    try:
+        for_s = span(for_)
+    except BadEventError as error:
+        raise UserError(f"--for {for_}: {error}") from None
+    header, at = played.recording.header, played.now
+    config = changed(header.settings, changes)
+    snapshot = snapshot_of(played.engine.world, at, config, source=f"recording of {header.identity}")
+    was = Story()
+    was.follow(played.engine)
+    for record in played.rest():
+        if isinstance(record, Turn) and record.now > at + for_s:
+            break
+        played.replay.put(record)
+    return WhatIf(at, for_s, was, go_on(snapshot, config, for_s, say))
+
+
+def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> Config:
+    """The recorded settings with these changed: mix.pace.…=VALUE, as in a file of settings."""
+    whole = msgspec.to_builtins(settings)
+    for change in changes:
+        path, equals, text = change.partition("=")
+        *above, last = path.split(".")
+        if not equals or not last:
+            raise UserError(f"--set {change}: must be KEY=VALUE, e.g. --set mix.reservation-s=20")
+        place = whole
+        for name in above:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise UserError(f"--set {change}: there is no {path}")
+        try:
+            place[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--set {change}: {text!r} is no value; it is read as YAML") from None
+    try:
+        return msgspec.convert(whole, Config)
+    except msgspec.ValidationError as error:
+        raise UserError(f"--set {' '.join(changes)}: {error}") from None
 
 
 def go_on(snapshot: Snapshot, config: Config, for_s: float, say: Callable[[str], None]) -> Story:

@@ -11,6 +11,7 @@ from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import CORDONED_BY, HANDOFF, RESERVED_TAINT, Mark, write_mark
 from mooring.install.cleanup.leftovers import leftovers
 from mooring.install.cleanup.remove import traces
+from mooring.install.cleanup.run import refuse_what_runs
 from mooring.install.doctor import running
 from mooring.process.settings.config import Config
 
@@ -137,26 +138,23 @@ def test_each_feature_is_told_by_its_own_marks():
     assert Key("", "n3") == seat.key
 
 
-def refusal(monkeypatch, **status):
+def refusal(**status):
     """What `mooring cleanup --feature home` says when this is the status of the replica that answers."""
-    answers(monkeypatch, **status)
     with pytest.raises(UserError) as raised:
-        command._refuse_what_runs("", frozenset({"home"}), "own")
+        refuse_what_runs(ANSWERS | status, frozenset({"home"}), "own")
     assert raised.value.code is Exit.REFUSED
     return str(raised.value)
 
 
-def answers(monkeypatch, **status):
-    monkeypatch.setattr(command, "ask", lambda *_: {"identity": "mooring-7c-x1_10.0.0.7:9443", **status})
+ANSWERS = {"identity": "mooring-7c-x1_10.0.0.7:9443"}
 
 
-def test_only_the_one_that_leads_is_believed(monkeypatch):
+def test_only_the_one_that_leads_is_believed():
     """A follower may be of another version of the settings: whoever asked is told the pod to ask instead."""
-    told = refusal(monkeypatch, leading=False, leader="mooring-8d-abc123_10.0.0.8:9443", features=[])
+    told = refusal(leading=False, leader="mooring-8d-abc123_10.0.0.8:9443", features=[])
     assert "kubectl -n own port-forward pod/mooring-8d 8390" in told
-    assert "home is on" in refusal(monkeypatch, leading=True, leader="", features=["home", "mix"])
-    answers(monkeypatch, leading=True, leader="", features=["mix"])
-    command._refuse_what_runs("", frozenset({"home"}), "own")
+    assert "home is on" in refusal(leading=True, leader="", features=["home", "mix"])
+    refuse_what_runs(ANSWERS | {"leading": True, "leader": "", "features": ["mix"]}, frozenset({"home"}), "own")
 
 
 def test_a_feature_that_does_not_exist_is_bad_usage():

@@ -47,6 +47,17 @@ class Migration(msgspec.Struct, frozen=True):
     #: Old settings that have no counterpart, and why none is needed.
     dropped: tuple[Setting, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "config": {setting.name: setting.value for setting in self.settings},
+            "reasons": {setting.name: setting.why for setting in self.settings},
+            "dropped": {setting.name: setting.why for setting in self.dropped},
+        }
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        named = [(s.name, s) for s in self.settings] + [(f"({s.name})", s) for s in self.dropped]
+        return [(name, msgspec.json.encode(s.value).decode(), s.why) for name, s in named]
+
 
 def migrate_config(raw: Any) -> Migration:
     """Read PD's configuration (whole, or its `schedule` section) and say what to set instead."""

@@ -240,3 +240,18 @@ def _print_why(answer: Why) -> Json:
     if answer.more:
         out["more"] = answer.more
     return out
+
+
+def in_words(record: dict[str, Any]) -> bytes:
+    """One event of a replay in words; a `state` says for each waiting operator what it waits for."""
+    at = f"{record['at'] or 0:>10g}"
+    if record["event"] != "state":
+        return f"{at}  {record['event']:<9} {record.get('id') or '-'}  {record.get('reason', '')}".rstrip().encode()
+    lines = [f"{at}  state     {len(record['running'])} run, {len(record['waiting'])} wait"]
+    for name, why in record["why"].items():
+        behind = ", ".join(why["blocked_by"]) + (f" and {why['more']} more" if "more" in why else "")
+        lines.append(
+            f"{'':>12}{name} waits for store {why['store']}: needs {why['needs']} · used {why['used']} · "
+            f"reserved {why['reserved']} · limit {why['limit']}; behind {behind}"
+        )
+    return "\n".join(lines).encode()

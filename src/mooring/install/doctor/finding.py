@@ -1,5 +1,6 @@
 """One finding of the doctor, as a value."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -36,3 +37,9 @@ def ill(group: str, code: str, what: str, seen: str, fix: str, *, warning: bool 
 
 def skipped(group: str, what: str, because: str) -> Finding:
     return Finding(group=group, level=Level.SKIPPED, what=what, seen=because)
+
+
+def failed(findings: Iterable[Finding], *, strict: bool = False) -> list[Finding]:
+    """`strict`: warnings fail too."""
+    bad = {"error", "warning"} if strict else {"error"}
+    return [f for f in findings if f.level in bad]

@@ -5,6 +5,8 @@ open; the scrubber goes through frames that were made before, and a question is 
 """
 
 import asyncio
+import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,10 +16,12 @@ from mooring.clients.ports import PortError
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.recording.records import Turn
 from mooring.core.engine.recording.replay import Replay
+from mooring.core.model.times import rfc3339_milli
 from mooring.process.blackbox.file import RecordingFile
 from mooring.process.blackbox.playback import Playback
 from mooring.process.http.page import Page
 from mooring.process.http.past import Past
+from mooring.process.http.served import ServedPage
 from mooring.process.http.status import status_app
 from mooring.process.http.stream import Hub
 from mooring.process.metrics import Metrics
@@ -97,3 +101,17 @@ def _times(recording: RecordingFile, until: float) -> list[float]:
     """When its turns were."""
     times = [one.now for one in Playback(recording).records if isinstance(one, Turn) and one.now <= until]
     return times or [recording.header.started_at]
+
+
+async def serve(recording: RecordingFile, until: float, listener: socket.socket, say: Callable[[str], None]) -> None:
+    """Until it is canceled."""
+    page = RecordedPage(recording, until)
+    frames = await page.film()
+    served = ServedPage(page.app, listener)
+    await served.start()
+    say(f"mooring: {frames} frames, {rfc3339_milli(recording.header.started_at)} to {rfc3339_milli(until)}")
+    say(f"Page: {served.url}/ until Ctrl-C; the scrubber is under the map")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await served.stop()

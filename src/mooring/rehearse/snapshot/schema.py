@@ -117,6 +117,13 @@ class _Head(msgspec.Struct):
     version: int = 0
 
 
+def found(snapshot: Snapshot) -> str:
+    """How much of what is in it."""
+    kinds = ", ".join(f"{count} {kind}s" for kind, count in snapshot.counts().items())
+    machines = "" if snapshot.machines is None else f", {len(snapshot.machines)} machines"
+    return f"{kinds}, {len(snapshot.pds)} PDs{machines}"
+
+
 def write(snapshot: Snapshot, path: Path) -> int:
     """All of it or nothing: the file appears under its name when it is whole. Answers with its size."""
     body = msgspec.json.format(msgspec.json.encode(snapshot, order="deterministic"), indent=1) + b"\n"

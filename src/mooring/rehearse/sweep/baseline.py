@@ -82,3 +82,11 @@ def markdown(now: Sweep, news: News) -> list[str]:
     before = len(now.weakest) - len(news.worse)
     lines.append(f"- {last_line(now)}; {some(before, 'broken promise')} as before")
     return lines
+
+
+def news_words(news: News) -> list[str]:
+    if not news.is_worse:
+        return ["mooring: nothing got worse"]
+    return [f"mooring: worse: {one.words}, by {one.events[0]}" for one in news.worse] + [
+        f"mooring: can no longer be judged: {event}" for event in news.unknown
+    ]

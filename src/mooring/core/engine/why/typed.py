@@ -75,3 +75,21 @@ def kind_of(typed: str) -> str:
         if one in SHORT or one in KINDS:
             return SHORT.get(one, one)
     return ""
+
+
+def workload_typed(typed: str) -> tuple[tuple[str, ...], str]:
+    """Of NAME, Deployment/NAME or sts/NAME: the kinds that it may be of, and its name."""
+    written, slash, name = typed.rpartition("/")
+    group, _, kind = kind_of(written).partition("/")
+    if not name or (slash and group != "workload"):
+        raise UserError(f"{typed}: write NAME, Deployment/NAME or StatefulSet/NAME")
+    return ("Deployment", "StatefulSet") if not kind else (kind,), name
+
+
+def namespace_of(found: list[str], kinds: tuple[str, ...], name: str) -> str:
+    """Where workloads of this name are, or ""; in more than one, and the person must say which."""
+    parts = [subject.split("/") for subject in found]
+    spaces = sorted({p[1] for p in parts if p[0] == "workload" and p[-1] == name and p[2] in kinds})
+    if len(spaces) > 1 and "default" not in spaces:
+        raise UserError(f"{name} is in {', '.join(spaces)}; say which with -n")
+    return "default" if "default" in spaces else "".join(spaces)

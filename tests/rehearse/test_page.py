@@ -6,9 +6,9 @@ import socket
 import aiohttp
 import msgspec
 
-from mooring.cli.rehearse_page import RehearsalPage
 from mooring.process.settings.config import Config
 from mooring.rehearse.events.catalog import Options, acts
+from mooring.rehearse.page import RehearsalPage
 from mooring.rehearse.play import Play, everything_on
 from mooring.rehearse.snapshot.demo import demo_snapshot
 from mooring.sim.rig import Rig

@@ -1,0 +1,1 @@
+"""What `mooring fleet` reads from files and keeps in Kubernetes."""

@@ -1,0 +1,140 @@
+"""Settings and stored cluster of the fleet in Kubernetes, read and written by compare-and-swap."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mooring.capabilities.fleet.live import ledger, settings
+from mooring.capabilities.fleet.live.by_hand import confirmed_text, problems_of, replacing_data
+from mooring.capabilities.fleet.live.ledger import StoredCluster, read_ledger
+from mooring.capabilities.fleet.live.release import write_released
+from mooring.capabilities.fleet.live.settings import Settings, cke_finding, parse_settings
+from mooring.capabilities.fleet.live.status import fleet_status
+from mooring.capabilities.fleet.planner.current import Current
+from mooring.capabilities.fleet.planner.problem import PlanError
+from mooring.clients.kube.api import HttpKubeApi
+from mooring.clients.ports import AlreadyExistsError, ConflictError, Json, NotFoundError
+from mooring.core.model.cluster import ConfigMap
+from mooring.core.model.exits import Exit, UserError
+from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import Machine
+
+T = TypeVar("T")
+
+
+class Store:
+    def __init__(self, api: HttpKubeApi, namespace: str) -> None:
+        self._api = api
+        self.namespace = namespace
+
+    async def find(self, name: str) -> ConfigMap | None:
+        try:
+            obj = await self._api.get(Kind.CONFIG_MAP, self.namespace, name)
+        except NotFoundError:
+            return None
+        metadata = obj["metadata"]
+        return ConfigMap(
+            self.namespace, name, metadata["uid"], metadata["resourceVersion"], data=dict(obj.get("data") or {})
+        )
+
+    async def data(self) -> dict[str, str]:
+        found = await self.find(settings.NAME)
+        return dict(found.data) if found is not None else {}
+
+    async def ledger(self) -> StoredCluster:
+        made = read_ledger(await self.find(ledger.NAME))
+        if isinstance(made, str):
+            raise UserError(made, Exit.NOT_AS_IT_SHOULD_BE)
+        return made
+
+    async def settings(self) -> Settings:
+        made = parse_settings(await self.data())
+        if isinstance(made, PlanError):
+            raise UserError(made.message, Exit.NOT_AS_IT_SHOULD_BE)
+        return made
+
+    async def write(self, name: str, data: Mapping[str, str | None], found: ConfigMap | None) -> None:
+        """Only if nothing was written since `found` was read."""
+        try:
+            if found is None:
+                given = {k: v for k, v in data.items() if v is not None}
+                await self._api.create(Kind.CONFIG_MAP, dict(ledger.new_object(self.namespace, given, name)))
+                return
+            guard = {"uid": found.uid, "resourceVersion": found.resource_version}
+            patch: Json = {"metadata": guard, "data": dict(data)}
+            await self._api.patch(Kind.CONFIG_MAP, self.namespace, name, patch)
+        except (ConflictError, AlreadyExistsError):
+            raise UserError(
+                f"ConfigMap {self.namespace}/{name} was changed meanwhile; nothing was written, try again", Exit.REFUSED
+            ) from None
+
+    async def set(self, **data: str | None) -> None:
+        await self.write(settings.NAME, data, await self.find(settings.NAME))
+
+    async def nodes(self) -> list[Json]:
+        answer = await self._api.raw("GET", "/api/v1/nodes")
+        return list(answer["items"])
+
+    async def status(self) -> dict[str, Any]:
+        data, stored = await self.data(), await self.ledger()
+        return fleet_status(data, stored, await self.nodes())
+
+    async def released(
+        self, ask: Callable[[str, Any], Awaitable[dict[str, Machine]]]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """cluster.yml of what is decided and released; and the addresses that the registry does not know."""
+        made, stored = await self.settings(), await self.ledger()
+        if cke_finding(made):
+            raise UserError(cke_finding(made), Exit.REFUSED)
+        if not stored.members:
+            raise UserError("no cluster is stored yet: mooring fleet status says why", Exit.NOT_AS_IT_SHOULD_BE)
+        machines = await ask(made.url, made.variables)
+        gone = [m.address for m in stored.members if m.address not in machines]
+        return write_released(made.template, stored.members, machines), gone
+
+    async def enable(self) -> None:
+        """Only what can be planned with, and where nobody else generates the cluster."""
+        made = parse_settings({**await self.data(), settings.ENABLED: "true"})
+        if isinstance(made, PlanError):
+            raise UserError(made.message, Exit.REFUSED)
+        if cke_finding(made):
+            raise UserError(cke_finding(made), Exit.REFUSED)
+        await self.set(**{settings.ENABLED: "true"})
+
+    async def confirm_removal(self, addresses: tuple[str, ...]) -> list[str]:
+        """Of these, or of all that are blocked."""
+        stored = await self.ledger()
+        strange = [a for a in addresses if a not in stored.held]
+        if strange:
+            held = ", ".join(sorted(stored.held)) or "none"
+            raise UserError(f"{', '.join(strange)}: no blocked removal; blocked are: {held}")
+        chosen = sorted(addresses or stored.held)
+        if not chosen:
+            raise UserError("no removal is blocked", Exit.REFUSED)
+        before = (await self.data()).get(settings.CONFIRMED, "")
+        await self.set(**{settings.CONFIRMED: confirmed_text(before, stored, chosen)})
+        return chosen
+
+    async def replace(self, current: Current, file: str, now: float, *, quorum_is_lost: bool) -> int:
+        """The cluster set by hand, checked against constraints and quorum; its revision."""
+        made, stored = await self.settings(), await self.ledger()
+        problems = problems_of(current, made.constraints, stored, quorum_is_lost=quorum_is_lost)
+        if problems:
+            raise UserError(f"{file}: {'; '.join(problems)}", Exit.REFUSED)
+        await self.write(ledger.NAME, replacing_data(current, made, stored, now), stored.object)
+        return stored.revision + 1
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: not UTF-8 text: {error}") from None
+
+
+def good(value: T | PlanError) -> T:
+    if isinstance(value, PlanError):
+        raise UserError(value.message)
+    return value
