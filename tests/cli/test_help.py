@@ -76,6 +76,14 @@ def test_every_flag_is_described(path):
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=words)
+def test_the_way_to_a_cluster_is_the_same_everywhere(path):
+    """Whatever takes one of --kubeconfig, --context and -n takes all of them."""
+    names = {name for one in LEAVES[path].assemble_argument_collection(parse_docstring=True) for name in one.names}
+    if names & {"--kubeconfig", "--context"}:
+        assert {"--kubeconfig", "--context", "--namespace", "-n"} <= names
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=words)
 def test_no_default_is_shown_that_says_nothing(path, capsys):
     """`[default: -1]`, `[default: ""]` tell nobody anything; nor do `--no-yes` and `--empty-feature`."""
     app([*path, "--help"], result_action="return_value")

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from mooring.process.terminal.keys import BACK, DOWN, ENTER, ESCAPE, HELP, LINE, UP, View, matches, parsed
-from mooring.process.terminal.screen import screen, subjects
+from mooring.process.terminal.screen import narrowed, screen, subjects
 
 
 def table(*rows, **sums):
@@ -146,3 +146,20 @@ def test_a_dumb_terminal_gets_one_look(url):
     shown = seen_until(parent, b"6 Timeline")
     assert b"2 Queue" in shown
     assert b"\x1b[?1049h" not in shown
+
+
+def test_a_namespace_narrows_what_is_in_one():
+    """`mooring top -n tidb`: operators and stores of that namespace; nodes and racks are in none."""
+    tables = {
+        "queue": {
+            "rows": {"1": {"id": "1", "about": "shop/web-1"}, "2": {"id": "2", "about": "tidb/x"}},
+            "order": ["1", "2"],
+        },
+        "stores": {"rows": {"tidb/demo/4": {"id": "tidb/demo/4"}, "shop/s/1": {"id": "shop/s/1"}}, "total": 2},
+        "nodes": {"rows": {"n1": {"id": "n1"}}, "order": ["n1"]},
+    }
+    tables["stores"]["order"] = list(tables["stores"]["rows"])
+    shown = narrowed({"tables": tables}, "tidb")["tables"]
+    assert (shown["queue"]["order"], shown["stores"]["order"], shown["stores"]["total"]) == (["2"], ["tidb/demo/4"], 1)
+    assert shown["nodes"] == tables["nodes"]
+    assert narrowed({"tables": tables}, "")["tables"] == tables

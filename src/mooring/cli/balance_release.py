@@ -5,14 +5,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mooring.cli.connect import Context, Kubeconfig, connect
+from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
 from mooring.cli.output import note
 from mooring.core.model.exits import UserError
 
 
 def release(
-    cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of the TidbCluster.")] = "",
+    cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of the TidbCluster, or NAME with -n.")] = "",
     *,
+    namespace: ObjectNamespace = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     pd: Annotated[str, Parameter(help="URL[,URL…] of PD; found by the TidbCluster when left out.")] = "",
@@ -26,10 +27,12 @@ def release(
 
     Example: mooring balance release tidb/demo
 
-    Example: mooring balance release tidb/demo --take-back
+    Example: mooring balance release demo -n tidb --take-back
     """
     if not cluster and (take_back or not pd):
         raise UserError("name the TidbCluster, e.g. mooring balance release tidb/demo, or a PD with --pd URL")
+    if cluster and namespace and "/" not in cluster:
+        cluster = f"{namespace}/{cluster}"
     if cluster and cluster.count("/") != 1:
         raise UserError(f"{cluster}: must be NAMESPACE/NAME of a TidbCluster, e.g. tidb/demo")
     urls = tuple(url.strip() for url in pd.split(",") if url.strip())

@@ -32,6 +32,10 @@ OwnNamespace = Annotated[
 ObjectNamespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace of the object. Default: wherever it is found.")
 ]
+#: Of commands that list.
+OnlyNamespace = Annotated[
+    str, Parameter(name=["--namespace", "-n"], help="Only what is in this namespace. Default: all of them.")
+]
 Pd = Annotated[tuple[str, ...], Parameter(help="NAMESPACE/CLUSTER=URL[,URL…]: where a cluster's PD is; may repeat.")]
 ConfigFile = Annotated[str, Parameter(help="The settings file that `mooring run` gets, YAML or JSON.")]
 Features = Annotated[str, Parameter(help="NAME=true|false,…: home, handoff, mix, fleet, balance.")]

@@ -5,6 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from mooring.capabilities.handoff.report_text import COLUMNS, member_row, remarks
+from mooring.cli.connect import OnlyNamespace
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
@@ -16,6 +17,7 @@ app = App(name="handoff", help="A TiKV pod leaves only after its leaders have le
 def status(
     cluster: Annotated[str, Parameter(help="NAMESPACE/NAME of one TidbCluster; empty shows all.")] = "",
     *,
+    namespace: OnlyNamespace = "",
     all_: Annotated[bool, Parameter(name="--all", help="Also members without a request.")] = False,
     reach: Reach = HERE,
     output: Output = Format.TABLE,
@@ -27,11 +29,13 @@ def status(
 
     Example: mooring handoff status --all
 
-    Example: mooring handoff status tidb/demo -o json
+    Example: mooring handoff status demo -n tidb -o json
     """
     answer = ask(reach, "/api/v1/handoff")
+    answer["clusters"] = [c for c in answer["clusters"] if namespace in {"", c["cluster"].partition("/")[0]}]
     if cluster:
-        answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == cluster]
+        wanted = f"{namespace}/{cluster}" if namespace and "/" not in cluster else cluster
+        answer["clusters"] = [c for c in answer["clusters"] if c["cluster"] == wanted]
         if not answer["clusters"]:
             raise UserError(f"no TidbCluster {cluster} is known; write NAMESPACE/NAME", Exit.NOT_AS_IT_SHOULD_BE)
     if output is Format.JSON:

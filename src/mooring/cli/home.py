@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from mooring.cli.connect import Context, Kubeconfig, connect
+from mooring.cli.connect import Context, Kubeconfig, OnlyNamespace, connect
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import UserError
@@ -14,14 +14,15 @@ app = App(name="home", help="Recreated members go back to their node: which are 
 
 
 @app.command
-def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every member with its home, where it is now, and which nodes are reserved.
 
     Example: mooring home status
 
-    Example: mooring home status -o json
+    Example: mooring home status -n tidb -o json
     """
     answer = ask(reach, "/api/v1/home")
+    answer["members"] = [m for m in answer["members"] if namespace in {"", m["namespace"]}]
     if output is Format.JSON:
         print_json(answer)
         return

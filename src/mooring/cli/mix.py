@@ -14,7 +14,7 @@ from mooring.capabilities.mix.report_text import (
     workload_lines,
     workload_row,
 )
-from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, connect
+from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
 from mooring.cli.numbers import Whole
 from mooring.cli.output import Format, Output, note, print_json, print_table
 from mooring.cli.server import HERE, Reach, ask
@@ -57,7 +57,7 @@ def target(
 
 
 @app.command
-def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def status(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every workload that is switched on, those that need attention first, and the interrupted nodes.
 
     ON-DEMAND is "have of wanted"; SAFE counts the Ready ones on on-demand nodes that stay: what survives if every spot
@@ -65,9 +65,10 @@ def status(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
 
     Example: mooring mix status
 
-    Example: mooring mix status -o json
+    Example: mooring mix status -n shop -o json
     """
     answer = ask(reach, "/api/v1/mix")
+    answer["workloads"] = [w for w in answer["workloads"] if namespace in {"", w["namespace"]}]
     if output is Format.JSON:
         print_json(answer)
         return
@@ -130,6 +131,9 @@ def release(
     *,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="Only pods of this namespace, and no node. Default: all.")
+    ] = "",
     dry_run: Annotated[bool, Parameter(help="Only say what would be done.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
@@ -142,7 +146,7 @@ def release(
 
     Example: mooring mix release --context prod
     """
-    found, failed = asyncio.run(_release(kubeconfig, context, dry_run=dry_run))
+    found, failed = asyncio.run(_release(kubeconfig, context, namespace, dry_run=dry_run))
     if output is Format.JSON:
         print_json({"undone": found, "failed": failed, "dry_run": dry_run})
     else:
@@ -155,8 +159,8 @@ def release(
     return Exit.NOT_AS_IT_SHOULD_BE if failed else Exit.DONE
 
 
-async def _release(kubeconfig: str, context: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
+async def _release(kubeconfig: str, context: str, namespace: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
     from mooring.install.cleanup.undo import released
 
     async with connect(kubeconfig, context) as api:
-        return await released(api, dry_run=dry_run)
+        return await released(api, namespace, dry_run=dry_run)

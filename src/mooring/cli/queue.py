@@ -4,6 +4,7 @@ from typing import Any
 
 from cyclopts import App
 
+from mooring.cli.connect import OnlyNamespace
 from mooring.cli.output import Format, Output, note, painted, print_json, print_table, width
 from mooring.cli.queue_replay import migrate, replay
 from mooring.cli.server import HERE, Reach, ask
@@ -14,7 +15,7 @@ app.command(migrate)
 
 
 @app.default
-def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
+def queue(*, namespace: OnlyNamespace = "", reach: Reach = HERE, output: Output = Format.TABLE) -> None:
     """List every operator in the queue of the running Mooring, those that need a person on top.
 
     A row says how far it has come (step k/n and progress), or which target it waits for (used/limit), how much is
@@ -22,9 +23,15 @@ def queue(*, reach: Reach = HERE, output: Output = Format.TABLE) -> None:
 
     Example: mooring queue
 
-    Example: mooring queue -o json
+    Example: mooring queue -n tidb -o json
     """
-    show(ask(reach, "/api/v1/queue"), output)
+    from mooring.process.terminal.queue import within
+
+    answer = ask(reach, "/api/v1/queue")
+    show(
+        answer | {part: within(answer[part], namespace) for part in ("running", "waiting", "rows") if part in answer},
+        output,
+    )
 
 
 def show(answer: Any, output: Format) -> None:

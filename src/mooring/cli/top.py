@@ -10,6 +10,8 @@ from mooring.cli.output import Format, Output, print_json
 from mooring.cli.server import HERE, Reach, ask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
 app = App(name="top")
@@ -19,6 +21,9 @@ app = App(name="top")
 def top(
     *,
     every: Annotated[float, Parameter(help="Seconds between two looks.")] = 1.0,
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="Only operators and stores of this namespace. Default: all.")
+    ] = "",
     once: Annotated[bool, Parameter(help="One look, then stop; the default without a terminal.")] = False,
     reach: Reach = HERE,
     output: Output = Format.TABLE,
@@ -35,8 +40,12 @@ def top(
     """
     from mooring.core.engine.why.text import render
     from mooring.process.terminal.live import live
+    from mooring.process.terminal.screen import narrowed
 
-    frame = ask(reach, "/api/v1/frame")
+    def look() -> "Mapping[str, Any]":
+        return narrowed(ask(reach, "/api/v1/frame"), namespace)
+
+    frame = look()
     console = None if output is Format.JSON else _console()
     if once or console is None or not console.is_terminal or console.is_dumb_terminal:
         show(frame, output)
@@ -46,12 +55,12 @@ def top(
         return render(ask(reach, f"/api/v1/why/{subject}", missing=f"{subject} not found"), width=console.width)
 
     try:
-        live(console, lambda: ask(reach, "/api/v1/frame"), why, frame, max(0.2, every))
+        live(console, look, why, frame, max(0.2, every))
     except KeyboardInterrupt:
         return
 
 
-def show(frame: dict[str, Any], output: Format) -> None:
+def show(frame: "Mapping[str, Any]", output: Format) -> None:
     """One look."""
     from mooring.process.terminal.screen import ENDLESS, screen
 

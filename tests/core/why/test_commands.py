@@ -8,7 +8,7 @@ from mooring.core.engine.why.phrases import cut, fit, span
 from mooring.core.engine.why.typed import spelled_out
 from mooring.core.model.decision import Line
 from mooring.core.model.exits import Exit, UserError
-from mooring.process.terminal.queue import cells
+from mooring.process.terminal.queue import cells, within
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,16 @@ def test_lines_keep_their_places_and_several_now_become_one():
         ("new label", "c"),
         ("to change", "a"),
     ]
+
+
+def test_a_namespace_narrows_the_queue():
+    """`mooring queue -n tidb`: what is about that namespace, whatever kind of thing it is."""
+    rows = [
+        {"op": "1", "subject": "operator/1", "about": "tidb/demo-tikv-0"},
+        {"op": "2", "subject": "operator/2", "about": "shop/tidb"},
+        {"op": "3", "subject": "operator/3", "about": "n7"},
+        {"subject": "workload/tidb/Deployment/web", "about": "web"},
+        {"subject": "store/tidb/demo/4"},
+    ]
+    assert within(rows, "") == rows
+    assert within(rows, "tidb") == [rows[0], rows[3], rows[4]]

@@ -29,10 +29,10 @@ def _never(cluster: Key) -> NoReturn:
     raise AssertionError(f"releasing pods never calls the PD of {cluster}")
 
 
-async def released(api: KubeApi, *, dry_run: bool) -> tuple[list[str], list[str]]:
-    """What was (or would be) undone, and what could not be."""
-    pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod)]
-    nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node)]
+async def released(api: KubeApi, namespace: str = "", *, dry_run: bool) -> tuple[list[str], list[str]]:
+    """What was (or would be) undone, and what could not be. `namespace`: only pods there."""
+    pods = [o for o in await list_all(api, Kind.POD) if isinstance(o, Pod) and namespace in {"", o.namespace}]
+    nodes = [o for o in await list_all(api, Kind.NODE) if isinstance(o, Node) and not namespace]
     sets = {o.uid for o in await list_all(api, Kind.REPLICA_SET) if isinstance(o, ReplicaSet)}
     act = Act(api, _NoPd(), Unfenced())
     done: list[str] = []

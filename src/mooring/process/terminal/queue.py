@@ -1,6 +1,6 @@
 """The queue as text: a row of a table each, or a block where a table has no room."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mooring.core.engine.why.text import fold
@@ -11,6 +11,16 @@ GLYPHS: Final = {"blocked": "▲ blocked", "refused": "× refused", "moving": "�
 #: Below this a table of ten columns would break every cell.
 NARROW: Final = 100
 COLUMNS: Final = ("STATE", "OP", "SOURCE", "WHAT", "STEP", "WAITING FOR", "MISSING", "USED BY", "SINCE", "DEADLINE")
+
+
+def within(rows: Iterable[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
+    """Those about something in this namespace; "": all."""
+    return [row for row in rows if not namespace or namespace in _spaces(row)]
+
+
+def _spaces(row: Mapping[str, Any]) -> list[str]:
+    """`shop/pay-0`, `pod/shop/pay-0`, `store/tidb/demo/4`: what stands before the name, and behind the kind."""
+    return [*row.get("about", "").split("/")[:-1], *row.get("subject", "").split("/")[1:-1]]
 
 
 def block(row: tuple[str, ...], room: int) -> tuple[list[str], list[str]]:

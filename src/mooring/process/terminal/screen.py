@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from mooring.process.terminal.keys import View, matches
-from mooring.process.terminal.queue import COLUMNS, cells
+from mooring.process.terminal.queue import COLUMNS, cells, within
 
 CELLS: Final = 20
 #: Below this the bars have half as many cells.
@@ -32,6 +32,18 @@ class Size:
     rows: int
     width: int
     chosen: str = ""
+
+
+def narrowed(frame: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+    """Only operators and stores of this namespace; nodes and racks are in none."""
+    if not namespace:
+        return frame
+    tables = dict(frame["tables"])
+    for name in ("queue", "stores"):
+        rows = tables[name]["rows"]
+        order = [i for i in tables[name]["order"] if within([{"about": i, **rows[i]}], namespace)]
+        tables[name] = {**tables[name], "order": order, "total": len(order)}
+    return {**frame, "tables": tables}
 
 
 def subjects(frame: Mapping[str, Any], words: str = "") -> list[str]:
