@@ -75,12 +75,13 @@ def into(stdout, *args):
 TARGET = ("mix", "target", "--kind", "Deployment", "--replicas", "3")
 
 
-def test_a_reader_that_has_left_is_no_error():
+@pytest.mark.parametrize("args", [TARGET, ("--help",), ("why", "--help"), ("config",), ("manifests",)], ids=" ".join)
+def test_a_reader_that_has_left_is_no_error(args):
     """`| head -1`: nothing of ours is wrong, so exit 0 and not a word, however late it shows."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = into(writer, *TARGET)
+        done = into(writer, *args)
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

@@ -19,7 +19,7 @@ class Watched(RehearsalPage):
 
     def __init__(self, rig: Rig, listener: socket.socket) -> None:
         super().__init__(rig, listener)
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1/queue"
+        self.queue_url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1/queue"
         self.sources: set[str] = set()
 
     async def start(self) -> None:
@@ -35,7 +35,7 @@ class Watched(RehearsalPage):
         # Virtual seconds pass quickly: no patience is counted in them.
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             while not self.sources:
-                async with session.get(self.url) as response:
+                async with session.get(self.queue_url) as response:
                     found = await response.json()
                 self.sources = {one["source"] for one in found.get("running", ())}
                 await asyncio.sleep(0.5)

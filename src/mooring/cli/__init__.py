@@ -91,6 +91,10 @@ def main() -> NoReturn:
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe: not an error.
         _abandon_stdout()
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        _abandon_stdout()  # help is printed by rich, which ends with 1 then
     except OSError as error:
         if error.errno not in _FULL:
             raise

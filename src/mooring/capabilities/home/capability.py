@@ -197,7 +197,7 @@ def _unwritten(member_set: MemberSet, asked: Asked | None) -> Verdict | None:
         State.BLOCKED,
         Reason.MISCONFIGURED,
         f"where the members of {member_set.keeper.key} are has not been written down for {since_s:.0f} s",
-        "mooring doctor; may it patch the object, and is there room in it?",
+        "may it patch the object, and is there room in it? mooring doctor",
     )
 
 

@@ -157,7 +157,7 @@ def _remedy(look: Diagnosis) -> str:
     workload = look.workload
     label = f"kubectl -n {workload.namespace} label {workload.kind.lower()}/{workload.name}"
     if isinstance(look.management, Misconfigured):
-        return f"{label} KEY=VALUE --overwrite"
+        return f"correct its labels: kubectl -n {workload.namespace} edit {workload.kind.lower()}/{workload.name}"
     return "" if isinstance(look.management, Managed) else f"switch it on: {label} {ENABLED}=true --overwrite"
 
 

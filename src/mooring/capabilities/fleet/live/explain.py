@@ -35,7 +35,7 @@ def machine_words(
         held = member.address in ledger.held
         yield Line("now", "not in the registry any more" + ("; its removal is blocked" if held else ""))
         if held:
-            yield Line("to change", f"confirm with mooring fleet confirm-removal {member.address}")
+            yield Line("to change", f"confirm     mooring fleet confirm-removal {member.address}")
     mark = retiring_mark(node) if node is not None else None
     if mark is not None and mark.step == retire.BLOCKED:
         yield Line("now", f"given up for now: {mark.detail}; tried again later")
@@ -49,7 +49,7 @@ def retirement(
     mark = retiring_mark(node)
     if retire.still_wanted(member, machine) and taken_back(node):
         words = f"{node.name} was uncordoned by hand while machine {serial} is {state}: nothing more is evicted"
-        return Verdict(State.BLOCKED, Reason.CORDONED, words, f"kubectl cordon {node.name}, to go on")
+        return Verdict(State.BLOCKED, Reason.CORDONED, words, f"to go on: kubectl cordon {node.name}")
     if mark is not None and mark.step == retire.BLOCKED:
         again = max(0.0, retire.may_try(node, policy) - now) / 60
         words = f"gave up for now, tried again in {again:.0f} min"
@@ -61,7 +61,7 @@ def retirement(
         return Verdict(State.WAITING, Reason.BACK_OFF, f"{mark.detail}; {words}")
     if member.state_taint is None or mark is not None:
         return None
-    ends = f"sabactl machines set-state {serial} retired, then {policy.wait_retired_s / 60:g} min"
+    ends = f"it leaves {policy.wait_retired_s / 60:g} min after this: sabactl machines set-state {serial} retired"
     return Verdict(State.WAITING, Reason.RETIRING, f"drained and tainted, {state}", ends)
 
 

@@ -75,7 +75,7 @@ def evaluate_plan(
         old = msgspec.structs.replace(old, query=settings.query, query_since=now, quiet=None)
     ask_at = _ask_at(old, world, policy, now)
     if isinstance(ledger, str):
-        remedy = "fix or remove it; mooring fleet set-cluster writes it again"
+        remedy = "fix or remove it, or write it again from a cluster.yml: mooring fleet set-cluster cluster.yml"
         verdict = Verdict(State.BLOCKED, Reason.MISCONFIGURED, ledger, remedy)
         return Evaluation(machines_by=ask_at, verdict=verdict, notes=old)
     seen_at, lost = world.machines_observed_at(), world.machines_lost()
@@ -223,7 +223,8 @@ def _verdict(made: Pass, wrong: str) -> Verdict | None:
         return Verdict(State.BLOCKED, Reason.UNMET, listed(short))
     only = next((n for n in made.wanted.notes if n.startswith(ONLY_ONE)), "")
     if only and made.plan.action in {Action.NONE, Action.TAINT}:
-        return Verdict(State.BLOCKED, Reason.QUORUM, only, "mooring fleet set-constraints, with control-plane-count: 3")
+        remedy = "ask for three (control-plane-count: 3): mooring fleet set-constraints constraints.yml"
+        return Verdict(State.BLOCKED, Reason.QUORUM, only, remedy)
     if made.plan.action is not Action.NONE:
         return Verdict(State.MOVING, Reason.ASKED, f"{made.plan.action.value}: {len(made.plan.changes)} changes")
     return Verdict(State.STABLE, Reason.DONE, "every machine is where the plan wants it")

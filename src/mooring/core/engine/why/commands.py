@@ -11,7 +11,7 @@ from typing import Final
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.findings import Answer
 from mooring.core.engine.why.subject import Subject
-from mooring.core.engine.why.text import COMMAND
+from mooring.core.engine.why.text import COMMAND, WIDTH
 from mooring.core.engine.why.workload_condition import to_create
 from mooring.core.model.cluster import Key, Pdb, Pod, Workload
 from mooring.core.model.decision import Line
@@ -30,7 +30,17 @@ def has_command(lines: Iterable[Line]) -> bool:
 
 def typed(verb: str, command: str) -> Line:
     """`look at     kubectl describe node n7`: a word what for, then the command, whole."""
-    return Line(LABEL, f"{verb:<11} {command}")
+    return Line(LABEL, f"{verb:<{WIDTH - 1}} {command}")
+
+
+def split_remedy(remedy: str) -> Iterator[Line]:
+    """`once it is off: kubectl …`: the words, then the command, whole and alone, to the end of what was said."""
+    found = COMMAND.search(remedy)
+    words = remedy if found is None else remedy[: found.start()].rstrip(": ")
+    if words:
+        yield Line(LABEL, words)
+    if found is not None:
+        yield typed("do", remedy[found.start() :])
 
 
 def commands(engine: Engine, subject: Subject, first: Answer, spoken: Iterable[Line]) -> Iterator[Line]:
@@ -40,11 +50,12 @@ def commands(engine: Engine, subject: Subject, first: Answer, spoken: Iterable[L
         yield typed(word, command)
     if first.state not in {State.BLOCKED, State.REFUSED}:
         if remedy and not has_command(spoken):
-            yield Line(LABEL, remedy)
+            yield from split_remedy(remedy)
         return
     own = list(_by_reason(engine, subject, first))
-    if remedy and not (first.reason is Reason.PDB and own) and not any(remedy in line.text for line in own):
-        yield typed("do", remedy) if COMMAND.match(remedy) else Line(LABEL, remedy)
+    if remedy and not (first.reason is Reason.PDB and own):
+        known = {line.text[WIDTH:] for line in own}
+        yield from (line for line in split_remedy(remedy) if line.text[WIDTH:] not in known)
     yield from own
     said = [*spoken, *own, *((Line(LABEL, remedy),) if remedy else ())]
     if not first.commands and not has_command(said):

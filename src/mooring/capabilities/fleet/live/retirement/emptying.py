@@ -77,14 +77,14 @@ def held_by(pod: Pod, world: WorldRead, policy: FleetPolicy, now: float, queue: 
             State.BLOCKED,
             Reason.BARE_POD,
             f"{pod.name} has no controller that would recreate it",
-            f"kubectl -n {pod.namespace} delete pod {pod.name}, once it is no longer needed",
+            f"once it is no longer needed: kubectl -n {pod.namespace} delete pod {pod.name}",
         )
     if pod.shape.has_empty_dir and policy.gentle_empty_dir == "hold" and not late:
         return Verdict(
             State.BLOCKED,
             Reason.EMPTY_DIR,
             f"{pod.name} has emptyDir data that would be lost",
-            f"kubectl -n {pod.namespace} delete pod {pod.name}, or fleet: {{gentle-empty-dir: evict}}",
+            f"set fleet.gentle-empty-dir to evict, or let it go: kubectl -n {pod.namespace} delete pod {pod.name}",
         )
     budget = blocked_by_budget(pod, world)
     return None if budget is None else msgspec.structs.replace(budget, detail=f"{pod.name}: {budget.detail}")
@@ -97,9 +97,8 @@ def is_stuck(pod: Pod, now: float) -> bool:
 
 def _endless(pod: Pod, since: float, now: float) -> Verdict:
     words = f"{pod.name} was deleted and should have ended {(now - since) / 60:.0f} min ago"
-    remedy = (
-        f"kubectl -n {pod.namespace} delete pod {pod.name} --force where the machine is off, else see its finalizers"
-    )
+    delete = f"kubectl -n {pod.namespace} delete pod {pod.name} --force"
+    remedy = f"see its finalizers; where the machine is off: {delete}"
     return Verdict(State.BLOCKED, Reason.LEAVING, words, remedy)
 
 
