@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.output import Format, Output, Progress, note, print_json
 from mooring.cli.server import DEFAULT, Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -107,7 +107,11 @@ async def _examine(resolved: "Resolved", pre: bool, account: str, server: str) -
             token=settings.http_token,
             account=account,
         )
-        return await examine(patient, pre=pre)
+        progress = Progress()
+        try:
+            return await examine(patient, pre=pre, say=lambda what: progress.line(f"looking at {what}", stay=True))
+        finally:
+            progress.clear()
 
 
 def _meaning(code: str) -> int:

@@ -1,7 +1,9 @@
 """A whole examination: it goes on after failures, and each finding that only a running Mooring can show is shown."""
 
+import asyncio
 import contextlib
 import re
+import sys
 
 import pytest
 from aiohttp import web
@@ -224,3 +226,32 @@ def test_codes_are_for_ever():
         "MO501 MO601 MO602 MO701 MO702 MO801 MO802 MO901 MO902"
     )
     assert set(shipped.split()) <= set(CODES)
+
+
+async def test_who_is_silent_is_asked_once(monkeypatch):
+    """A cluster and a Mooring that take connections and say nothing: a person waits for each of them one time."""
+    monkeypatch.setattr(cluster, "REACH_S", 0.05)
+    monkeypatch.setattr(sys.modules["mooring.install.doctor.examine"], "TIMEOUT_S", 0.05)
+    asked = []
+
+    class Silent(Api):
+        async def raw(self, method, path, body=None):
+            asked.append(path)
+            await asyncio.Event().wait()
+
+    async def say_nothing(request):
+        asked.append(request.path)
+        await asyncio.Event().wait()
+
+    app = web.Application()
+    app.add_routes([web.get("/{tail:.*}", say_nothing)])
+    looked: list[str] = []
+    async with TestServer(app) as server:
+        url = str(server.make_url(""))
+        found = await examine(patient(Silent(), Config(), url), say=looked.append)
+        assert asked == ["/version", "/api/v1/status"]
+        assert {f.code for f in found} >= {"MO101", "MO301"}
+        assert looked == ["the API server", f"Mooring at {url}", "PD"]
+        asked.clear()
+        await examine(patient(Api(), Config(), url))
+        assert asked == ["/api/v1/status"]

@@ -1,5 +1,6 @@
 """Checks of the cluster and of what we may do there. Each is a small function of the API alone."""
 
+import asyncio
 import datetime as dt
 import re
 from collections.abc import Callable, Collection
@@ -14,6 +15,8 @@ from mooring.install.doctor.finding import Finding, ill, skipped, well
 from mooring.install.rights import rights_of
 
 OLDEST_TESTED: Final = (1, 34)
+#: Who has not answered by then is silent; a person waits for it.
+REACH_S: Final = 4.0
 MOST_SKEW_S: Final = 2.0
 #: What an installer creates, by group and resource.
 INSTALLED: Final = (
@@ -34,7 +37,10 @@ INSTALLED: Final = (
 async def reachable(api: HttpKubeApi) -> Finding:
     fix = "kubectl version   (then --kubeconfig, --context)"
     try:
-        version = await api.raw("GET", "/version")
+        async with asyncio.timeout(REACH_S):
+            version = await api.raw("GET", "/version")
+    except TimeoutError:
+        return ill("cluster", "MO101", "API server answers", f"no answer within {REACH_S:g} s", fix)
     except PortError as error:
         return ill("cluster", "MO101", "API server answers", str(error), fix)
     if not isinstance(version, dict):

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -41,52 +41,83 @@ class DoctorTarget(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
 
 
-async def examine(target: DoctorTarget, *, pre: bool = False) -> list[Finding]:
-    """`pre`: before anything is installed; only what the cluster must bring along."""
+class _Mooring:
+    """The one that runs, asked over its API. One that gives no answer at all is not asked again."""
+
+    def __init__(self, session: aiohttp.ClientSession, target: DoctorTarget) -> None:
+        self.session = session
+        self._base = target.server.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
+        self._silent = False
+
+    async def ask(self, path: str) -> Any:
+        """JSON or text; None: no answer, or not the one that was asked for."""
+        if self._silent:
+            return None
+        try:
+            async with self.session.get(self._base + path, headers=self._headers) as answer:
+                text = await answer.text()
+                if answer.content_type == "application/json":
+                    return msgspec.json.decode(text)
+                return text if answer.status in {200, 503} else None
+        except ValueError:
+            return None
+        except (aiohttp.ClientError, TimeoutError):
+            self._silent = True
+            return None
+
+
+async def examine(
+    target: DoctorTarget, *, pre: bool = False, say: Callable[[str], None] = lambda _: None
+) -> list[Finding]:
+    """`pre`: before anything is installed; only what the cluster must bring along. `say`: what is looked at."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
+        return await _examine(target, _Mooring(session, target), say, pre=pre)
+
+
+async def _examine(target: DoctorTarget, mooring: _Mooring, say: Callable[[str], None], *, pre: bool) -> list[Finding]:
     api, config = target.api, target.config
+    say("the API server")
     first = await cluster.reachable(api)
     if first.code == "MO101":
-        return [first, *await _without_api(target, pre=pre)]
+        return [first, *await _without_api(target, mooring, say, pre=pre)]
     server_now = await cluster.server_time(api)
     found = [first, await cluster.clock_skew(api, target.clock.now), await cluster.tidb_kind(api, config.on())]
+    say("rights")
     if pre:
         return [*found, *await cluster.may_install(api), *_settings(target)]
     there = await cluster.namespace(api, config.namespace)
     account = await _account(target)
     found += [there, *await cluster.rights(api, config.namespace, config.on(), account)]
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        found += await _running(target, session, server_now)
-    found += await _left_behind(target, found)
+    say(f"Mooring at {target.server}")
+    found += await _running(target, mooring, server_now)
+    say("PD, marks and what is left behind")
+    found += await _left_behind(target, mooring, found)
     return [*found, *_settings(target)]
 
 
-async def _without_api(target: DoctorTarget, *, pre: bool) -> list[Finding]:
+async def _without_api(
+    target: DoctorTarget, mooring: _Mooring, say: Callable[[str], None], *, pre: bool
+) -> list[Finding]:
     """The API server does not answer: what can be looked at without it, and what could not."""
     config = target.config
     because = "the API server does not answer"
     found = [skipped(group, group, because) for group in ("rights", "webhooks", "marks")]
     if not pre:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-
-            async def ask(path: str) -> Any:
-                return await _ask(session, target, path)
-
-            found += await running.answers(ask, target.server, config.on(), config.namespace)
+        say(f"Mooring at {target.server}")
+        found += await running.answers(mooring.ask, target.server, config.on(), config.namespace)
+        say("PD")
         keys = (key.partition("/") for key in config.pd)
         named = [TidbCluster(namespace=ns, name=name, uid="", resource_version="") for ns, _, name in keys]
         found += await running.placement_drivers(named, lambda tc: _look(target, tc))
     return [*found, *_settings(target)]
 
 
-async def _running(target: DoctorTarget, session: aiohttp.ClientSession, server_now: float | None) -> list[Finding]:
-    config = target.config
-
-    async def ask(path: str) -> Any:
-        return await _ask(session, target, path)
-
+async def _running(target: DoctorTarget, mooring: _Mooring, server_now: float | None) -> list[Finding]:
+    config, ask = target.config, mooring.ask
     found = await running.answers(ask, target.server, config.on(), config.namespace)
     found.append(await _leader(target, await ask("/api/v1/status"), server_now))
-    on = await _features(target, session)
+    on = await _features(target, mooring)
     hooked = serving("webhook", on)
     found += await running.webhooks(target.api, config.namespace, on=hooked)
     found += await reach(target.api, config) if hooked else []
@@ -97,7 +128,7 @@ async def _running(target: DoctorTarget, session: aiohttp.ClientSession, server_
         found.append(skipped("extender", "the extender", "the sandbox's scheduler asks without a network"))
     else:
         found.append(
-            await running.extender(asked, lambda: _probe(session, address), address, on=serving("extender", on))
+            await running.extender(asked, lambda: _probe(mooring.session, address), address, on=serving("extender", on))
         )
     found.append(await fleet.generators(target.api, config.namespace, on=bool(asking("registry", on))))
     return found
@@ -111,22 +142,10 @@ async def _leader(target: DoctorTarget, status: Any, server_now: float | None) -
     return await running.leader(target.api, target.config.namespace, target.config.lease_name, now)
 
 
-async def _features(target: DoctorTarget, session: aiohttp.ClientSession) -> frozenset[str]:
+async def _features(target: DoctorTarget, mooring: _Mooring) -> frozenset[str]:
     """What is on: the running one knows best, else what was asked about."""
-    status = await _ask(session, target, "/api/v1/status")
+    status = await mooring.ask("/api/v1/status")
     return frozenset(status["features"]) if isinstance(status, dict) else target.config.on()
-
-
-async def _ask(session: aiohttp.ClientSession, target: DoctorTarget, path: str) -> Any:
-    headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
-    try:
-        async with session.get(target.server.rstrip("/") + path, headers=headers) as answer:
-            text = await answer.text()
-            if answer.content_type == "application/json":
-                return msgspec.json.decode(text)
-            return text if answer.status in {200, 503} else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        return None
 
 
 async def _probe(session: aiohttp.ClientSession, address: str) -> str:
@@ -147,7 +166,7 @@ def _asked(scrape: Any) -> int | None:
     return int(sum(float(n) for n in re.findall(r"^mooring_extender_requests_total\{.*\} (\S+)", scrape, re.MULTILINE)))
 
 
-async def _left_behind(target: DoctorTarget, before: list[Finding]) -> list[Finding]:
+async def _left_behind(target: DoctorTarget, mooring: _Mooring, before: list[Finding]) -> list[Finding]:
     """PDs and marks, both from one reading of pods, nodes and TidbClusters."""
     try:
         pods, nodes = await list_all(target.api, Kind.POD), await list_all(target.api, Kind.NODE)
@@ -158,15 +177,14 @@ async def _left_behind(target: DoctorTarget, before: list[Finding]) -> list[Find
     except PortError:
         clusters = []
     named = [t for t in clusters if isinstance(t, TidbCluster)]
-    found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by_mooring(target))
+    found = await running.placement_drivers(named, lambda tc: _look(target, tc), await _seen_by(mooring))
     if "handoff" in target.config.on():
         found += running.shared_annotations(named, target.config.handoff)
     alive: frozenset[str] | None = None
     on = target.config.on() if target.sources.get("features", "default") != "default" else None
     if not any(f.code == "MO301" for f in before):
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-            queue = await _ask(session, target, "/api/v1/queue")
-            on = await _features(target, session)
+        queue = await mooring.ask("/api/v1/queue")
+        on = await _features(target, mooring)
         if isinstance(queue, dict):
             alive = frozenset(op["id"] for op in queue["running"])
     marked = (
@@ -181,10 +199,9 @@ async def _left_behind(target: DoctorTarget, before: list[Finding]) -> list[Find
     return [*found, *remains, *(f for f in rest if f.code or not remains)]
 
 
-async def _seen_by_mooring(target: DoctorTarget) -> frozenset[str]:
+async def _seen_by(mooring: _Mooring) -> frozenset[str]:
     """TidbClusters whose PD answers the running Mooring: that is what counts, wherever the doctor stands."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        told = await _ask(session, target, "/api/v1/handoff")
+    told = await mooring.ask("/api/v1/handoff")
     clusters = told.get("clusters", ()) if isinstance(told, dict) else ()
     return frozenset(one["cluster"] for one in clusters if one["pd"] == "answers")
 

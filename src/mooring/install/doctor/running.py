@@ -1,5 +1,6 @@
 """Checks of a Mooring that runs: who leads, does the webhook answer, is PD there, is anything left behind."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -156,15 +157,21 @@ async def placement_drivers(
     `seen`: clusters whose PD answers the running Mooring; one that only this machine does not reach is fine.
     """
     found: list[Finding] = []
-    for tc in clusters:
+
+    async def seen_from_here(tc: TidbCluster) -> PdView | PortError:
         try:
-            view = await look(tc)
+            return await look(tc)
         except PortError as error:
+            return error
+
+    # Together: a silent one takes its time.
+    for tc, view in zip(clusters, await asyncio.gather(*map(seen_from_here, clusters)), strict=True):
+        if isinstance(view, PortError):
             if str(tc.key) in seen:
-                found.append(well("pd", f"PD of {tc.key} answers Mooring (not this machine: {str(error)[:60]}…)"))
+                found.append(well("pd", f"PD of {tc.key} answers Mooring (not this machine: {str(view)[:60]}…)"))
                 continue
             fix = f"mooring run --pd {tc.key}=http://…:2379, or mooring.dev/pd-endpoints there and pd-hosts in settings"
-            found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(error), fix))
+            found.append(ill("pd", "MO601", f"PD of {tc.key} answers", str(view), fix))
             continue
         found.append(well("pd", f"PD of {tc.key} answers ({len(view.stores)} stores)"))
         for store_id in view.evicting or ():
