@@ -50,6 +50,15 @@ def test_the_first_page_of_help_describes_every_command(capsys):
         assert re.search(rf"{name} +{re.escape(said)}", shown), name
 
 
+def test_former_names_say_what_they_are_called_now(capsys):
+    """`mooring traffic --help`, for as long as it is there."""
+    app(["traffic", "--help"], result_action="return_value")
+    shown = capsys.readouterr().out
+    assert re.findall(r"Now mooring (\w+ \w+)\.", shown) == [
+        *("balance calibrate", "balance compare", "queue migrate", "balance release", "queue replay")
+    ]
+
+
 @pytest.mark.parametrize("path", LEAVES, ids=words)
 def test_every_command_shows_examples_that_parse(path):
     """Two or three, each as it would be typed; flags and values are those that the command takes."""

@@ -145,3 +145,23 @@ def test_fewer_than_no_processes_are_refused(command):
     """A negative --jobs is bad usage with a sentence: a sweep once waited for ever."""
     done = mooring(*command, "--jobs=-1")
     assert (done.returncode, "0 means one per core" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("queue", "foo"), "mooring queue takes no more words: foo is one too many; see: mooring queue --help"),
+        (("quue",), "mooring has no command quue; did you mean queue? See: mooring --help"),
+        (("lab", "upp"), "mooring lab has no command upp; did you mean up? See: mooring lab --help"),
+        (("--nope",), "mooring has no option --nope; see: mooring --help"),
+        (("fleet", "plan"), "mooring fleet plan needs --template; see: mooring fleet plan --help"),
+        (("why", "-n"), "-n needs a value; see: mooring why --help"),
+        (("queue", "--nme", "x"), "Did you mean --namespace? See: mooring queue --help"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_was_mistyped_is_said_in_our_words(args, said):
+    """Bad usage is 2, with what was too much or missing, what is near, and where to read on."""
+    done = mooring(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{said}\n"), done.stderr

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 import mooring
-from mooring.cli.help import FlowingHelp
+from mooring.cli.help import FlowingHelp, mistyped
 from mooring.core.model.exits import Exit, UserError
 
 #: name → where its app (or function) lives, and what it is for, in one line. Imported only when it is used.
@@ -120,12 +120,12 @@ def _typed(words: list[str]) -> list[str]:
 def _run() -> int:
     if len(sys.argv) > 1 and sys.argv[1] in FORMER:
         _say(f"`mooring {sys.argv[1]}` is a former name and will be removed; use mooring {FORMER[sys.argv[1]]}")
+    asks_for_help = len(sys.argv) < 2 or sys.argv[1] in {"-h", "--help"}
+    whole = make(described=True) if asks_for_help else app
     try:
-        asks_for_help = len(sys.argv) < 2 or sys.argv[1] in {"-h", "--help"}
-        whole = make(described=True) if asks_for_help else app
         result = whole(_typed(sys.argv[1:]), exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        _say(str(error))
+        _say(mistyped(error, whole))
         return Exit.USAGE
     except UserError as error:
         _say(str(error))

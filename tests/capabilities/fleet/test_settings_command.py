@@ -160,6 +160,17 @@ def test_set_cluster_is_checked_against_constraints_and_quorum(desk):
     assert "set-by-hand" in desk.ok("history")
 
 
+def test_who_does_not_answer_is_named(desk):
+    """Labels come from sabakan: when it is silent, nobody is sent to look at the cluster."""
+    desk.set_up()
+    desk.ok("set-cluster", desk.cluster_of(0))
+    desk.ok("set-url", "http://127.0.0.1:9")
+    ended, out, err = desk.fleet("get-cluster")
+    assert (ended, out) == (4, "")
+    assert "sabakan does not answer at http://127.0.0.1:9" in err
+    assert "the cluster does not answer" not in err
+
+
 def test_get_cluster_writes_cluster_yml_unless_cke_generates_itself(desk):
     """F9: labels from the registry; refused with a finding while CKE's own integration is on."""
     desk.set_up()
