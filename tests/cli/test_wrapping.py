@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from mooring.cli.output import folded, print_table
+from mooring.cli.output import print_lines, print_table
 from mooring.core.engine.why.text import COMMAND, fold, render
 from mooring.process.terminal.queue import block
+from mooring.process.terminal.wrap import folded
 from tests.core.why.situations_by_kind import play_all
 
 
@@ -119,3 +120,28 @@ def test_colours_are_for_terminals_only():
     assert "\x1b" not in on_a_terminal(TERM="xterm", NO_COLOR="1")
     piped = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert piped.stdout == "web is blocked: x\n"
+
+
+def test_text_is_wrapped_under_its_label(monkeypatch, capsys):
+    """60 columns: a finding, a bullet or a labelled line goes on under its text; its command stays whole."""
+    monkeypatch.setenv("COLUMNS", "40")
+    fix = "      fix    kubectl create namespace mooring-system --dry-run=server"
+    print_lines(
+        [
+            f"  × error [MO201]\n      seen   it does not exist: no replica has ever led\n{fix}",
+            "",
+            "- one two three " * 3,
+        ]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "  × error [MO201]",
+        "      seen   it does not exist: no",
+        "             replica has ever led",
+        fix,
+        "",
+        "- one two three - one two three - one",
+        "  two three",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    print_lines(["x " * 90])
+    assert len(capsys.readouterr().out.splitlines()) == 1

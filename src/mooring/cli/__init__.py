@@ -148,7 +148,8 @@ def _abandon_stdout() -> None:
 
 def _say(message: str) -> None:
     """Wrapped where a person reads it; a script finds each sentence on one line."""
-    from mooring.cli.output import note, plain, runnable
+    from mooring.cli.output import note, runnable
+    from mooring.process.terminal.wrap import plain
 
     if sys.stderr.isatty():
         note(f"mooring: {message}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from mooring.cli.balance_release import release
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
 from mooring.core.model.exits import UserError
 
 if TYPE_CHECKING:
@@ -129,4 +129,4 @@ def calibrate(*, bound: float = 3.0, limit: int = 20, seed: int = 1, output: Out
         return
     print_table(("STEP", "ROLE", "DESIGN", "CAREFUL", "ANSWER"), table(result))
     print()
-    print("\n".join(calibration_lines(result, bound, limit, assumptions)))
+    print_lines(calibration_lines(result, bound, limit, assumptions))

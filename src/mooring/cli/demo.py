@@ -12,15 +12,14 @@ from mooring.cli.output import (
     Format,
     Output,
     coloured,
-    folded,
     note,
-    plain,
     print_json,
     print_table,
     runnable,
     width,
 )
 from mooring.core.model.exits import Exit, UserError
+from mooring.process.terminal.wrap import folded, plain
 
 if TYPE_CHECKING:
     import socket

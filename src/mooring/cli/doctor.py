@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ConfigFile, Context, Kubeconfig, OwnNamespace, Pd, connect
-from mooring.cli.output import Format, Output, Progress, note, print_json
+from mooring.cli.output import Format, Output, Progress, note, print_json, print_lines
 from mooring.cli.server import DEFAULT, Server, ask
 from mooring.core.model.exits import Exit, UserError
 
@@ -144,9 +144,8 @@ def _print(findings: "list[Finding]", output: Format, *, short: bool) -> None:
     if output is Format.JSON:
         print_json({"well": not failed(findings), "findings": findings})
         return
-    for line in finding_lines(findings, short=short):
-        print(line)
+    print_lines(finding_lines(findings, short=short))
     if short:
         note(counts_line(findings))
     else:
-        print(f"\n{counts_line(findings)}")
+        print_lines(["", counts_line(findings)])

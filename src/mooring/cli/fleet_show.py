@@ -11,7 +11,7 @@ from mooring.capabilities.fleet.live.status import HISTORY_COLUMNS, history_row,
 from mooring.capabilities.fleet.planner.files.document import decode_document, encode_yaml
 from mooring.capabilities.fleet.planner.problem import ErrorCode
 from mooring.cli.fleet_store import Where, talk
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
 from mooring.core.model.exits import Exit, UserError
 from mooring.process.fleet.registry import cke_is_on, registry_machines
 from mooring.process.fleet.store import Store, good
@@ -104,7 +104,7 @@ def get_cluster(
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def status(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
+def status(*, output: Output = Format.TABLE, where: Where = HERE) -> int:
     """Show what is set, what is stored, and what it waits for. Exit 1 when something needs a person.
 
     Example: mooring fleet status
@@ -116,12 +116,10 @@ def status(*, output: Output = Format.TABLE, where: Where = HERE) -> None:
     if output is Format.JSON:
         print_json(found)
     else:
-        for line in status_lines(found):
-            print(line)
-        for finding in found["findings"]:
-            note(f"finding: {finding}")
-    if found["findings"]:
-        raise UserError(found["findings"][0], Exit.NOT_AS_IT_SHOULD_BE)
+        print_lines(status_lines(found))
+    for finding in found["findings"]:
+        note(f"mooring: finding: {finding}")
+    return Exit.NOT_AS_IT_SHOULD_BE if found["findings"] else Exit.DONE
 
 
 def history(*, output: Output = Format.TABLE, where: Where = HERE) -> None:

@@ -35,7 +35,7 @@ class FlowingHelp:
 
 
 def mistyped(error: CycloptsError, whole: "App") -> str:
-    """What was typed that nobody knows, what is near, and where all of it is listed."""
+    """What was typed that is not known, what is near, and where all of it is listed."""
     from mooring.core.model.spelling import did_you_mean
 
     command = " ".join(("mooring", *(error.command_chain or ())))

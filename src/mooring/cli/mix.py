@@ -16,7 +16,7 @@ from mooring.capabilities.mix.report_text import (
 )
 from mooring.cli.connect import Context, Kubeconfig, ObjectNamespace, OnlyNamespace, connect
 from mooring.cli.numbers import Whole
-from mooring.cli.output import Format, Output, note, print_json, print_table
+from mooring.cli.output import Format, Output, note, print_json, print_lines, print_table
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.engine.why.typed import namespace_of, workload_typed
 from mooring.core.model.exits import Exit, UserError
@@ -106,7 +106,7 @@ def explain(
         note("mix is off (mooring run --features mix=true): this is what it would do")
     elif not answer["leading"]:
         note("this replica follows: ask the leader for what waits and runs")
-    print("\n".join(workload_lines(answer)))
+    print_lines(workload_lines(answer))
     print_table(POD_COLUMNS, map(pod_row, answer["pods"]))
 
 

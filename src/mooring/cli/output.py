@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
@@ -14,6 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mooring.core.model.times import clock
+from mooring.process.terminal.wrap import COMMANDS, LAST_COLUMN, block, folded, plain, under_its_label
 
 #: Word and luminance carry the meaning, the colour helps: blue rather than green for good states.
 COLOURS: Final = {"stable": "34", "moving": "36", "waiting": "33", "blocked": "1;31", "refused": "35"}
@@ -22,11 +23,6 @@ _OURS: Final = re.compile(
     r"(?<![\w/.-])mooring (?=(?:balance|cleanup|completion|config|demo|doctor|fleet|handoff|home|lab|manifests|mix|"
     r"queue|rehearse|replay|run|sandbox|sim|top|why)\b)"
 )
-#: What the last column of a table needs at least, to be wrapped there.
-LAST_COLUMN: Final = 24
-#: A command that a sentence ends with; three spaces end it too.
-_TYPED: Final = re.compile(r"(?:\$ |(?<=: )(?=[^ ]))(?:\S*/)?(?:kubectl|mooring|sabactl|helm) [a-z-].*?(?= {3}|$)")
-COMMANDS: Final = ("kubectl ", "mooring ", "helm ", "export ")
 
 
 class Format(StrEnum):
@@ -36,11 +32,6 @@ class Format(StrEnum):
 
 #: The `-o / --output` of every reading command.
 Output = Annotated[Format, Parameter(name=["--output", "-o"], help="How to print: table for people, json for scripts.")]
-
-
-def plain(text: str) -> str:
-    """What others wrote (names, annotations, answers of servers), without control sequences for a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "·" for c in text)
 
 
 def print_json(value: Any) -> None:
@@ -56,7 +47,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     if room is not None and left + min(widths[-1], LAST_COLUMN) > room:
         for row in shown:
-            print("\n".join(_block(columns, row, room)), end="\n\n")
+            print("\n".join(block(columns, row, room)), end="\n\n")
         return
     last = None if room is None else max(1, room - left)
     head = "  ".join(column.ljust(wide) for column, wide in zip(columns, widths, strict=True)).rstrip()
@@ -69,13 +60,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             print(" " * left + part)
 
 
-def _block(columns: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
-    label = max(map(len, columns)) + 2
-    for column, cell in zip(columns, row, strict=True):
-        if cell:
-            parts = textwrap.wrap(cell, max(20, room - label), break_long_words=False, break_on_hyphens=False)
-            yield f"{column.lower():<{label}}{parts[0]}"
-            yield from (" " * label + part for part in parts[1:])
+def print_lines(lines: Iterable[str]) -> None:
+    """Text that is laid out already: where there is an edge, wrapped at words under its label; commands stay whole."""
+    room = width()
+    for line in "\n".join(lines).split("\n"):
+        print(line if room is None else "\n".join(under_its_label(line, room)))
 
 
 def runnable(text: str) -> str:
@@ -105,20 +94,6 @@ def note(message: str) -> None:
             continue
         for part in folded(line, room, " " * (len(line) - len(line.lstrip()))):
             print(part, file=sys.stderr)
-
-
-def folded(line: str, room: int, indent: str = "") -> list[str]:
-    """One line in that many columns: wrapped at words, a command to type (behind `$` or a colon) whole and alone."""
-    if len(line) <= max(20, room):
-        return [line]
-    found = _TYPED.search(line)
-    if found is None:
-        return textwrap.wrap(
-            line, max(20, room), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    before, after = line[: found.start()].rstrip(), line[found.end() :].strip()
-    parts = folded(before, room, indent) if before else []
-    return [*parts, f"{indent or '  '}{found[0]}", *(folded(after, room, indent) if after else ())]
 
 
 def width(stream: TextIO | None = None) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mooring.cli.numbers import Jobs
-from mooring.cli.output import Progress, note, print_json
+from mooring.cli.output import Progress, note, print_json, print_lines
 from mooring.cli.rehearse_flags import Setup, explained
 from mooring.core.model.exits import Exit, UserError
 
@@ -120,7 +120,7 @@ def _print(
         case SweepFormat.MARKDOWN:
             print("\n".join(markdown(found, news or compare(found, found))))
         case _:
-            print("\n".join(sweep_report.render(found, todo, everything=everything)))
+            print_lines(sweep_report.render(found, todo, everything=everything))
     if news is not None:
         note("\n".join(news_words(news)))
 

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from mooring.cli.numbers import Jobs, Whole
-from mooring.cli.output import Format, Output, note, print_json
+from mooring.cli.output import Format, Output, note, print_json, print_lines
 from mooring.core.model.exits import Exit, UserError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save:
     elif result.failure is None and options.until_s is None:
         print(f"seed {plan.seed}: all promises kept over {result.lasted_s:.0f} virtual seconds ({result.digest})")
     else:
-        print("\n".join(story(result, command)))
+        print_lines(story(result, command))
     return Exit.DONE if result.failure is None else Exit.NOT_AS_IT_SHOULD_BE
 
 

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from mooring.cli.connect import ObjectNamespace
-from mooring.cli.output import Format, Output, painted, plain, print_json, runnable, width
+from mooring.cli.output import Format, Output, painted, print_json, runnable, width
 from mooring.cli.server import HERE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
+from mooring.process.terminal.wrap import plain
 
 app = App(name="why")
 

@@ -93,7 +93,7 @@ class Store:
         return write_released(made.template, stored.members, machines), gone
 
     async def enable(self) -> None:
-        """Only what can be planned with, and where nobody else generates the cluster."""
+        """Only with settings that a plan can be made of, and while CKE does not generate the cluster itself."""
         made = parse_settings({**await self.data(), settings.ENABLED: "true"})
         if isinstance(made, PlanError):
             raise UserError(made.message, Exit.REFUSED)
