@@ -5,14 +5,15 @@
 The replica of `bench.spine`: 5,000 nodes, 150,000 pods, it leads and every capability is on. Blocks of a tenth of a
 second with and without recording alternate, in pairs of either order, so that whatever else the machine does falls on
 both. CPU is that of the loop's thread, and the thread that compresses and writes is added to the blocks that are
-recorded. A pause is what one call of the recorder took of the loop's thread: the lists at the start, capturing a
-checkpoint, and a turn in which a part of it is written. Checkpoints of this size come every few minutes; their CPU is a
-line of its own.
+recorded; ± is the standard error over the pairs. A pause is what one call of the recorder took of the loop's thread:
+the lists at the start, capturing a checkpoint, and a turn in which a part of it is written. Checkpoints of this size
+come every few minutes; their CPU is a line of its own.
 """
 
 import asyncio
 import json
 import logging
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 
 #: Pairs of blocks, and events in each.
-PAIRS = 80
+PAIRS = 240
 BLOCK = 250
 
 
@@ -32,8 +33,11 @@ def main() -> None:
     without, with_, writes = found["without_us"], found["with_us"], found["thread_us"]
     print(f"blackbox: {PAIRS} pairs of blocks of {BLOCK} events at 2,500 events/s, recorded or not")
     print(f"{'':44}{'measured':>14}{'target':>10}{'baseline':>14}{'ratio':>8}")
-    ratio = (with_ + writes) / without - 1
-    print(f"  {'an event, CPU, recorded':42}{with_ + writes:>11.1f} µs{'≤ 5 %':>10}{without:>11.1f} µs{ratio:>+8.1%}")
+    ratio, error = (with_ + writes) / without - 1, found["error_us"] / without
+    print(
+        f"  {'an event, CPU, recorded':42}{with_ + writes:>11.1f} µs{'≤ 5 %':>10}{without:>11.1f} µs{ratio:>+8.1%}"
+        f" ± {error:.1%}"
+    )
     print(f"  {'  of that the thread that writes':42}{writes:>11.1f} µs")
     print(f"  {'  of that the calls in the loop':42}{found['call_us']:>11.1f} µs")
     print(f"  {'longest call in a turn, CPU':42}{found['longest_ms']:>11.2f} ms{'≤ 5 ms':>10}")
@@ -106,16 +110,18 @@ async def measure(directory):
     found = {"lists_ms": timed.longest()}
     version = 200_000
     blocks = [stream(number, version + number * BLOCK, BLOCK) for number in range(2 * PAIRS)]
-    spent, before, wrote_s = {True: 0.0, False: 0.0}, size(directory), timed.written_s()
+    spent, before, wrote_s = {True: [], False: []}, size(directory), timed.written_s()
     for number, raws in enumerate(blocks):
         on = bool(number % 2) is not bool(number // 2 % 2)
         shell.engine.record = timed.box.turn if on else None
         at = time.thread_time()
         await feed(shell, raws)
-        spent[on] += time.thread_time() - at
+        spent[on].append(time.thread_time() - at)
     await asyncio.sleep(0.7)
     events = PAIRS * BLOCK
-    found |= {"with_us": spent[True] / events * 1e6, "without_us": spent[False] / events * 1e6}
+    found |= {"with_us": sum(spent[True]) / events * 1e6, "without_us": sum(spent[False]) / events * 1e6}
+    more = [on - off for on, off in zip(spent[True], spent[False], strict=True)]
+    found["error_us"] = statistics.stdev(more) / PAIRS**0.5 / BLOCK * 1e6
     found["thread_us"] = (timed.written_s() - wrote_s) / events * 1e6
     found["bytes"] = (size(directory) - before) / events
     # Timing each call costs as much as some calls do: blocks of their own.

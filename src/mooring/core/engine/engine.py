@@ -24,7 +24,7 @@ from mooring.core.engine.deciding import Deciding, Effects, OperatorNumbers
 from mooring.core.engine.defects import Defects
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
 from mooring.core.engine.history import History
-from mooring.core.engine.intake import Intake
+from mooring.core.engine.intake import Intake, Recording
 from mooring.core.engine.lifecycle import Signal, Stage, after
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.worklist import Slot
@@ -78,8 +78,8 @@ class Engine:
         self.now = 0.0
         #: Evaluations and steps so far: with the events and their times, all that decides what comes out.
         self.decisions = 0
-        #: Told of every call of `handle_all`: when, how many decisions, what came in and what came out.
-        self.record: Callable[[float, int, Sequence[Event], Sequence[Instruction]], None] | None = None
+        #: Told of every call of `handle_all`.
+        self.record: Recording | None = None
         self._kinds = tuple(kinds)
         self._slice = slice_
         self._intake = Intake(world)
@@ -180,13 +180,14 @@ class Engine:
         """Take several in before deciding: what many of them affect is evaluated once."""
         self.now = max(now, self.now)
         taken_in, before = tuple(events), self.decisions
+        briefs = self._intake.begin(recorded=self.record is not None)
         pending = deque(taken_in)
         while pending:
             for trigger in self._triggers(pending.popleft(), pending):
                 self._on_trigger(trigger)
         out = self.work(self.now, enough)
         if self.record is not None:
-            self.record(now, self.decisions - before, taken_in, out)
+            self.record(now, self.decisions - before, taken_in, out, briefs or {})
         return out
 
     def work(self, now: float, enough: Callable[[], bool] | None = None) -> list[Instruction]:

@@ -5,13 +5,28 @@ events of the same kind wait behind it in order, so the world never goes back in
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mooring.core.model.events import Change, KubeEvent, Listed, MachinesLost, MachinesSeen, PdLost, PdSeen, RegionsSeen
+from mooring.core.engine.events import Event
+from mooring.core.engine.recording.brief import Briefs, brief
+from mooring.core.model.events import (
+    Change,
+    KubeEvent,
+    Listed,
+    MachinesLost,
+    MachinesSeen,
+    PdLost,
+    PdSeen,
+    RegionsSeen,
+    Seen,
+)
+from mooring.core.model.instructions import Instruction
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
+#: Told of a turn: when, how many decisions, what came in, what came out, and of some events all that is to be said.
+Recording = Callable[[float, int, Sequence[Event], Sequence[Instruction], Briefs], None]
 #: Smaller lists are taken in at once.
 LARGE: Final = 2000
 
@@ -23,11 +38,18 @@ class Intake:
         self._behind: dict[Kind, deque[KubeEvent]] = {}
         #: An index has more to take in.
         self._index_busy = False
+        #: While the events of a turn are taken in that is recorded.
+        self._briefs: dict[int, bytes] | None = None
 
     @property
     def busy(self) -> bool:
         """A list is being taken in: the world is consistent, but not complete."""
         return bool(self._parts) or self._index_busy
+
+    def begin(self, *, recorded: bool) -> Briefs | None:
+        """Of a turn."""
+        self._briefs = {} if recorded else None
+        return self._briefs
 
     def take(self, event: KubeEvent) -> list[Change]:
         if event.kind in self._parts:
@@ -37,7 +59,17 @@ class Intake:
             self._parts[event.kind] = self._world.relist(event)
             self._behind[event.kind] = deque()
             return []
-        return self._world.apply(event)
+        changes = self._world.apply(event)
+        if (
+            self._briefs is not None
+            and type(event) is Seen
+            and event.kind is Kind.POD
+            and id(event) not in self._briefs
+        ):
+            said = brief(event.object, changes)
+            if said is not None:
+                self._briefs[id(event)] = said
+        return changes
 
     def note(self, seen: PdSeen | PdLost | MachinesSeen | MachinesLost | RegionsSeen) -> None:
         """Take in what is polled rather than watched."""
@@ -57,6 +89,7 @@ class Intake:
 
     def advance(self) -> list[Change]:
         """One part of one list; then what waited behind it. And one part of what an index takes in."""
+        self._briefs = None
         if self._index_busy:
             self._index_busy = self._world.indexes.advance()
         kind = next(iter(self._parts), None)

@@ -1,17 +1,21 @@
 """What a checkpoint keeps of the world: its rows, as they are, and the little that does not follow from them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from mooring.core.model.cluster import Pod
 from mooring.core.model.events import Change, Object
 from mooring.core.model.kinds import Kind
 from mooring.core.world.world import World
 
 
-def rows_of(world: World) -> dict[Kind, Collection[Object]]:
-    """Rows are frozen: all of them together are the world of this moment. A copy of a dict of rows is nothing to the
-    garbage collector; a list of 150,000 rows would be."""
-    return {kind: table.copy().values() for kind, table in world._rows.by_kind.items()}  # noqa: SLF001
+def rows_of(world: World) -> dict[Kind, Iterable[Object]]:
+    """The rows of this moment, to be read once."""
+    return {kind: table.freeze() for kind, table in world._rows.by_kind.items()}  # noqa: SLF001
+
+
+def pod_by_uid(world: World) -> Callable[[str], Pod | None]:
+    return world._rows.pods.by_uid  # noqa: SLF001
 
 
 def kept_of(world: World) -> dict[str, object]:
@@ -20,7 +24,7 @@ def kept_of(world: World) -> dict[str, object]:
     return {"tables": tables, "outside": vars(world._outside), "indexes": indexes}  # noqa: SLF001
 
 
-def restore(world: World, rows: Mapping[Kind, Collection[Object]], kept: Mapping[str, Any]) -> None:
+def restore(world: World, rows: Mapping[Kind, Iterable[Object]], kept: Mapping[str, Any]) -> None:
     """Into a world that has seen nothing."""
     for kind, table in world._rows.by_kind.items():  # noqa: SLF001
         for row in rows.get(kind, ()):

@@ -10,6 +10,7 @@ the watch does. So:
 - a version that shows nothing new in the row (a kubelet's note on a container, a heartbeat) is stored and is no news.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Final, Generic, TypeVar
 
@@ -39,7 +40,7 @@ class Table(Generic[T]):
     most do not, is one lookup and one store; and dicts of strings are nothing for the garbage collector to walk.
     """
 
-    __slots__ = ("_gone", "_gone_before", "_names", "_rows", "by_uid", "synced")
+    __slots__ = ("_frozen", "_gone", "_gone_before", "_names", "_rows", "by_uid", "synced")
 
     def __init__(self) -> None:
         self._rows: dict[str, T] = {}
@@ -51,6 +52,7 @@ class Table(Generic[T]):
         self._gone_before: set[str] = set()
         #: A list has been seen: what is not here does not exist.
         self.synced = False
+        self._frozen: tuple[weakref.ref[Frozen[T]], ...] = ()
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -73,8 +75,20 @@ class Table(Generic[T]):
     def values(self) -> ValuesView[T]:
         return self._rows.values()
 
-    def copy(self) -> dict[str, T]:
-        return self._rows.copy()
+    def freeze(self) -> "Frozen[T]":
+        """The rows as they are now, to be read later and once. At no cost now: a copy of 150,000 rows would take
+        milliseconds."""
+        frozen = Frozen(self._rows, self._names)
+        self._frozen += (weakref.ref(frozen, self._thaw),)
+        return frozen
+
+    def _thaw(self, frozen: "weakref.ref[Frozen[T]]") -> None:
+        self._frozen = tuple(other for other in self._frozen if other is not frozen)
+
+    def _put_aside(self, row: T, old: T | None) -> None:
+        """Before `old` (None: nothing), which is or will be `row`, is overwritten."""
+        for frozen in filter(None, [frozen() for frozen in self._frozen]):
+            frozen.put_aside(row, old)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._rows.values())
@@ -104,6 +118,8 @@ class Table(Generic[T]):
 
     def put(self, old: T | None, new: T) -> None:
         """Store `new` in place of `old` (the same uid), or as a row of its own."""
+        if self._frozen:
+            self._put_aside(new, old)
         if old is None:
             key = new.key
             names = self._names.get(key.namespace)
@@ -119,6 +135,8 @@ class Table(Generic[T]):
 
     def drop(self, old: T, *, for_good: bool) -> None:
         """Remove `old`. `for_good`: it was seen to go, rather than missing from a list that may have been behind."""
+        if self._frozen:
+            self._put_aside(old, old)
         key = old.key
         names = self._names[key.namespace]
         del names[key.name]
@@ -151,3 +169,30 @@ class Table(Generic[T]):
     def listed(self) -> None:
         """A list overrules what was remembered as gone."""
         self._gone, self._gone_before = set(), set()
+
+
+class Frozen(Generic[T]):
+    """The rows of a table as they were, namespace by namespace. What changes before it was read is put aside first."""
+
+    def __init__(self, rows: dict[str, T], names: dict[str, dict[str, str]]) -> None:
+        self._rows, self._names = rows, names
+        self._namespaces = list(names)
+        self._aside: dict[str, T | None] = {}
+        #: Namespaces, and uids of the one that is being read.
+        self._done: set[str] = set()
+        self._read: set[str] = set()
+
+    def put_aside(self, row: T, old: T | None) -> None:
+        if row.uid not in self._read and row.key.namespace not in self._done:
+            self._aside.setdefault(row.uid, old)
+
+    def __iter__(self) -> Iterator[T]:
+        for namespace in self._namespaces:
+            for uid in list(self._names.get(namespace, _NO_NAMES).values()):
+                self._read.add(uid)
+                row = self._aside.pop(uid) if uid in self._aside else self._rows.get(uid)
+                if row is not None:
+                    yield row
+            self._done.add(namespace)
+            self._read = set()
+        yield from [row for row in self._aside.values() if row is not None]

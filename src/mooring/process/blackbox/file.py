@@ -20,9 +20,10 @@ import msgspec
 from mooring.core.model.exits import UserError
 
 MAGIC: Final = "mooring-blackbox"
-#: 1: one part, whole pods, no checkpoints.
-FORMAT: Final = 2
-READS: Final = (1, 2)
+#: 1: one part, whole pods, no checkpoints. 2: of a pod what moved since it was written; 3: since the turn began.
+FORMAT: Final = 3
+READS: Final = (1, 2, 3)
+SINCE_WORLD: Final = 3
 SUFFIX: Final = ".blackbox"
 #: Longer than any header, frame or part of a stream of ours: what claims more is no recording.
 LONGEST_HEADER: Final = 1 << 20
@@ -195,6 +196,6 @@ def _header(file: BinaryIO) -> Header:
     if header.format not in READS:
         raise BadRecordingError(
             f"{file.name}: format {header.format}, of Mooring {header.mooring}; this version reads formats "
-            f"{' and '.join(map(str, READS))}"
+            f"{READS[0]} to {READS[-1]}"
         )
     return header

@@ -11,8 +11,9 @@ from mooring.core.engine.recording.checkpoint import restore
 from mooring.core.engine.recording.memory import BadMemoryError
 from mooring.core.engine.recording.reading import read, read_from_checkpoint
 from mooring.core.engine.recording.records import Record
+from mooring.core.world.kept import pod_by_uid
 from mooring.process.assemble import capabilities
-from mooring.process.blackbox.file import BadRecordingError, Part, RecordingFile
+from mooring.process.blackbox.file import SINCE_WORLD, BadRecordingError, Part, RecordingFile
 from mooring.process.replica import engine_of
 from mooring.process.settings.config import Config
 
@@ -23,6 +24,7 @@ class Playback:
         self.recording = recording
         self.config = config_of(recording)
         self.engine: Engine = engine_of(self.config, capabilities(self.config))
+        self._known = pod_by_uid(self.engine.world) if recording.header.format >= SINCE_WORLD else None
         parts = recording.parts
         places = [place for place, part in enumerate(parts) if not place or part.header.started_at <= at]
         for place in places if first else reversed(places):
@@ -30,15 +32,16 @@ class Playback:
             if after is not None:
                 #: When what is played begins.
                 self.started_at = parts[place].header.started_at
-                rest = (read(part.records()) for part in parts[place + 1 :])
+                rest = (read(part.records(), self._known) for part in parts[place + 1 :])
+                #: Each is to be put into the engine before the next is asked for.
                 self.records: Iterator[Record] = chain(after, chain.from_iterable(rest))
                 return
         raise BadRecordingError(f"{recording.path}: no part of it begins with a whole checkpoint")
 
     def _begin(self, part: Part) -> Iterator[Record] | None:
         if not part.header.number:
-            return read(part.records())
-        found = read_from_checkpoint(part.records())
+            return read(part.records(), self._known)
+        found = read_from_checkpoint(part.records(), self._known)
         if found is None:
             return None
         checkpoint, after = found

@@ -27,6 +27,7 @@ import structlog
 import mooring
 from mooring.capabilities.registry import names
 from mooring.core.engine.events import Event
+from mooring.core.engine.recording.brief import NONE, Briefs
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.engine.recording.memory import NotNowError
 from mooring.core.engine.recording.records import Writer, written_record
@@ -45,8 +46,6 @@ FLUSH_S: Final = 0.5
 FLUSH_BYTES: Final = 1 << 18
 #: More than this waiting to be written: the disk does not keep up.
 BACKLOG_BYTES: Final = 32 << 20
-#: So many events, or seconds, of turns are made into records together: the same work, at half the cost.
-HELD, HELD_S = 128, 0.25
 GO_ON_S: Final = 0.02
 #: Bytes made in one go, and of a checkpoint: a list of 150,000 pods is not turned into bytes in one turn.
 MAKE_BYTES, CHECKPOINT_BYTES = 16 << 10, 8 << 10
@@ -79,13 +78,10 @@ class BlackBox:
         later: Later | None = None,
     ) -> None:
         """`size` in bytes, of all recordings in the directory. `on_stop` is told why, once, from a turn. `capture`: the
-        engine as it is; without it there are no checkpoints. `later` calls after some seconds; without it turns are
-        made into records one by one."""
+        engine as it is; without it there are no checkpoints. `later` calls after some seconds; without it only turns
+        go on with what is still to be made."""
         self._header = header
         self._later = later
-        #: Turns that are still to be made into records, and how many events they have.
-        self._held: list[Iterator[bytes | Header]] = []
-        self._held_events = 0
         self._armed = False
         self._on_stop = on_stop
         self._capture = capture
@@ -108,18 +104,21 @@ class BlackBox:
 
     # ── From the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def turn(self, now: float, decisions: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        self._arm(HELD_S)
-        self._held.append(self._records.turn(now, decisions, events, instructions))
-        self._held_events += len(events)
-        if self._later is not None and self._held_events < HELD and self._checkpoint is None and not self._to_make:
-            return
-        self._make_held()
+    def turn(
+        self,
+        now: float,
+        decisions: int,
+        events: Sequence[Event],
+        instructions: Sequence[Instruction],
+        briefs: Briefs = NONE,
+    ) -> None:
+        self._to_make.append(self._records.turn(now, decisions, events, instructions, briefs))
+        self._go_on()
         if self._files.progress >= (self._header.number, self._part_size):
             self.begin_part()
 
     def written(self, index: str, write: msgspec.Struct) -> None:
-        self._held.append(iter((written_record(index, write),)))
+        self._to_make.append(iter((written_record(index, write),)))
 
     def begin_part(self) -> bool:
         """With a checkpoint of this moment. False: not now."""
@@ -140,7 +139,7 @@ class BlackBox:
             if collects:
                 gc.enable()
         self._checkpoint = iter(())
-        self._held.append(self._part(captured))
+        self._to_make.append(self._part(captured))
         return True
 
     def _part(self, captured: Captured) -> Iterator[Header]:
@@ -151,27 +150,21 @@ class BlackBox:
         self._checkpoint = self._records.checkpoint(captured)
         yield self._header
 
-    def _arm(self, seconds: float) -> None:
-        if self._later is not None and not self._armed:
-            self._armed = True
-            self._later(seconds, self._on_time)
-
     def _on_time(self) -> None:
-        """Also where nothing happens: what is still to be made goes on, a little at a time."""
         self._armed = False
-        self._make_held()
-        if not self.stopped and (self._to_make or self._checkpoint is not None):
-            self._arm(GO_ON_S)
+        self._go_on()
 
-    def _make_held(self) -> None:
-        held, self._held, self._held_events = self._held, [], 0
+    def _go_on(self) -> None:
+        """A little at a time, also where nothing happens."""
         if self.stopped or self._files.stopped:
             self._tell()
             return
-        self._to_make.extend(held)
         self._make(MAKE_BYTES)
         if self._files.waiting > BACKLOG_BYTES:
             self.stopped = f"the disk is too slow: {BACKLOG_BYTES >> 20} MB wait to be written"
+        if (self._to_make or self._checkpoint is not None) and self._later is not None and not self._armed:
+            self._armed = True
+            self._later(GO_ON_S, self._on_time)
 
     def _make(self, at_most: float) -> None:
         try:
@@ -209,8 +202,6 @@ class BlackBox:
     def close(self) -> None:
         """Write what is there."""
         if not self.stopped:
-            self._to_make.extend(self._held)
-            self._held = []
             self._make(inf)
         self._files.close()
         atexit.unregister(self.close)

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from mooring.clients.ports import PortError
 from mooring.core.engine.engine import Engine
+from mooring.core.engine.recording.reading import turn_times
 from mooring.core.engine.recording.records import Turn
 from mooring.core.engine.recording.replay import Replay
 from mooring.core.model.times import rfc3339_milli
@@ -99,7 +100,8 @@ def _ignore(_: str, __: Exception) -> None:
 
 def _times(recording: RecordingFile, until: float) -> list[float]:
     """When its turns were."""
-    times = [one.now for one in Playback(recording).records if isinstance(one, Turn) and one.now <= until]
+    found = (at for part in recording.parts for at in turn_times(part.records()))
+    times = [at for at in found if at <= until]
     return times or [recording.header.started_at]
 
 

@@ -1,10 +1,10 @@
 """All that an engine knows and remembers at the end of a turn: with it and what comes after, the same is decided.
 
-`capture` is quick: frozen rows and values are shared, not copied. It becomes bytes part by part, later
-(`core.engine.recording`). `restore` puts it into an engine that has seen nothing.
+`capture` is quick: rows are put aside only if they change before they are read, values are shared, not copied. It
+becomes bytes part by part, later (`core.engine.recording`). `restore` puts it into an engine that has seen nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from mooring.core.world import kept as world_kept
 
 class Captured(msgspec.Struct, frozen=True):
     now: float
-    rows: Mapping[Kind, Collection[Object]]
+    rows: Mapping[Kind, Iterable[Object]]
     memory: Snapshot
 
 
@@ -25,7 +25,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The same, read from a recording."""
 
     now: float
-    rows: Mapping[Kind, Collection[Object]]
+    rows: Mapping[Kind, Iterable[Object]]
     memory: Sequence[bytes]
 
 

@@ -1,15 +1,18 @@
 """Reading what `core.engine.recording` wrote: turns and writes in their order, and the checkpoint at the beginning.
 
-Every form that was ever written is read here: format 1 has whole pods only, and no checkpoints.
+Every form that was ever written is read here: format 1 has whole pods only, and no checkpoints; where format 2 names a
+pod, the last row that was written of it is meant, and since format 3 the row in the world at the beginning of the turn.
+So a turn is to be read once the one before has been put into the engine.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from mooring.core.engine.events import Event, Features, LeaseChanged, PolicyChanged, QueueSettingsChanged, Tick
+from mooring.core.engine.recording import brief
 from mooring.core.engine.recording.checkpoint import Checkpoint
 from mooring.core.engine.recording.records import CLASSES, BadRecordError, PodRow, Record, Tag, Turn, Written
 from mooring.core.model.cluster import NO_LABELS, Owner, Pod, PodShape
@@ -37,6 +40,8 @@ _DEFERRED: Final = tuple(
     msgspec.msgpack.encode([tag, *[None] * more])[: 2 + len(tag)]
     for tag, more in ((Tag.TURN, 4), (Tag.WRITTEN, 2), (Tag.PART, 2), (Tag.PODS, 1))
 )
+#: The row of a pod, by uid.
+Known = Callable[[str], Pod | None]
 _NIL: Final = msgspec.msgpack.encode(None)
 _raw: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.msgpack.Decoder(str)
@@ -64,11 +69,12 @@ _outcome: Final[Mapping[str, Any]] = {
 class _Reader:
     """What was read ahead of the turns that use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None) -> None:
+        self._known = known
         self._parts: dict[Kind, list[Object]] = {}
         self._shapes: dict[int, PodShape] = {}
         self._owners: dict[int, Owner] = {}
-        #: The last row of each pod, as the writer has it.
+        #: The last row of each pod; since format 3, of those in this turn.
         self._pods: dict[str, Pod] = {}
         self._kept: dict[Kind, list[Object]] = {}
         self._memory: list[bytes] = []
@@ -111,6 +117,8 @@ class _Reader:
 
     def _turn(self, rest: list[msgspec.Raw]) -> Turn:
         now, decisions, events, instructions = rest
+        if self._known is not None:
+            self._pods = {}
         return Turn(
             msgspec.msgpack.decode(now, type=float),
             msgspec.msgpack.decode(decisions, type=int),
@@ -123,8 +131,13 @@ class _Reader:
         match name:
             case "Pod":
                 return self._seen(self._pod(_row.decode(fields[1])))
-            case "m":
+            case brief.MOVED:
                 return self._seen(self._moved(*(msgspec.msgpack.decode(one) for one in fields[1:])))
+            case brief.SAME:
+                uid, version = map(_text.decode, fields[1:])
+                # One that went and comes late: the world takes nothing of it, whatever it is.
+                old = self._base(uid) or Pod("", "", uid, version, PodShape())
+                return self._seen(msgspec.structs.replace(old, resource_version=version))
             case "Gone":
                 gone: Gone = _events[name].decode(fields[1])
                 if gone.kind is Kind.POD:
@@ -135,11 +148,14 @@ class _Reader:
                 return Seen(kind, _objects[kind].decode(fields[2]))
             case "Listed":
                 kind = _kind.decode(fields[1])
-                inside = msgspec.msgpack.decode(fields[2], type=list[msgspec.Raw] | None)
-                objects = self._parts.pop(kind, []) if inside is None else map(_objects[kind].decode, inside)
-                listed = Listed(kind, tuple(objects))
+                inside = msgspec.msgpack.decode(fields[2], type=list[msgspec.Raw] | int | None)
+                if isinstance(inside, list):
+                    return Listed(kind, tuple(map(_objects[kind].decode, inside)))
+                parts = self._parts.get(kind, [])
+                listed = Listed(kind, tuple(parts[:inside]))
+                del parts[:inside]
                 if kind is Kind.POD:
-                    self._pods = {pod.uid: pod for pod in listed.objects if inside is None and isinstance(pod, Pod)}
+                    self._pods = {pod.uid: pod for pod in listed.objects if isinstance(pod, Pod)}
                 return listed
             case "Outcome":
                 return _read_outcome(_fields.decode(fields[1]))
@@ -148,7 +164,9 @@ class _Reader:
                 return event
 
     def _moved(self, uid: str, version: str, node: str | None, phase: str, *rest: Any) -> Pod:
-        old = self._pods[uid]
+        old = self._base(uid)
+        if old is None:
+            raise BadRecordError(f"there is no pod {uid}")
         ready, ready_since, deletion_at, schedulable = rest
         return msgspec.structs.replace(
             old,
@@ -160,6 +178,10 @@ class _Reader:
             deletion_at=deletion_at,
             schedulable=schedulable,
         )
+
+    def _base(self, uid: str) -> Pod | None:
+        found = self._pods.get(uid)
+        return self._known(uid) if found is None and self._known is not None else found
 
     def _seen(self, pod: Pod) -> Seen:
         self._pods[pod.uid] = pod
@@ -173,19 +195,26 @@ class _Reader:
         return Pod(**fields)
 
 
-def read(records: Iterable[bytes]) -> Iterator[Record]:
-    """Turns and writes, in their order. `BadRecordError`: one is not what this version can read."""
-    reader = _Reader()
+def read(records: Iterable[bytes], known: Known | None = None) -> Iterator[Record]:
+    """Turns and writes, in their order. `known`: of the world that they are put into; None: written in an older format.
+    `BadRecordError`: one is not what this version can read."""
+    reader = _Reader(known)
     for number, record in enumerate(records, 1):
         found = _take(reader, number, record)
         if found is not None and not isinstance(found, Checkpoint):
             yield found
 
 
-def read_from_checkpoint(records: Iterable[bytes]) -> tuple[Checkpoint, Iterator[Record]] | None:
+def turn_times(records: Iterable[bytes]) -> Iterator[float]:
+    return (msgspec.msgpack.decode(_raw.decode(one)[1], type=float) for one in records if one.startswith(_DEFERRED[0]))
+
+
+def read_from_checkpoint(
+    records: Iterable[bytes], known: Known | None = None
+) -> tuple[Checkpoint, Iterator[Record]] | None:
     """The checkpoint that these records begin with, and what was recorded after it was captured. None: it is not
     whole."""
-    reader, after, numbered = _Reader(), [], enumerate(records, 1)
+    reader, after, numbered = _Reader(known), [], enumerate(records, 1)
     for number, record in numbered:
         if record.startswith(_DEFERRED):
             after.append((number, record))

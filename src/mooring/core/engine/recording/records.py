@@ -4,12 +4,12 @@ The engine is pure, but how much it decides in a turn depends on a clock; so a t
 it made. Records are msgpack. An event is its class's name and its fields; the class of a Kubernetes object follows from
 its kind. A large list goes ahead of its turn in parts, so that no single record takes long to make. Most events are
 pods: one goes as a row, and what pods share (shape, owner) goes once and is named by a number from then on; of a pod
-that was written before, only what moves goes again.
+that the world knew before the turn, only what moves goes. The world into which it is replayed knows the same row.
 
-A checkpoint goes in parts, too, between the turns that follow it. Writer and reader keep the same last row of each pod:
-those of events, of lists, and of the checkpoint where no event came before.
+A checkpoint goes in parts, too, between the turns that follow it.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from mooring.core.engine.events import Event
+from mooring.core.engine.recording.brief import NONE, Briefs
 from mooring.core.engine.recording.checkpoint import Captured
 from mooring.core.model.cluster import (
     Claim,
@@ -32,20 +33,16 @@ from mooring.core.model.cluster import (
     Volume,
     Workload,
 )
-from mooring.core.model.events import Gone, Listed, Seen
+from mooring.core.model.events import Listed, Seen
 from mooring.core.model.instructions import Instruction, Outcome
 from mooring.core.model.kinds import Kind
 from mooring.core.model.tidb import TidbCluster
 
 #: Objects of a list per record.
-PART: Final = 200
+PART: Final = 100
 #: Shapes and owners that are held to be named by number.
 SHARED: Final = 50_000
 
-#: Rows of pods are in so many dicts, less one.
-MASK: Final = 255
-#: A pod that was written before, and what moves in its life.
-MOVED: Final = "m"
 
 CLASSES: Final[Mapping[Kind, type]] = {
     Kind.POD: Pod,
@@ -134,11 +131,8 @@ def _plain(value: object) -> object:
 
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
-
-
-def _no_rows() -> tuple[dict[str, Pod], ...]:
-    """In many small dicts: one of 150,000 rows takes milliseconds to grow."""
-    return tuple({} for _ in range(MASK + 1))
+#: How an array begins in msgpack: 0xDD, and how many there are.
+_ARRAY: Final = struct.Struct(">BI")
 
 
 class Writer:
@@ -153,14 +147,14 @@ class Writer:
         #: By identity, and held so that the identity stays theirs.
         self._numbers: dict[int, tuple[int, object]] = {}
         self._fresh: list[tuple[int, str, object]] = []
-        #: The last row of each pod, by uid; and those of a list that was written ahead of its turn.
-        self._pods = _no_rows()
-        self._listing = _no_rows()
-        #: The pods of which something was written since the checkpoint began; None while none is being written.
-        self._touched: set[str] | None = None
 
     def turn(
-        self, now: float, decisions: int, events: Sequence[Event], instructions: Iterable[Instruction]
+        self,
+        now: float,
+        decisions: int,
+        events: Sequence[Event],
+        instructions: Iterable[Instruction],
+        briefs: Briefs = NONE,
     ) -> Iterator[bytes]:
         """The records of a turn; one, unless a long list came in or pods of a new shape or owner."""
         for event in events:
@@ -168,47 +162,22 @@ class Writer:
                 rest = iter(event.objects)
                 while part := list(islice(rest, PART)):
                     yield from self._part(event.kind, part)
-        taken_in = self._events(events)
+        taken_in = self._events(events, briefs)
         yield from self._shared()
-        came_out = [(type(one).__name__, one) for one in instructions]
-        yield _encoder.encode((Tag.TURN, now, decisions, taken_in, came_out))
+        came_out = _encoder.encode([(type(one).__name__, one) for one in instructions])
+        begins = _encoder.encode((Tag.TURN, now, decisions, None, None))[:-2]
+        yield b"".join((begins, _ARRAY.pack(0xDD, len(taken_in)), *taken_in, came_out))
 
-    def _events(self, events: Sequence[Event]) -> list[tuple[object, ...]]:
-        """Most are of pods that were written before: for those, no calls and little that is not in the cache."""
-        taken_in: list[tuple[object, ...]] = []
-        pods, touched = self._pods, self._touched
+    def _events(self, events: Sequence[Event], briefs: Briefs) -> list[bytes]:
+        taken_in: list[bytes] = []
         for event in events:
-            if type(event) is not Seen or type(pod := event.object) is not Pod:
-                taken_in.append(self._event(event))
-                pods, touched = self._pods, self._touched
+            brief = briefs.get(id(event))
+            if brief is not None:
+                taken_in.append(brief)
                 continue
-            uid = pod.uid
-            some = pods[hash(uid) & MASK]
-            old = some.get(uid)
-            some[uid] = pod
-            if touched is not None:
-                touched.add(uid)
-            if (
-                old is None
-                or old.shape is not pod.shape
-                or old.owner is not pod.owner
-                or (old.annotations is not pod.annotations and old.annotations != pod.annotations)
-                or old.claims != pod.claims
-                or old.nominated_node != pod.nominated_node
-            ):
-                taken_in.append(("Pod", self._row(pod)))
-                continue
-            node = None if old.node == pod.node else pod.node
-            moved = (
-                pod.resource_version,
-                node,
-                pod.phase,
-                pod.ready,
-                pod.ready_since,
-                pod.deletion_at,
-                pod.schedulable,
-            )
-            taken_in.append((MOVED, uid, *moved))
+            taken_in.append(_encoder.encode(self._event(event)))
+            if isinstance(event, Listed | Outcome):
+                briefs = NONE  # what came in with it is not what the world knew before the turn
         return taken_in
 
     def _part(self, kind: Kind, part: list[Any]) -> Iterator[bytes]:
@@ -216,14 +185,11 @@ class Writer:
             yield _encoder.encode((Tag.PART, kind, part))
             return
         rows = [self._row(pod) for pod in part]
-        for pod in part:
-            self._listing[hash(pod.uid) & MASK][pod.uid] = pod
         yield from self._shared()
         yield _encoder.encode((Tag.PODS, rows))
 
     def checkpoint(self, captured: Captured) -> Iterator[bytes]:
         """The parts of a checkpoint. Records of turns may come in between, from the same writer."""
-        self._touched = set()
         for kind, objects in captured.rows.items():
             rest: Iterator[Any] = iter(objects)
             while part := list(islice(rest, PART)):
@@ -232,29 +198,20 @@ class Writer:
                     continue
                 rows = [self._row(pod) for pod in part]
                 yield from self._shared()
-                for pod in part if self._touched is not None else ():
-                    if pod.uid not in self._touched:
-                        self._pods[hash(pod.uid) & MASK][pod.uid] = pod
                 yield _encoder.encode((Tag.KEPT_PODS, rows))
         for memory in captured.memory.records():
             yield _encoder.encode((Tag.MEMORY, memory))
-        self._touched = None
         yield _encoder.encode((Tag.END, captured.now))
 
     def _event(self, event: Event) -> tuple[object, ...]:
         match event:
-            case Gone(kind=Kind.POD):
-                self._pods[hash(event.uid) & MASK].pop(event.uid, None)
-                if self._touched is not None:
-                    self._touched.add(event.uid)
-                return "Gone", event
+            case Seen(object=Pod() as pod):
+                return "Pod", self._row(pod)
             case Seen():
                 return "Seen", event.kind, event.object
             case Listed():
-                if event.kind is Kind.POD:
-                    self._pods, self._listing, self._touched = self._listing, _no_rows(), None
                 # A long one was written ahead, in parts.
-                return "Listed", event.kind, event.objects if len(event.objects) <= PART else None
+                return "Listed", event.kind, event.objects if len(event.objects) <= PART else len(event.objects)
             case Outcome():
                 return "Outcome", msgspec.structs.asdict(event)
             case _:
