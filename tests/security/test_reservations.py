@@ -1,6 +1,7 @@
 """mooring.dev/home on a StatefulSet: a namespace user writes it, so it taints no node by itself."""
 
 import json
+from collections.abc import Sequence
 
 from mooring.capabilities.home.capability import Home
 from mooring.capabilities.home.members import LABEL, RESERVE_NODE
@@ -16,21 +17,26 @@ NOW = 1000.0
 SHAPE = PodShape(tolerations=(Toleration(RESERVED_TAINT, "Exists", "", "NoSchedule"),))
 
 
-def pod(ordinal: int, node: str = "", uid: str = "") -> Pod:
+def pod(ordinal: int, node: str = "", uid: str = "", namespace: str = "shop") -> Pod:
     owner = Owner("StatefulSet", "db", "db-uid")
     name = f"db-{ordinal}"
-    return Pod("shop", name, f"{name}-{node}{uid}", "1", SHAPE, owner=owner, node=node, created_at=NOW)
+    return Pod(namespace, name, f"{name}-{node}{uid}", "1", SHAPE, owner=owner, node=node, created_at=NOW)
 
 
-def stage(homes: dict[str, str]) -> World:
+SIX = tuple(f"n{n}" for n in range(6))
+
+
+def stage(homes: dict[str, str], namespace: str = "shop", nodes: Sequence[str] = SIX) -> World:
     world = World()
     for index in Home().indexes():
         world.register(index)
-    for n in range(6):
-        world.apply(Seen(Kind.NODE, Node(f"n{n}", f"n{n}-uid", "1", ready="True")))
+    for name in nodes:
+        world.apply(Seen(Kind.NODE, Node(name, f"{name}-uid", "1", ready="True")))
     labels = {LABEL: "true", RESERVE_NODE: "true"}
     said = {HOME: json.dumps({name: {"node": node} for name, node in homes.items()})}
-    sts = Workload(Kind.STATEFUL_SET, "shop", "db", "db-uid", "1", replicas=6, labels=labels, annotations=said)
+    sts = Workload(
+        Kind.STATEFUL_SET, namespace, "db", "db-uid", "1", replicas=len(nodes), labels=labels, annotations=said
+    )
     world.apply(Seen(Kind.STATEFUL_SET, sts))
     return world
 
@@ -61,6 +67,6 @@ def test_reservations_are_counted_per_namespace_and_in_all():
     for n in range(6):
         world.apply(Seen(Kind.POD, pod(n)))
     found = home.evaluate("set/shop/db", world, queue, notes, NOW)
-    assert len(found.proposals) == 6
+    assert len(found.proposals) == 2 and found.again_at is not None
     assert dict(found.limits) == {"reservations/shop": 2, "reservations": 4}
     assert all(dict(o.cost) == {"reservations/shop": 1, "reservations": 1} for o in found.proposals)

@@ -60,8 +60,9 @@ class Wants:
         return [Recovered(operator, step, 0, 7.0) for operator, step in self.begun]
 
 
-def lead(capability):
+def lead(capability, listener=None):
     engine = Engine(World(), Queue(live_settings()), [capability])
+    engine.defects.listener = listener
     for event in (*(Listed(kind, ()) for kind in KINDS), Features(frozenset({"fleet"})), LeaseChanged(True)):
         engine.handle(event, 100.0)
     settle(engine)

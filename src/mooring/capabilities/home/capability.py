@@ -33,6 +33,7 @@ from mooring.capabilities.home.reserve import (
     recover_reservations,
     reservation_limits,
     reservation_subject,
+    room_left,
 )
 from mooring.capabilities.home.tracking import Record, patch_of, record
 from mooring.core.model.cluster import Key, Pod, Workload
@@ -138,6 +139,7 @@ class Home:
         verdict = verdict or _unwritten(member_set, asked)
         proposals: list[Operator] = []
         reserved: set[tuple[str, str]] = set()
+        room = room_left(member_set.keeper.namespace, queue, self.policy)
         for name, pod in pods.items() if member_set.reserves_nodes else ():
             wanted = propose_reservation(member_set, name, pod, world, self.policy, now)
             if isinstance(wanted, Verdict):
@@ -148,7 +150,7 @@ class Home:
                 continue
             if (name, pod.uid) in before.reserved or queue.holder(reservation_subject(pod.key)) is not None:
                 reserved.add((name, pod.uid))
-            elif queue.holder(wanted.claims[1]) is None:
+            elif queue.holder(wanted.claims[1]) is None and len(proposals) < room:
                 proposals.append(wanted)
                 reserved.add((name, pod.uid))
             else:

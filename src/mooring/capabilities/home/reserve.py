@@ -30,8 +30,10 @@ from mooring.core.model.instructions import EditTaints, EmitEvent, Instruction
 from mooring.core.model.marks import RESERVED_TAINT, Mark, write_mark
 from mooring.core.model.operator import Operator, Step, StepKind
 from mooring.core.model.reasons import Reason, State
+from mooring.core.queue import Queue
 from mooring.core.world.read import WorldRead
 
+SOURCE: Final = "home"
 KIND: Final = "reserve-node"
 #: The target that counts them, and one below it for each namespace.
 ALL: Final = "reservations"
@@ -59,6 +61,12 @@ def reservation_subject(pod: Key) -> str:
 def reservation_limits(namespace: str, policy: HomePolicy) -> dict[str, int | None]:
     """A reserved node takes no other new pods, so there is a limit per namespace and one in all."""
     return {f"{ALL}/{namespace}": policy.reserve_per_namespace, ALL: policy.reserve_in_all}
+
+
+def room_left(namespace: str, queue: Queue, policy: HomePolicy) -> int:
+    """How many more of this namespace may be asked for. More would only wait for its own share, and ahead of others who
+    wait for the room of all."""
+    return policy.reserve_per_namespace - queue.used(f"{ALL}/{namespace}") - queue.waiting_of(SOURCE, namespace)
 
 
 def propose_reservation(
@@ -157,7 +165,8 @@ def _operator(member_set: str, pod: Key, uid: str, node: str, until: float, id_:
     named = {"cluster": keeper} if kind == "tidb" else {"workload": f"StatefulSet/{keeper}"}
     return Operator(
         id=id_,
-        source="home",
+        source=SOURCE,
+        quota=pod.namespace,
         kind=KIND,
         subject=subject,
         claims=(subject, f"reserved/{node}"),
