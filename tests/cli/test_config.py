@@ -44,7 +44,7 @@ def test_flags_beat_environment_beat_file_beat_default(tmp_path):
         ("a: " + "9" * 5000, "not YAML"),
         ("listen-http: nowhere\n", "HOST:PORT"),
         ("log-level: loud\n", "one of debug"),
-        ("features: {mix: perhaps}\n", "no boolean"),
+        ("features: {mix: perhaps}\n", "not a boolean"),
         ("namespace: Bad Name\n", "namespace is 'Bad Name'"),
         ("sabakan-url: nonsense\n", "sabakan-url is 'nonsense'"),
         ("sabakan-url: 'http://'\n", "sabakan-url is 'http://'"),

@@ -158,7 +158,7 @@ def test_what_is_no_api_server_could_not_be_looked_at(command, tmp_path):
         done = mooring(*args, "--kubeconfig", kubeconfig(tmp_path, server.server_port))
         server.shutdown()
     assert done.returncode == 4, done.stderr
-    assert "no Kubernetes API server: GET /version answered" in done.stdout + done.stderr
+    assert "not a Kubernetes API server: GET /version answered" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

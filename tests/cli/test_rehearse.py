@@ -45,9 +45,9 @@ def test_a_verdict_that_does_not_hold_is_1_and_json_is_complete(snapshot: Path) 
     [
         (("play", "rack-lost", "9"), "there are 1 2 3"),
         (("play",), "name an event"),
-        (("play", "spot-gone", "--notice", "soon"), "no span of time"),
-        (("play", "spot-gone", "--for", "x"), "no span of time"),
-        (("play", "spot-gone", "--ending", "x"), "no span of time"),
+        (("play", "spot-gone", "--notice", "soon"), "not a span of time"),
+        (("play", "spot-gone", "--for", "x"), "not a span of time"),
+        (("play", "spot-gone", "--ending", "x"), "not a span of time"),
         (("play", "spot-gone", "--page", "--speed", "0"), "more than 0"),
         (("play", "spot-gone", "--features", "x=true"), "allowed: balance"),
         (("play", "spot-gone", "--demo"), "--from FILE"),

@@ -37,9 +37,7 @@ REPLACED = {
     r"fell over|falls over": "crashed",
 }
 #: `everybody` is a setting of mix, and a heading may quote what was replaced.
-ALLOWED = re.compile(
-    r"everybody: (?:\w|\")|`everybody`|interruption\.everybody|\bEverybody\b|\.everybody\b|\.everybody:"
-)
+ALLOWED = re.compile(r"everybody: (?:\w|\")|`everybody`|interruption\.everybody|\.everybody\b|\.everybody:")
 OLD = re.compile(rf"(?<![\w-])(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
 
 

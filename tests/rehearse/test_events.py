@@ -53,7 +53,7 @@ def test_several_events_are_joined_by_then_and_ordered_by_their_offsets(demo: Sn
         ("rack-lost 9", "no rack '9' by label cke.cybozu.com/rack; there are 1 2 3"),
         ("node-lost x", "no node 'x' in the snapshot; there are n1 n2 n3"),
         ("spot-gone now", "no spot pool"),
-        ("spot-gone@soon", "'soon' is no span of time"),
+        ("spot-gone@soon", "'soon' is not a span of time"),
         ("retire", "serials of machines, or --count N"),
         ("retire M999", "no machine 'M999' in the snapshot; those with a node are M001"),
         ("restart shop", "TidbCluster 'shop' is not in the snapshot; there are tidb/demo"),

@@ -77,7 +77,7 @@ def test_a_file_cut_off_in_the_middle_is_damaged(demo: Snapshot) -> None:
         (Kind.POD, {"spec": {}}, "objects.Pod[0]: no metadata"),
         (Kind.POD, {"metadata": {"name": "a", "uid": "1"}}, "no metadata.namespace"),
         (Kind.NODE, {"metadata": {"name": "a", "uid": ""}}, "no metadata.uid"),
-        (Kind.NODE, {"metadata": {"name": "a", "uid": "1"}, "spec": []}, "spec is no object"),
+        (Kind.NODE, {"metadata": {"name": "a", "uid": "1"}, "spec": []}, "spec is not an object"),
         (
             Kind.DEPLOYMENT,
             {"metadata": {"name": "a", "uid": "1", "namespace": "b"}, "spec": {"template": None}},

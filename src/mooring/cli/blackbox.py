@@ -53,7 +53,7 @@ def pull(
         header = RecordingFile(target).header
         whole = True
     except BadRecordingError as error:
-        raise UserError(f"what was answered is no recording: {error}", Exit.COULD_NOT_LOOK) from None
+        raise UserError(f"what was answered is not a recording: {error}", Exit.COULD_NOT_LOOK) from None
     finally:
         if not whole:
             target.unlink(missing_ok=True)

@@ -96,7 +96,7 @@ async def _probe(api: "HttpKubeApi", server: str) -> None:
     except (NotFoundError, RefusedError):
         return  # it answers; what is asked for next will say what is wrong
     if not isinstance(version, dict):
-        raise UnansweredError(f"{server} is no Kubernetes API server: GET /version answered {str(version)[:40]!r}")
+        raise UnansweredError(f"{server} is not a Kubernetes API server: GET /version answered {str(version)[:40]!r}")
 
 
 def settings(flags: "Mapping[str, str | None]", config: str = "", pd: tuple[str, ...] = ()) -> "Resolved":

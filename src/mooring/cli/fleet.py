@@ -103,7 +103,7 @@ def plan(
     """
     moment = _moment(given.now)
     if not given.wait_retired >= 0:
-        raise UserError(f"--wait-retired: {given.wait_retired} is no number of seconds from 0 up")
+        raise UserError(f"--wait-retired: {given.wait_retired} is not a number of seconds from 0 up")
     try:
         view = given.view(moment)
     except inputs.InvalidInputError as problem:
@@ -126,7 +126,7 @@ def _moment(text: str | None) -> float:
         return time.time()
     found = parse_date(text)
     if found is None:
-        raise UserError(f"--now: {text!r} is no RFC 3339 date such as 2026-04-01T00:00:00Z")
+        raise UserError(f"--now: {text!r} is not an RFC 3339 date such as 2026-04-01T00:00:00Z")
     return found[0]
 
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter, Token
 def whole(_: Any, tokens: Sequence[Token]) -> int:
     text = tokens[0].value
     if not re.fullmatch(r"[-+]?[0-9]{1,30}", text, re.ASCII):
-        raise ValueError(f"{text!r} is no whole number such as 3")
+        raise ValueError(f"{text!r} is not a whole number such as 3")
     return int(text)
 
 

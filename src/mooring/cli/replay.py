@@ -50,7 +50,7 @@ def replay(
     _check(question)
     played, different = play(file, until, note)
     if cut_off := played.recording.cut_off:
-        note(f"mooring: the last {cut_off} bytes are no whole frame; everything before them was read")
+        note(f"mooring: the last {cut_off} bytes are not a whole frame; everything before them was read")
     if different is not None:
         if output is Format.JSON:
             print_json(difference_json(different))

@@ -14,7 +14,9 @@ def refuse_foreign_directory(root: Path) -> None:
     if root.is_dir():
         strange = sorted(path.name for path in root.iterdir() if path.name not in OURS)
         if strange:
-            raise WrongRequestError(f"{root} holds {strange[0]}, which is no lab's; name another directory with --dir")
+            raise WrongRequestError(
+                f"{root} holds {strange[0]}, not a file of a lab; name another directory with --dir"
+            )
     elif root.exists():
         raise WrongRequestError(f"{root} is not a directory; name another with --dir")
 

@@ -116,7 +116,7 @@ def changed(settings: dict[str, Any], changes: tuple[str, ...]) -> Config:
         try:
             place[last] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UserError(f"--set {change}: {text!r} is no value; it is read as YAML") from None
+            raise UserError(f"--set {change}: {text!r} is not a value; it is read as YAML") from None
     try:
         return msgspec.convert(whole, Config)
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ import pytest
 
 from mooring.capabilities.fleet.live import settings
 from mooring.capabilities.fleet.planner import keys
-from mooring.core.engine.capability import Speaks
+from mooring.core.engine.capability import Explains
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
 from mooring.core.model.machine import MachineState
@@ -335,7 +335,7 @@ def test_why_names_a_machines_seat_and_why_it_was_chosen():
         leader = rig.leader()
         assert leader is not None
         capability = leader.engine.capabilities["fleet"]
-        assert isinstance(capability, Speaks)
+        assert isinstance(capability, Explains)
         serial = serial_of(rig, scenario.n7)
         lines = list(capability.explain(f"machine/{serial}", leader.world, leader.engine.queue, 0.0))
         assert ("now", "worker in the stored cluster, revision 1") in [(x.label, x.text) for x in lines]

@@ -30,7 +30,7 @@ def test_the_minimal_template_of_the_design_is_valid():
 
 BAD_TEMPLATES = [
     (template_document(name=""), "name: the cluster's name is missing"),
-    (template_document(service_subnet="10.68.0.0"), "service_subnet: '10.68.0.0' is no CIDR"),
+    (template_document(service_subnet="10.68.0.0"), "service_subnet: '10.68.0.0' is not a CIDR"),
     ({"name": "c", "service_subnet": "10.0.0.0/8", "nodes": None}, "nodes: must be a list"),
     ([], "must be a map in the form of cluster.yml, not a list"),
     (template_document(cp=node()), "exactly one must have control_plane: true, not 0"),
@@ -39,9 +39,9 @@ BAD_TEMPLATES = [
     (template_document(node(address="10.0.0.1")), "nodes[1].address: must be empty in a template"),
     (template_document({"control_plane": False}), "nodes[1].user: is missing"),
     (template_document({"user": "x", "control_plane": "no"}), "nodes[1].control_plane: must be true or false"),
-    (template_document({"user": "x", "labels": {"a b": "c"}}), "nodes[1].labels: key 'a b' is no Kubernetes key"),
+    (template_document({"user": "x", "labels": {"a b": "c"}}), "nodes[1].labels: key 'a b' is not a Kubernetes key"),
     (template_document({"user": "x", "labels": {"a": 6}}), 'nodes[1].labels[\'a\']: must be text, not a number; put it in quotes: "6"'),
-    (template_document({"user": "x", "labels": {"a": "b c"}}), "'b c' is no label value"),
+    (template_document({"user": "x", "labels": {"a": "b c"}}), "'b c' is not a label value"),
     (template_document({"user": "x", "annotations": {"a/b/c": "d"}}), "nodes[1].annotations: key 'a/b/c'"),
     (template_document({"user": "x", "taints": [{"key": "a", "effect": "Never"}]}), "nodes[1].taints[0].effect: 'Never' is none of"),
     (template_document({"user": "x", "taints": [{"effect": "NoExecute"}]}), "nodes[1].taints[0].key: None"),
@@ -52,7 +52,7 @@ BAD_TEMPLATES = [
     *[(template_document(node(weight=w)), "must be a number above 0 in quotes") for w in ("0", "-1", "nan", "inf", "1e999", "three", "1_0")],
     (template_document(control_plane_tolerations=["a b"]), "control_plane_tolerations[0]: 'a b'"),
     (template_document(control_plane_tolerations="a"), "control_plane_tolerations: must be a list"),
-    (template_document(dns_servers=["ns1"]), "dns_servers[0]: 'ns1' is no IP address"),
+    (template_document(dns_servers=["ns1"]), "dns_servers[0]: 'ns1' is not an IP address"),
     (template_document(dns_service="coredns"), "dns_service: 'coredns' is not namespace/name"),
     (template_document(reboot={"eviction_timeout_seconds": 0}), "reboot.eviction_timeout_seconds: must be a whole number of at least 1"),
     (template_document(repair={"max_concurrent_repairs": -1}), "repair.max_concurrent_repairs"),
@@ -112,7 +112,7 @@ def test_constraints_have_defaults_and_ckes_other_keys_are_noted():
     ("document", "said"),
     [
         ({"name": "x"}, "a map with a list of nodes"),
-        ({"nodes": [{"user": "x"}]}, "nodes[0].address: None is no IP address"),
+        ({"nodes": [{"user": "x"}]}, "nodes[0].address: None is not an IP address"),
         ({"nodes": [{"address": "10.0.0.1"}, {"address": "10.0.0.1"}]}, "10.0.0.1 is that of nodes[0] already"),
         ({"nodes": [{"address": "10.0.0.1", "control_plane": "yes"}]}, "nodes[0].control_plane"),
         ({"nodes": [{"address": "10.0.0.1", "taints": ["x"]}]}, "nodes[0].taints"),

@@ -120,7 +120,7 @@ async def test_a_plugin_gets_its_arguments_environment_and_the_cluster(tmp_path)
     ("body", "says"),
     [
         ("sys.exit('log in first')", "exit code 1: log in first"),
-        ("print('hello')", "no ExecCredential"),
+        ("print('hello')", "not an ExecCredential"),
         (answering({}), "neither a token nor a certificate"),
         ("print(json.dumps({'apiVersion': 'v2', 'kind': 'ExecCredential'}))", "was asked for"),
     ],

@@ -208,7 +208,7 @@ def test_the_url_is_completed(url, full):
 @pytest.mark.parametrize("url", ["", "10.0.0.1:10080", "/graphql", "ftp://x/y"])
 def test_a_url_must_be_absolute(url):
     """F1: said at once, not at the first query."""
-    with pytest.raises(ValueError, match="is no absolute"):
+    with pytest.raises(ValueError, match="is not an absolute"):
         graphql_url(url)
 
 

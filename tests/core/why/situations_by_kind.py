@@ -36,7 +36,7 @@ NEVER = {
     ("rack", "refused"): "a rack is asked for nothing",
     ("rack", "feature-off"): "a rack is asked for nothing",
     ("operator", "refused"): "what is refused never becomes an operator",
-    ("operator", "leaving"): "an operator ends; it is no object that is deleted",
+    ("operator", "leaving"): "an operator ends; it is not an object that is deleted",
     ("operator", "feature-off"): "a feature that is off has no operators",
     ("operator", "expired-notice"): NOT_INTERRUPTED,
     ("store", "interrupted"): NOT_INTERRUPTED,

@@ -84,7 +84,7 @@ def test_patches_add_up_and_reinvocation_happens_once(api, play):
 
 def test_a_denial_speaks_the_webhooks_words(api, play):
     """The refusal carries code and message; nothing is stored (M1)."""
-    status = {"code": 422, "message": "30% is no label value: use 30pct"}
+    status = {"code": 422, "message": "30% is not a label value: use 30pct"}
     api.admission.serve(URL, lambda review: answer(review, allowed=False, status=status))
     api.store.create(Kind.VALIDATING_WEBHOOK, configuration("mix"))
     with pytest.raises(

@@ -106,7 +106,7 @@ TestHistories.settings = settings(max_examples=40, stateful_step_count=30, deadl
 
 
 def test_a_subscriber_that_writes_does_not_shuffle_events():
-    """Everybody hears of the first write before anybody hears of the one it caused."""
+    """UnmanagedPods hears of the first write before anybody hears of the one it caused."""
     store, heard = ObjectStore(Timeline()), []
 
     def eager(event, old, new):

@@ -129,7 +129,7 @@ class OnNotice(StrEnum):
     ACT = "act"
 
 
-class Everybody(StrEnum):
+class UnmanagedPods(StrEnum):
     """Pods of workloads that are not switched on, on an interrupted node."""
 
     LEAVE = "leave"
@@ -143,7 +143,7 @@ class InterruptionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     #: The first that applies counts, so the more exact ones stand first; an interruption counts before a voluntary one.
     detectors: tuple[Detector, ...] = DETECTORS
     #: What is done with pods of workloads that are not switched on, on an interrupted node.
-    everybody: Everybody = Everybody.LEAVE
+    everybody: UnmanagedPods = UnmanagedPods.LEAVE
     #: Kept free at the end.
     margin_s: float = 5.0
     #: What a replacement is expected to need from its creation to Ready.

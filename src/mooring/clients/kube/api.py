@@ -230,5 +230,5 @@ def _json(request: Request, body: bytes) -> Json:
     try:
         answer: Json = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UnansweredError(f"{request.what}: the answer is no JSON object: {body[:60]!r}") from error
+        raise UnansweredError(f"{request.what}: the answer is not a JSON object: {body[:60]!r}") from error
     return answer

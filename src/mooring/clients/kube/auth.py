@@ -174,7 +174,7 @@ async def _run(plugin: Exec, connection: Connection) -> _ExecCredential:
     try:
         answer = msgspec.json.decode(out, type=_ExecCredential)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{name}: its answer is no ExecCredential ({error})") from error
+        raise ConfigError(f"{name}: its answer is not an ExecCredential ({error})") from error
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
         raise ConfigError(
             f"{name}: it answered {answer.api_version} {answer.kind}; {plugin.api_version} ExecCredential was asked for"

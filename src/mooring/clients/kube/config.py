@@ -105,7 +105,7 @@ def load(
     if env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env, service_account_dir)
     raise ConfigError(
-        f"no cluster to talk to: give --kubeconfig FILE, set KUBECONFIG, or create {home} (and this is no pod: "
+        f"no cluster to talk to: give --kubeconfig FILE, set KUBECONFIG, or create {home} (and this is not a pod: "
         "KUBERNETES_SERVICE_HOST is not set)"
     )
 

@@ -53,9 +53,9 @@ def read_page(kind: Kind, body: bytes) -> ListPage:
     try:
         items, version, token = _patiently(wire.decode_list, kind, body)
     except _UNREADABLE as error:
-        raise BrokenStreamError(f"list {kind}: the answer is no list ({error}): {body[:60]!r}") from error
+        raise BrokenStreamError(f"list {kind}: the answer is not a list ({error}): {body[:60]!r}") from error
     if not version:
-        raise BrokenStreamError(f"list {kind}: the answer is no list, it has no resourceVersion: {body[:60]!r}")
+        raise BrokenStreamError(f"list {kind}: the answer is not a list, it has no resourceVersion: {body[:60]!r}")
     if not all(item.uid for item in items):
         raise BrokenStreamError(f"list {kind}: an object without a uid in it: no API server has such")
     return ListPage(tuple(items), version, token)
@@ -65,7 +65,7 @@ def read_line(kind: Kind, line: bytes) -> WatchEvent:
     try:
         return _patiently(_read_line, kind, line)
     except _UNREADABLE as error:
-        raise BrokenStreamError(f"watch {kind}: a line that is no watch event ({error}): {line[:60]!r}") from error
+        raise BrokenStreamError(f"watch {kind}: a line that is not a watch event ({error}): {line[:60]!r}") from error
 
 
 def _patiently(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

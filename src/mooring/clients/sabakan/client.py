@@ -43,7 +43,9 @@ def graphql_url(url: str) -> str:
     """Where to post: the given URL, with `/graphql` appended unless it is there. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise ValueError(f"{without_credentials(url)!r} is no absolute http or https URL such as http://10.0.0.1:10080")
+        raise ValueError(
+            f"{without_credentials(url)!r} is not an absolute http or https URL such as http://10.0.0.1:10080"
+        )
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith("/graphql") else f"{path}/graphql", fragment=""))
 

@@ -233,18 +233,18 @@ class _Reader:
             at = f"{prefix}[{index}].spec"
             who = f" (serial {machine.serial})"
             if not _NAME.match(machine.role):
-                yield f"{at}.role{who}: {machine.role!r} is no role ({_NAME_RULE})"
+                yield f"{at}.role{who}: {machine.role!r} is not a role ({_NAME_RULE})"
             for position, label in enumerate(_labels.decode(raw.spec.labels) or ()):
                 if not _NAME.match(label.name):
-                    yield f"{at}.labels[{position}].name{who}: {label.name!r} is no label name ({_NAME_RULE})"
+                    yield f"{at}.labels[{position}].name{who}: {label.name!r} is not a label name ({_NAME_RULE})"
                 if label.value and not _NAME.match(label.value):
-                    what = f"{label.value!r} is no label value ({_NAME_RULE}, or empty)"
+                    what = f"{label.value!r} is not a label value ({_NAME_RULE}, or empty)"
                     yield f"{at}.labels[{position}].value{who}: {what}"
             for field, text in (("registerDate", raw.spec.register_date), ("retireDate", raw.spec.retire_date)):
                 if parse_date(text) is None:
-                    yield f"{at}.{field}{who}: {text!r} is no RFC 3339 date such as 2031-06-01T00:00:00Z"
+                    yield f"{at}.{field}{who}: {text!r} is not an RFC 3339 date such as 2031-06-01T00:00:00Z"
             if machine.address and not _IPV4.match(machine.address):
-                yield f"{at}.ipv4[0]{who}: {machine.address!r} is no IPv4 address"
+                yield f"{at}.ipv4[0]{who}: {machine.address!r} is not an IPv4 address"
 
 
 def parse_date(text: str) -> tuple[float, str] | None:

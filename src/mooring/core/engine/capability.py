@@ -53,7 +53,7 @@ class Capability(Protocol):
 
 
 @runtime_checkable
-class Speaks(Protocol):
+class Explains(Protocol):
     """What a capability may have besides: words of its own for `why`.
 
     `subject` is "pod/<ns>/<name>", "node/<name>", "store/<ns>/<cluster>/<id>", "cluster/<ns>/<name>",

@@ -40,7 +40,7 @@ def price(move: RegionMove, settings: Settings) -> dict[int, int]:
     leader = move.leader
     for number, step in enumerate(move.steps):
         if step.kind not in ROLES:
-            raise BadStepsError(f"step {number}: {step.kind} is no region step")
+            raise BadStepsError(f"step {number}: {step.kind} is not a region step")
         for role, cost in settings.step_cost(step.kind).items():
             for store in _stores(move, step, role, leader, number):
                 total[store] = total.get(store, 0) + cost

@@ -44,7 +44,7 @@ async def reachable(api: HttpKubeApi) -> Finding:
     except PortError as error:
         return ill("cluster", "MO101", "API server answers", str(error), fix)
     if not isinstance(version, dict):
-        seen = f"it is no Kubernetes API server: GET /version answered {str(version)[:40]!r}"
+        seen = f"it is not a Kubernetes API server: GET /version answered {str(version)[:40]!r}"
         return ill("cluster", "MO101", "API server answers", seen, fix)
     found = re.match(r"v(\d+)\.(\d+)", str(version.get("gitVersion", "")))
     name = version.get("gitVersion", "no version")

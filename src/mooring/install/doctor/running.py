@@ -221,7 +221,7 @@ def marks(
         read: Mapping[str, Mark] | None = read_marks(text) if many else _alone(text)
         if read is None:
             fix = f"{_annotate(where)}-   (Mooring will not touch it)"
-            found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is no mark", fix, warning=True))
+            found.append(ill("marks", "MO701", where.split()[0], f"{text[:80]!r} is not a mark", fix, warning=True))
             continue
         read = {name: mark for name, mark in read.items() if feature_of(mark) in on}
         count += len(read)

@@ -5,7 +5,8 @@ world is behind (an owner that the watch has not shown yet) the request waits fo
 
 Fails open: whatever cannot be known in time, and whatever goes wrong in here, admits the pod as it came. The
 rebalancer corrects it later. Workloads are judged by every replica, from the request alone; that fails open too: an
-error of ours allows the workload, with a warning. Only a request that is no AdmissionReview raises (`BadReviewError`).
+error here allows the workload, with a warning. Only a request that is not an AdmissionReview raises
+(`BadReviewError`).
 """
 
 import asyncio

@@ -4,7 +4,7 @@
     POST /admit/workloads   validating; every replica, from the request alone; fails open.
     POST /pass-on/pods      between replicas: as /admit/pods, for callers with our certificate: by issuer and by name.
 
-A body that is no AdmissionReview gets a 400 that says what is wrong: to the API server that is a call that failed, and
+A body that is not an AdmissionReview gets a 400 that says what is wrong: to the API server the call has failed, and
 the failurePolicy (Ignore) lets the object pass. A caller of /pass-on without our certificate gets a 403; so does one of
 /admit without a certificate of `webhook-client-ca`, where that is given.
 """

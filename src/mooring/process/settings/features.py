@@ -33,7 +33,7 @@ def parse_features(text: str) -> tuple[dict[str, bool], list[str]]:
                 f"feature {name!r} has no value; write {name}=true or {name}=false ({_allowed()})"
             )
         if value not in _TRUE | _FALSE:
-            raise UnknownFeatureError(f"feature {name}={value!r} is no boolean; write {name}=true or {name}=false")
+            raise UnknownFeatureError(f"feature {name}={value!r} is not a boolean; write {name}=true or {name}=false")
         ours = FORMER.get(name) or ALIASES.get(name, name)
         if name in FORMER:
             warnings.append(f"feature {name} is called {ours} now; the former name will be removed")

@@ -46,7 +46,7 @@ def span(text: str) -> float:
     """Seconds of "90s", "2m", "1h" or "90"."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
-        raise BadEventError(f"{text!r} is no span of time: write 90s, 2m or 1h")
+        raise BadEventError(f"{text!r} is not a span of time: write 90s, 2m or 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 

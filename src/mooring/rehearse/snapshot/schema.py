@@ -174,7 +174,7 @@ def _check(snapshot: Snapshot) -> None:
     try:
         datetime.fromisoformat(snapshot.taken_at)
     except ValueError:
-        raise BadSnapshotError(f"taken_at {snapshot.taken_at!r} is no time") from None
+        raise BadSnapshotError(f"taken_at {snapshot.taken_at!r} is not a time") from None
     known = {kind.value: kind for kind in KINDS}
     for name, objects in snapshot.objects.items():
         if name not in known:
@@ -195,7 +195,7 @@ def _problem(kind: Kind, obj: Json) -> str:
             return f"no metadata.{field}"
     body = "data" if kind is Kind.CONFIG_MAP else "spec"
     if not isinstance(obj.get(body, {}), dict):
-        return f"{body} is no object"
+        return f"{body} is not an object"
     template = (obj.get("spec") or {}).get("template")
     if "template" in (obj.get("spec") or {}) and not isinstance((template or {}).get("spec"), dict):
         return "no spec.template.spec"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.capabilities.mix.pace import Everybody, InterruptionPolicy
+from mooring.capabilities.mix.pace import InterruptionPolicy, UnmanagedPods
 from mooring.capabilities.mix.policy import MixPolicy
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.controllers import manifests
@@ -10,7 +10,7 @@ from mooring.sim.scenarios.mix import NAMESPACE
 from tests.capabilities.mix.rebalance.mix_stage import Stage
 from tests.capabilities.mix.rebalance.test_mix_voluntary import SIGNS, disrupt
 
-EVICT = MixPolicy(interruption=InterruptionPolicy(everybody=Everybody.EVICT))
+EVICT = MixPolicy(interruption=InterruptionPolicy(everybody=UnmanagedPods.EVICT))
 
 
 async def _there(stage: Stage) -> None:

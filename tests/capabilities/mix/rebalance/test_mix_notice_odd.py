@@ -89,7 +89,7 @@ def test_a_moment_that_cannot_be_read_is_told_and_empties_nobody(text: str):
         assert (verdict.state, verdict.reason) == (State.BLOCKED, Reason.MISCONFIGURED)
         assert "2026-01-31T08:15:00Z" in verdict.detail
         told = [e for e in stage.cluster.store.list(Kind.EVENT) if e["involvedObject"]["name"] == "s0"]
-        assert [e for e in told if e["type"] == "Warning" and "is no time" in e["message"]]
+        assert [e for e in told if e["type"] == "Warning" and "is not a time" in e["message"]]
         assert not [w for w in stage.rig.writes[writes:] if "Pod" in w or "Node" in w]
         stage.cluster.annotate(Kind.NODE, "", "s0", {INTERRUPT_AT: None})
         await stage.rig.sleep(5.0)

@@ -181,7 +181,7 @@ def test_nodes_are_told_of_in_every_state():
         await stage.rig.sleep(5.0)
         _, nodes = _told(stage, "web")
         assert [node_line(node) for node in nodes] == [
-            f"s1 is not emptied: annotation {INTERRUPT_AT} is 'soon', which is no time; write it as {RIGHT}",
+            f"s1 is not emptied: annotation {INTERRUPT_AT} is 'soon', which is not a time; write it as {RIGHT}",
             "s2 should be gone by now (annotation vacant.io/interrupt-at), 0 pods on it",
         ]
 

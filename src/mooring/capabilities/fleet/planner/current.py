@@ -66,7 +66,7 @@ def _problems(document: Any) -> Iterator[str]:
             continue
         address = node.get("address")
         if not isinstance(address, str) or not is_ip(address):
-            yield f"{path}.address: {address!r} is no IP address"
+            yield f"{path}.address: {address!r} is not an IP address"
         elif address in seen:
             yield f"{path}.address: {address} is that of nodes[{seen[address]}] already"
         else:

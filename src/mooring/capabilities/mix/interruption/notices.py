@@ -96,7 +96,7 @@ def unread(node: Node, policy: InterruptionPolicy) -> str:
     for detector in policy.detectors:
         text = node.annotations.get(detector.key) if detector.sign is Sign.ANNOTATION else None
         if text is not None and moment(text) is None:
-            return f"annotation {detector.key} is {text[:40]!r}, which is no time; write it as 2026-01-31T08:15:00Z"
+            return f"annotation {detector.key} is {text[:40]!r}, which is not a time; write it as 2026-01-31T08:15:00Z"
     return ""
 
 

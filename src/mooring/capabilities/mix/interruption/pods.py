@@ -19,7 +19,7 @@ from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
 from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
 from mooring.capabilities.mix.labels import Managed, management_of
-from mooring.capabilities.mix.pace import Everybody
+from mooring.capabilities.mix.pace import UnmanagedPods
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
 from mooring.capabilities.mix.rebalance.move import last_call, operator
@@ -107,7 +107,7 @@ class Emptying:
 
     def _takes_everybody(self) -> bool:
         urgent = self.notice.deadline is not None and not self.notice.lost
-        return urgent and self.policy.everybody is Everybody.EVICT
+        return urgent and self.policy.everybody is UnmanagedPods.EVICT
 
     def _is_evicted(self, pod: Pod) -> bool:
         """A pod of another controller (a Job, a lone ReplicaSet, an operator's). Never a DaemonSet's."""

@@ -328,7 +328,7 @@ class _Reader:
                 of = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}[what]
                 return of(map(self.value, rest))
             case _:
-                raise BadMemoryError(f"{what!r} is no kind of value")
+                raise BadMemoryError(f"{what!r} is not a kind of value")
 
 
 def _kind_of(name: str, base: type) -> Any:

@@ -112,7 +112,7 @@ class _Reader:
             case Tag.TURN:
                 return self._turn(rest)
             case other:
-                raise BadRecordError(f"{other!r} is no kind of record")
+                raise BadRecordError(f"{other!r} is not a kind of record")
         return None
 
     def _turn(self, rest: list[msgspec.Raw]) -> Turn:

@@ -5,7 +5,7 @@
 
 Line 1 is the answer: subject, one of five state words, the blocker's name, what ends it. One reason by fixed
 precedence (`findings`), the rest under `also`. What does *not* happen is explained too: the capabilities are run dry
-(`dry`). A capability adds lines of its own by `explain` (see `engine.capability.Speaks`).
+(`dry`). A capability adds lines of its own by `explain` (see `engine.capability.Explains`).
 """
 
 from mooring.core.engine.why.asking import explain

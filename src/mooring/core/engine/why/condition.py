@@ -92,7 +92,7 @@ def _interrupted(node: Node, now: float | None) -> Condition | None:
         return Condition(
             state=State.BLOCKED,
             reason=Reason.MISCONFIGURED,
-            detail=f"interruption notice {text[:40]!r} is no time",
+            detail=f"interruption notice {text[:40]!r} is not a time",
             ends="a person must correct it",
             commands=(("correct", f"kubectl annotate node {node.name} --overwrite {NOTICE}=2026-01-31T08:15:00Z"),),
         )

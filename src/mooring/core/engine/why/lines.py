@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mooring.capabilities.registry import limits
-from mooring.core.engine.capability import Speaks
+from mooring.core.engine.capability import Explains
 from mooring.core.engine.engine import Engine
 from mooring.core.engine.why.commands import commands, typed
 from mooring.core.engine.why.dry import Dry
@@ -56,7 +56,7 @@ def _spoken(engine: Engine, subject: Subject, first: Answer, now: float) -> Iter
     """The capabilities' own lines. One that is off keeps nothing anywhere: it may say what is, not what it would do."""
     for name in sorted(engine.capabilities):
         capability = engine.capabilities[name]
-        if not isinstance(capability, Speaks):
+        if not isinstance(capability, Explains):
             continue
         wanted = name in engine.on or first.reason is Reason.FEATURE_OFF
         for line in capability.explain(subject.name, engine.world, engine.queue, now):

@@ -48,13 +48,13 @@ def carried_over_problems(document: dict[str, Any]) -> Iterator[str]:
     if not isinstance(name, str) or not name:
         yield "name: the cluster's name is missing; any non-empty text"
     if not is_cidr(subnet):
-        yield f"service_subnet: {subnet!r} is no CIDR such as 10.68.0.0/16"
+        yield f"service_subnet: {subnet!r} is not a CIDR such as 10.68.0.0/16"
     for index, key in enumerate(_list(document, "control_plane_tolerations")):
         if not isinstance(key, str) or not is_key(key):
-            yield f"control_plane_tolerations[{index}]: {key!r} is no taint key ([dns.prefix/]name)"
+            yield f"control_plane_tolerations[{index}]: {key!r} is not a taint key ([dns.prefix/]name)"
     for index, address in enumerate(_list(document, "dns_servers")):
         if not is_ip(address):
-            yield f"dns_servers[{index}]: {address!r} is no IP address"
+            yield f"dns_servers[{index}]: {address!r} is not an IP address"
     service = document.get("dns_service")
     if service and (not isinstance(service, str) or service.count("/") != 1 or not all(service.split("/"))):
         yield f"dns_service: {service!r} is not namespace/name"

@@ -59,11 +59,11 @@ def string_map_problems(value: Any, path: str, *, labels: bool) -> Iterator[str]
         return
     for key, text in value.items():
         if not isinstance(key, str) or not is_key(key):
-            yield f"{path}: key {key!r} is no Kubernetes key ([dns.prefix/]name; name: {NAME_RULE})"
+            yield f"{path}: key {key!r} is not a Kubernetes key ([dns.prefix/]name; name: {NAME_RULE})"
         if not isinstance(text, str):
             yield f'{path}[{key!r}]: must be text, not {kind_of(text)}; put it in quotes: "{text}"'
         elif labels and not is_label_value(text):
-            yield f"{path}[{key!r}]: {text!r} is no label value ({NAME_RULE}, or empty)"
+            yield f"{path}[{key!r}]: {text!r} is not a label value ({NAME_RULE}, or empty)"
 
 
 def taint_problems(value: Any, path: str) -> Iterator[str]:
@@ -79,9 +79,9 @@ def taint_problems(value: Any, path: str) -> Iterator[str]:
             continue
         key, text, effect = taint.get("key"), taint.get("value"), taint.get("effect")
         if not isinstance(key, str) or not is_key(key):
-            yield f"{at}.key: {key!r} is no Kubernetes key ([dns.prefix/]name)"
+            yield f"{at}.key: {key!r} is not a Kubernetes key ([dns.prefix/]name)"
         if text is not None and (not isinstance(text, str) or not is_label_value(text)):
-            yield f"{at}.value: {text!r} is no label value ({NAME_RULE}, or empty)"
+            yield f"{at}.value: {text!r} is not a label value ({NAME_RULE}, or empty)"
         if effect not in EFFECTS:
             yield f"{at}.effect: {effect!r} is none of {', '.join(EFFECTS)}"
 
