@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 
 import msgspec
 import pytest
 
+from mooring.cli.output import Format
+from mooring.cli.sim import sim
+from mooring.core.model.exits import Exit
 from mooring.core.model.kinds import Kind
 from mooring.sandbox.clock import StuckError, Timeline, run_virtual
-from mooring.sim.whole import coverage, simulation
+from mooring.sim.whole import coverage, seeds, simulation
 from mooring.sim.whole.plan import FAULTS, Deed, Plan, deed_names, draw_plan
 from mooring.sim.whole.shrink import shrink
 from mooring.sim.whole.simulation import DEEDS, Simulation, simulate
@@ -137,3 +142,27 @@ def test_command(capfd):
         ["--seed", "1", "--seeds", "1..2"],
     ):
         assert subprocess.run([*run, *wrong], capture_output=True, check=False).returncode == 2
+
+
+def test_a_worker_that_is_killed_ends_the_run_and_names_the_seeds_not_played():
+    """O5: the kernel takes memory back by killing; a run that waits for that worker would never end."""
+    coming = seeds.run_many(range(1, 400), seeds.Options(hours=0.02), jobs=2)
+    played = [next(coming).seed]
+    os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+    with pytest.raises(seeds.SeedsLostError, match=r"was killed; not played: .*\.\.399 ") as error:
+        played.extend(result.seed for result in coming)
+    assert sorted([*played, *error.value.seeds]) == [*range(1, 400)]
+
+
+def test_the_command_reports_what_was_played_and_names_the_rest(monkeypatch, capfd):
+    """O5: hours of a run are not lost with one of its processes."""
+
+    def run_many(numbers, options, jobs):
+        yield simulate(QUIET)
+        raise seeds.SeedsLostError([2, 4, 5, 6])
+
+    monkeypatch.setattr(seeds, "run_many", run_many)
+    with pytest.raises(seeds.SeedsLostError, match=r"not played: 2, 4\.\.6 ") as error:
+        sim(seeds="1..6", output=Format.JSON)
+    assert error.value.code is Exit.COULD_NOT_LOOK
+    assert json.loads(capfd.readouterr().out)["seeds"] == 1

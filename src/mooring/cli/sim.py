@@ -106,16 +106,21 @@ def _one(seed: int | None, file: str, options: "Options", *, shrink: bool, save:
 
 def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Format) -> int:
     from mooring.sim.whole.remote import run_on_dask
-    from mooring.sim.whole.seeds import replay_command, report, run_many
+    from mooring.sim.whole.seeds import SeedsLostError, replay_command, report, run_many
+
+    lost: list[SeedsLostError] = []
 
     def told() -> "Iterator[Result]":
         there = run_on_dask(numbers, options, dask) if dask else run_many(numbers, options, min(jobs, len(numbers)))
-        for result in there:
-            if result.failure is not None:
-                failure = result.failure
-                note(f"seed {result.seed}: {failure.invariant} broken at {failure.at:g} s: {failure.detail}")
-                note(f"  replay: {replay_command(result.seed, options)}")
-            yield result
+        try:
+            for result in there:
+                if result.failure is not None:
+                    failure = result.failure
+                    note(f"seed {result.seed}: {failure.invariant} broken at {failure.at:g} s: {failure.detail}")
+                    note(f"  replay: {replay_command(result.seed, options)}")
+                yield result
+        except SeedsLostError as error:
+            lost.append(error)  # what was played is reported all the same
 
     found = report(sorted(told(), key=lambda one: one.seed), options)
     if output is Format.JSON:
@@ -124,4 +129,6 @@ def _many(numbers: range, options: "Options", jobs: int, dask: str, output: Form
         if found.never:
             print(f"never happened: {', '.join(found.never)}")
         print(f"{found.seeds} seeds, {len(found.failed)} failed, {len(found.coverage)} situations covered")
+    if lost:
+        raise lost[0]
     return Exit.NOT_AS_IT_SHOULD_BE if found.failed else Exit.DONE

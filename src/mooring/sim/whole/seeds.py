@@ -2,12 +2,16 @@
 
 import logging
 import multiprocessing
+import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import msgspec
 import structlog
 
+from mooring.core.model.exits import Exit, UserError
 from mooring.sim.whole.coverage import never
 from mooring.sim.whole.plan import FAULTS, Plan, draw_plan
 from mooring.sim.whole.simulation import Result, simulate
@@ -46,13 +50,49 @@ def run_seed(seed: int, options: Options) -> Result:
     return simulate(plan_of(seed, options), until_s=options.until_s)
 
 
+class SeedsLostError(UserError):
+    """A process that played seeds was killed, most often by the kernel for the memory it took: these were not
+    played."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        words = f"a process that played seeds was killed; not played: {spans(seeds)} (out of memory? fewer --jobs)"
+        super().__init__(words, Exit.COULD_NOT_LOOK)
+        self.seeds = seeds
+
+
 def run_many(seeds: Iterable[int], options: Options, jobs: int = 1) -> Iterator[Result]:
-    """In the order of the seeds, whichever ends first. The timeline comes only with a failure."""
+    """In the order of the seeds, whichever ends first. The timeline comes only with a failure. `SeedsLostError` at the
+    end, when a process was killed."""
     if jobs <= 1:
         yield from (brief((seed, options)) for seed in seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=quiet_logs) as pool:
-        yield from pool.imap(brief, ((seed, options) for seed in seeds), chunksize=1)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_in_worker)
+    lost: list[int] = []
+    try:
+        for seed, coming in [(seed, pool.submit(brief, (seed, options))) for seed in seeds]:
+            try:
+                result = coming.result()
+            except BrokenProcessPool:
+                lost.append(seed)
+            else:
+                yield result
+    finally:
+        pool.shutdown(cancel_futures=True)
+    if lost:
+        raise SeedsLostError(lost)
+
+
+def _in_worker() -> None:
+    """Ctrl-C is for the process that asked; it ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet_logs()
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Sorted numbers for people: 3, 7..9."""
+    starts = [n for n, before in zip(numbers, [None, *numbers], strict=False) if before is None or n != before + 1]
+    ends = [n for n, after in zip(numbers, [*numbers[1:], None], strict=True) if after is None or after != n + 1]
+    return ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def quiet_logs() -> None:
