@@ -26,7 +26,7 @@ from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
-from mooring.capabilities.mix.rebalance.health import find_workload, health_of, is_fast, workload_key
+from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.misplaced import is_repaired
 from mooring.capabilities.mix.rebalance.move import KIND, MoveSituation, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
@@ -200,23 +200,24 @@ class Mix:
             workload = None
         node = op.args["node"]
         interrupted = node in world.index(InterruptedNodes).names or (op.source == SPOT and _is_lost(world.node(node)))
-        detached = world.index(DetachedPods).of(op.args["workload"], world)
+        notes = WorkloadNotes((op.subject,))
+        seen = None if workload is None else Diagnosis(self, workload, world, queue, now, notes)
         situation = MoveSituation(
             op=op,
             world=world,
             rebalance=self.policy.rebalance,
             notice=self.policy.interruption,
             now=now,
-            health=None if workload is None else health_of(workload, world, now),
-            detached=detached,
+            health=None if seen is None else seen.health,
+            detached=() if seen is None else seen.detached,
             interrupted=interrupted,
         )
-        if workload is not None:
-            limit_of = self.calm_limit_of if situation.deadline is None else self.limit_of
-            situation.limit = limit_of(workload, world, now)
+        if workload is None or seen is None:
+            return next_move_step(running, situation)
+        limit_of = self.calm_limit_of if situation.deadline is None else self.limit_of
+        situation.limit = limit_of(workload, world, now)
         pod = situation.pod
-        if workload is not None and pod is not None and not pod.terminating:
-            seen = Diagnosis(self, workload, world, queue, now, WorkloadNotes((op.subject,)))
+        if pod is not None and not pod.terminating:
             if op.source == SPOT:
                 situation.unwanted = "" if interrupted else "the notice was taken back"
             else:

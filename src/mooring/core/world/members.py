@@ -53,6 +53,7 @@ def tidb_member_set(workload: Workload) -> TidbMember | None:
 
 def within(namespace: str, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """An owner owns pods of its own namespace only: its UID can be written into any pod elsewhere."""
-    if all(pod.namespace == namespace for pod in pods):
-        return pods
-    return tuple(pod for pod in pods if pod.namespace == namespace)
+    for pod in pods:
+        if pod.namespace != namespace:
+            return tuple([pod for pod in pods if pod.namespace == namespace])
+    return pods

@@ -79,13 +79,8 @@ class Diagnosis:
         self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
-        moves = self._moves(notes.moves)
-        #: Our own moves of this workload, and whether one of either source has not ended yet.
-        self.standing = [o for o in moves if o.source == SOURCE]
-        self.busy = bool(moves)
-        #: Pods that handoff is asked to move.
-        self.requested = [p for p in self.health.marked if _is_request(p)]
         self.room = Room(mix.policy, world)
+        self._proposed = notes.moves
         #: As it is to be remembered, once `case` has been asked.
         self.spot_room_since = notes.spot_room_since
 
@@ -97,12 +92,30 @@ class Diagnosis:
     def pace(self) -> RebalancePolicy:
         return self.mix.policy.rebalance
 
-    def _moves(self, proposed: tuple[str, ...]) -> list[Operator]:
+    # A move under way asks none of these, and it is what asks most.
+
+    @cached_property
+    def standing(self) -> list[Operator]:
+        """Our own moves of this workload."""
+        return [one for one in self._moves if one.source == SOURCE]
+
+    @property
+    def busy(self) -> bool:
+        """A move of it, of either source, has not ended yet."""
+        return bool(self._moves)
+
+    @cached_property
+    def requested(self) -> list[Pod]:
+        """Pods that handoff is asked to move."""
+        return [pod for pod in self.health.marked if _is_request(pod)]
+
+    @cached_property
+    def _moves(self) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
         back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
-        if not (proposed or self.health.marked or self.detached):
+        if not (self._proposed or self.health.marked or self.detached):
             return []
-        subjects = dict.fromkeys([*proposed, *map(subject_of, (*self.health.marked, *self.detached))])
+        subjects = dict.fromkeys([*self._proposed, *map(subject_of, (*self.health.marked, *self.detached))])
         found = [self.queue.holder(subject) for subject in subjects]
         return [
             one
@@ -325,8 +338,8 @@ class Diagnosis:
     @cached_property
     def _on_their_way(self) -> Counter[str]:
         """Running moves of housekeeping by the class that their successors go to."""
-        running = (self.queue.get(id_) for id_ in self.queue.running)
-        return Counter(one.args.get("class", "") for one in running if one is not None and one.source == SOURCE)
+        running = [record.operator for record in self.queue.records.running.values()]
+        return Counter([one.args.get("class", "") for one in running if one.source == SOURCE])
 
     def _without_room(self, candidate: Candidate, words: str, remedy: str) -> Case:
         lack = self.room.lack(candidate.pod, candidate.wanted)

@@ -139,8 +139,8 @@ def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Tole
 def is_repaired(pods: Iterable[Pod], book: SlotBook, now: float) -> bool:
     """Some were created not long ago without our webhook (no replica led), and API servers reach us again: they have
     hardly served yet, so their workload is put right as quickly as its own maxUnavailable and its budgets allow."""
-    alone = [p.created_at for p in pods if p.active and RESERVATION not in p.annotations]
-    return bool(alone) and now - max(alone) < _YOUNG_S and book.asked_at > max(alone)
+    alone = max((p.created_at for p in pods if RESERVATION not in p.annotations and p.active), default=None)
+    return alone is not None and now - alone < _YOUNG_S and book.asked_at > alone
 
 
 def carries_ours(pod: Pod) -> bool:

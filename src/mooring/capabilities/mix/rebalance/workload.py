@@ -175,8 +175,8 @@ class Rebalance:
     def _taken_over(self) -> Iterator[Operator]:
         """Detached pods without an operator: a write of a stalled leader came late. They end as all others do."""
         for pod in self.seen.detached:
-            mark = mark_on(pod)
-            if mark is not None and mark.source in SOURCES and self.queue.holder(subject_of(pod)) is None:
+            mark = mark_on(pod) if self.queue.holder(subject_of(pod)) is None else None
+            if mark is not None and mark.source in SOURCES:
                 yield msgspec.structs.replace(read_back(pod, mark, self.workload), id="")
 
     def _swept(self, chosen: frozenset[str]) -> Iterator[Instruction]:
