@@ -5,7 +5,7 @@ against both. Errors form one small tree. `Unanswered` is the important leaf: th
 effect, and only looking tells.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -237,6 +237,16 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    def later(self, seconds: float, call: Callable[[], None]) -> "Alarm":
+        """Call it once, so many seconds from now. It must not raise."""
+        ...
+
+
+class Alarm(Protocol):
+    def cancel(self) -> None:
+        """Not any more."""
+        ...
 
 
 class Chance(Protocol):

@@ -6,7 +6,7 @@ from mooring.clients.ports import Clock
 
 
 class TimedEvent:
-    """As `asyncio.Event`, for one waiter, with a limit. It takes one task: the waiter waits every turn."""
+    """As `asyncio.Event`, for one waiter, with a limit. It takes no task: the waiter waits every turn."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,17 +25,13 @@ class TimedEvent:
         if self._set:
             return
         self._waiter = asyncio.get_running_loop().create_future()
-        alarm = asyncio.ensure_future(self._ring(seconds)) if seconds is not None else None
+        alarm = self._clock.later(seconds, self._wake) if seconds is not None else None
         try:
             await self._waiter
         finally:
             self._waiter = None
             if alarm is not None:
                 alarm.cancel()
-
-    async def _ring(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -248,6 +248,9 @@ class TimelineClock:
     def monotonic(self) -> float:
         return self._timeline.monotonic()
 
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        return self._timeline.after(seconds, call)
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)

@@ -22,6 +22,8 @@ class Gate:
         #: The process is dead: none of its later writes leave it.
         self.shut = False
         self._go_on: asyncio.Event | None = None
+        #: Timers that were due while it was held.
+        self._due: list[GatedAlarm] = []
 
     @property
     def held(self) -> bool:
@@ -34,6 +36,9 @@ class Gate:
         if self._go_on is not None:
             self._go_on.set()
             self._go_on = None
+            due, self._due = self._due, []
+            for alarm in due:
+                self.ring(alarm)
 
     async def pass_by(self) -> None:
         """Waits while the gate is held."""
@@ -41,11 +46,19 @@ class Gate:
             await self._go_on.wait()
         self._check()
 
+    def ring(self, alarm: "GatedAlarm") -> None:
+        """Now, or when the gate is let go."""
+        if self._go_on is not None:
+            self._due.append(alarm)
+        elif alarm.call is not None and not self.shut:
+            alarm.call()
+
     async def through(self, what: str, call: Callable[[], Awaitable[T]], *, counted: bool = True) -> T:
         self._check()
         if counted and self._count(what, "before"):
             self._end()
-        await self.pass_by()
+        if self._go_on is not None:
+            await self.pass_by()
         result = await call()
         if counted and self._count(what, "after"):
             self._end()
@@ -61,6 +74,18 @@ class Gate:
             raise asyncio.CancelledError
 
 
+class GatedAlarm:
+    __slots__ = ("_timer", "call")
+
+    def __init__(self, clock: Clock, gate: Gate, seconds: float, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+        self._timer = clock.later(seconds, lambda: gate.ring(self))
+
+    def cancel(self) -> None:
+        self.call = None
+        self._timer.cancel()
+
+
 class GatedClock:
     """`ports.Clock` of a process behind a gate: the clocks of the machine go on, its timers do not fire while held."""
 
@@ -73,6 +98,9 @@ class GatedClock:
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
         await self._gate.pass_by()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> GatedAlarm:
+        return GatedAlarm(self._clock, self._gate, seconds, call)
 
 
 class GatedApi:

@@ -259,6 +259,9 @@ class SkewedClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._rate)
 
+    def later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds / self._rate, call)
+
 
 @pytest.fixture
 def virtual():

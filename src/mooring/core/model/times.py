@@ -14,7 +14,7 @@ def _whole(second: int) -> str:
 
 
 def rfc3339_micro(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def rfc3339_milli(at: float) -> str:

@@ -5,7 +5,6 @@ the webhook configurations with all authorities that count. Certificates given a
 What cannot be used is reported and left alone: the old ones serve on.
 """
 
-import asyncio
 import base64
 import binascii
 import contextlib
@@ -21,7 +20,7 @@ from mooring.core.model.kinds import Kind
 from mooring.process.admission.certificates import CertificateError, Material, advance, split_bundle
 from mooring.process.admission.configurations import LABELS, Address, configurations, install, stand, uninstall
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.reviewer import first_of
+from mooring.process.timed_event import TimedEvent
 
 log = structlog.get_logger()
 
@@ -60,7 +59,7 @@ class WebhookReconciler:
         self._checked: tuple[str, float] | None = None
         self._installed = False
         self._namespace_uid = ""
-        self._nudge = asyncio.Event()
+        self._nudge = TimedEvent(clock)
 
     @property
     def missing(self) -> list[str]:
@@ -93,7 +92,7 @@ class WebhookReconciler:
                 pause = AGAIN_S
             elif not self._front.loaded or (self._leads() and not self._installed):
                 pause = AT_FIRST_S
-            await first_of(self._nudge.wait(), None if pause is None else self._clock.sleep(pause))
+            await self._nudge.wait(pause)
             self._nudge.clear()
 
     async def turn(self) -> None:

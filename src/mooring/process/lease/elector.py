@@ -210,7 +210,7 @@ class Elector:
         """The answer, or Unanswered after `request_s`: on the clock we were given, which may be a virtual one."""
         try:
             async with asyncio.timeout(None) as limit:
-                alarm = asyncio.ensure_future(self._end(limit))
+                alarm = self._clock.later(self._timing.request_s, lambda: limit.reschedule(0))
                 try:
                     return await request
                 finally:
@@ -218,10 +218,6 @@ class Elector:
         except TimeoutError:
             words = f"lease {self._namespace}/{self._name}: no answer in {self._timing.request_s} s"
             raise UnansweredError(words) from None
-
-    async def _end(self, limit: asyncio.Timeout) -> None:
-        await self._clock.sleep(self._timing.request_s)
-        limit.reschedule(0)
 
 
 def _record(lease: Json) -> LeaseRecord:

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 #: How many paged lists may be half-read at a time; an older one gets 410.
 _OPEN_LISTS: Final = 32
+_NESTED: Final = (dict, list)
 
 
 class Lists:
@@ -194,9 +195,9 @@ def own_copy(value: T) -> T:
     """A copy that its holder may change: what the store keeps is shared and must not be."""
     copied: Any
     if isinstance(value, dict):
-        copied = {k: own_copy(v) if isinstance(v, dict | list) else v for k, v in value.items()}
+        copied = {k: own_copy(v) if isinstance(v, _NESTED) else v for k, v in value.items()}
     elif isinstance(value, list):
-        copied = [own_copy(v) if isinstance(v, dict | list) else v for v in value]
+        copied = [own_copy(v) if isinstance(v, _NESTED) else v for v in value]
     else:
         copied = value
     return cast("T", copied)
