@@ -161,13 +161,16 @@ class Shell:
     def _turn(self) -> None:
         self._news.clear()
         events = [self._inbox.popleft() for _ in range(min(TURN, len(self._inbox)))]
-        due = self.engine.next_wakeup()
-        if events or (due is not None and due <= self.now()):
+        if events or self._is_due():
             pace = Pace(self._clock, self._rest_until, rush=self.in_a_rush())
             self._start(self.engine.handle_all(events or (Tick(),), self.now(), pace.enough))
             self._rest_until = pace.rest_until()
         if self._on_turn is not None:
             self._on_turn()
+
+    def _is_due(self) -> bool:
+        due = self.engine.next_wakeup()
+        return due is not None and due <= self.now()
 
     async def _pause(self) -> None:
         due = self.engine.next_wakeup()

@@ -155,6 +155,8 @@ class _JumpingSelector(selectors.SelectSelector):
         self._turns, self._at = 0, -1.0
         #: What an alarm asked for, to be done between two turns of the loop.
         self.alarm: Callable[[], object] | None = None
+        #: No task is ready, the loop has no timer of its own, and no alarm rings.
+        self.tasks_wait: Callable[[], bool] = lambda: False
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.alarm is not None:
@@ -176,6 +178,8 @@ class _JumpingSelector(selectors.SelectSelector):
         next_at = timeline.next_at()
         if next_at is not None and (loop_at is None or next_at <= loop_at):
             timeline.step(next_at)
+            while loop_at is None and self.tasks_wait() and (next_at := timeline.next_at()) is not None:
+                timeline.step(next_at)  # most timers are the cluster's and wake no task: no turn of the loop for each
         elif loop_at is not None:
             timeline.skip_to(loop_at)
         else:
@@ -190,6 +194,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._timeline = timeline
         self.jumping = _JumpingSelector(timeline)
         super().__init__(self.jumping)
+        self.jumping.tasks_wait = lambda: not (self._ready or self._scheduled or self.jumping.alarm)  # type: ignore[attr-defined]
 
     def time(self) -> float:
         return self._timeline.monotonic()

@@ -63,9 +63,13 @@ class _Search:
     def up(self, empty: list[StoreRow]) -> tuple[Region, int] | None:
         """To the store that leads least, from the leaders of the regions it holds."""
         target = min(empty, key=lambda row: (self.scores[row.id], row.id), default=None)
-        for region_id in window(target.held, self._picture.turn) if target is not None else ():
+        if target is None:
+            return None
+        least, tolerance = self.scores[target.id], self._picture.policy.leader_tolerance
+        givers = {store for store, score in self.scores.items() if score - least > tolerance}
+        for region_id in window(target.held, self._picture.turn) if givers else ():
             region = self._picture.free(region_id)
-            if target is None or region is None or region.leader_store not in self.scores:
+            if region is None or region.leader_store not in givers:
                 continue
             fits = target.id in voters(region) and self._worth_it(region, region.leader_store, target.id)
             if fits and self._picture.may_lead(target.id, region):

@@ -27,7 +27,7 @@ from mooring.core.engine.history import History
 from mooring.core.engine.intake import Intake, Recording
 from mooring.core.engine.lifecycle import Signal, Stage, after
 from mooring.core.engine.recording.memory import NotNowError
-from mooring.core.engine.worklist import Slot
+from mooring.core.engine.worklist import Slot, soonest
 from mooring.core.model.decision import OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.events import (
     Gone,
@@ -228,15 +228,16 @@ class Engine:
 
     def next_wakeup(self) -> float | None:
         """When to call `work` at the latest; `now` or earlier means: at once."""
-        times: list[float | None] = [self.now] if self._intake.busy else []
+        if self._intake.busy:
+            return self.now
         if not self.leading:
-            return self.now if times else None
+            return None
         decides = self._decides
-        times.append(decides.refreshes.next_due())
-        if self.deciding:
-            times += [self.queue.next_due(), decides.worklist.next_wake()]
-            times.append(self.now if decides.worklist.pending else None)
-        return min((at for at in times if at is not None), default=None)
+        if not self.deciding:
+            return decides.refreshes.next_due()
+        if decides.worklist.pending:
+            return self.now
+        return soonest(decides.refreshes.next_due(), self.queue.next_due(), decides.worklist.next_wake())
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 

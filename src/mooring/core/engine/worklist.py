@@ -89,6 +89,14 @@ class WorkList:
     def next_wake(self) -> float | None:
         while self._heap and self._wakes.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        later = next(iter(self._later.values()), None)
-        times = [*(at for at, _, _ in self._heap[:1]), *([] if later is None else [later[0]])]
-        return min(times, default=None)
+        later = next(iter(self._later.values())) if self._later else None
+        return soonest(self._heap[0][0] if self._heap else None, None if later is None else later[0])
+
+
+def soonest(*times: float | None) -> float | None:
+    """None: never. Asked at every turn, so without a list."""
+    first = None
+    for at in times:
+        if at is not None and (first is None or at < first):
+            first = at
+    return first

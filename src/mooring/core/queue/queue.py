@@ -109,7 +109,7 @@ class Queue:
 
     def next_due(self) -> float | None:
         """When `tick` next has something to do by itself."""
-        dues = [timer[0] for timer in self._timers[:1]] + [cooling[0] for cooling in self._cooling[:1]]
+        dues = ([self._timers[0][0]] if self._timers else []) + ([self._cooling[0][0]] if self._cooling else [])
         return min(dues) if dues else None
 
     # ── Operators come ────────────────────────────────────────────────────────────────────────────────────────────

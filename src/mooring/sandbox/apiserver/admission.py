@@ -245,10 +245,10 @@ def _rule_matches(rule: Json, request: Request) -> bool:
     resource = RESOURCES[request.kind]
     wanted = f"{resource.plural}/{request.subresource}" if request.subresource else resource.plural
     return (
-        _listed(rule.get("operations"), request.operation)
+        (_listed(rule.get("resources"), wanted) or "*/*" in (rule.get("resources") or ()))
+        and _listed(rule.get("operations"), request.operation)
         and _listed(rule.get("apiGroups"), resource.group)
         and _listed(rule.get("apiVersions"), resource.version)
-        and (_listed(rule.get("resources"), wanted) or "*/*" in (rule.get("resources") or ()))
         and rule.get("scope", "*") in {"*", "Namespaced" if resource.namespaced else "Cluster"}
     )
 

@@ -7,7 +7,7 @@ workload that is below its floor for minutes.
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, management_of
+from mooring.capabilities.mix.labels import AFFINITY, ENABLED, Managed, Management, management_of
 from mooring.clients.ports import Json
 from mooring.clients.wire.kube import project
 from mooring.core.engine.engine import Engine
@@ -35,6 +35,7 @@ class Floor:
         self._went: defaultdict[str, list[float]] = defaultdict(list)
         #: How a workload that is below its floor stands, and since when.
         self._below: dict[str, tuple[tuple[int, ...], float]] = {}
+        self._managements: dict[str, tuple[Json, Management]] = {}
 
     def begin(self) -> None:
         store = self._watch.store
@@ -65,12 +66,21 @@ class Floor:
         """What it asks for on on-demand, what it has, and how many replicas are missing; None: it is not managed."""
         if ENABLED not in podstate.labels_of(workload):
             return None
-        management = management_of(project(Kind(workload["kind"]), workload))  # type: ignore[arg-type]
+        management = self._management(workload)
         if not isinstance(management, Managed):
             return None
         replicas = int(workload["spec"].get("replicas", 1))
         pods = [p for p in self._watch.pods(SHOP, workload["metadata"]["name"]) if podstate.active(p)]
         return management.target.on_demand(replicas), sum(map(_counts, pods)), max(0, replicas - len(pods))
+
+    def _management(self, workload: Json) -> Management:
+        """What is stored is never changed in place: the same object asks for the same."""
+        uid = workload["metadata"]["uid"]
+        known = self._managements.get(uid)
+        if known is None or known[0] is not workload:
+            row = project(Kind(workload["kind"]), workload)
+            known = self._managements[uid] = (workload, management_of(row))  # type: ignore[arg-type]
+        return known[1]
 
     def pod_goes(self, what: str, by: str, pod: Json) -> None:
         watch, mark = self._watch, read_mark(podstate.annotations_of(pod).get(LEAVING, ""))

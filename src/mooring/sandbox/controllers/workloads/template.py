@@ -5,6 +5,7 @@ thousand small dicts, not a thousand templates. The hash stands for the template
 of ReplicaSet or revision, in every run.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,8 +20,13 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def template_hash(template: Json, collisions: int = 0) -> str:
+    return _hash(_encoder.encode(template) + str(collisions).encode())
+
+
+@lru_cache(maxsize=1024)
+def _hash(content: bytes) -> str:
     value = 0x811C9DC5
-    for byte in _encoder.encode(template) + str(collisions).encode():
+    for byte in content:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return "".join(_SAFE[int(digit) % len(_SAFE)] for digit in str(value))
 
