@@ -3,10 +3,21 @@
 from mooring.capabilities.mix.labels import CUSTOM, MODE
 from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy
+from mooring.capabilities.mix.rebalance.health import Healths, health_of
+from mooring.core.engine.engine import Engine
 from mooring.core.model.kinds import Kind
+from mooring.sandbox.controllers.podstate import labels_of
+from mooring.sandbox.nodes import CAPACITY_LABEL
 from mooring.sim.scenarios.mix import NAMESPACE, relabel, slow_template, switched_on
 from tests.capabilities.asking import Asker
 from tests.capabilities.mix.rebalance.mix_stage import Stage
+
+
+def remembers_rightly(engine: Engine) -> None:
+    """The last look at a workload that is remembered is what a fresh one shows."""
+    for workload in engine.world.workloads():
+        known = engine.world.index(Healths).of(workload, engine.world, engine.now)
+        assert known == health_of(workload, engine.world, engine.now), workload.key
 
 
 async def _day(stage: Stage, asker: Asker) -> None:
@@ -15,6 +26,7 @@ async def _day(stage: Stage, asker: Asker) -> None:
             await stage.rig.sleep(every_s)
             leader = stage.rig.leader()
             if leader is not None:
+                remembers_rightly(leader.engine)
                 asker.ask(leader.engine, "node/n0", "workload/Deployment/shop/nobody")
 
     await stage.deployed("web", 6, "custom", 2, template=slow_template("web", 12.0))
@@ -38,6 +50,10 @@ async def _day(stage: Stage, asker: Asker) -> None:
     relabel(stage.rig, Kind.STATEFUL_SET, "db", {MODE: "nonsense"})
     relabel(stage.rig, Kind.DEPLOYMENT, "web", {MODE: "all-in-on-demand"})
     await pass_(120.0, 4.0)
+    spot = next(node for node in stage.cluster.store.list(Kind.NODE) if labels_of(node)[CAPACITY_LABEL] == "spot")
+    another = {"metadata": {"labels": {CAPACITY_LABEL: "on-demand"}}}
+    stage.cluster.store.patch(Kind.NODE, "", spot["metadata"]["name"], another)
+    await pass_(20.0, 4.0)
     for node in stage.cluster.store.list(Kind.NODE):
         stage.cluster.store.patch(Kind.NODE, "", node["metadata"]["name"], {"spec": {"unschedulable": True}})
     stage.cluster.scale(Kind.DEPLOYMENT, NAMESPACE, "web", 9)

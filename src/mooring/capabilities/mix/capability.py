@@ -3,8 +3,8 @@
 Both propose the same operator, `move-replica`: `mix` for housekeeping, `spot` with a deadline. What limits them is the
 queue: a workload's missing replicas are facts on `workload/…`, so only a healthy one is touched, one at a time.
 
-`Mix` is its policy. What it looks up often are indexes of the world: interrupted nodes, detached pods, room by class,
-the slots that admission has given.
+`Mix` is its policy. What it looks up often are indexes of the world: interrupted nodes, detached pods, how workloads
+are, room by class, the slots that admission has given.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ from mooring.capabilities.mix.policy import SOURCES, MixPolicy
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
-from mooring.capabilities.mix.rebalance.health import find_workload, is_fast, workload_key
+from mooring.capabilities.mix.rebalance.health import Healths, find_workload, is_fast, workload_key
 from mooring.capabilities.mix.rebalance.misplaced import is_repaired
 from mooring.capabilities.mix.rebalance.move import KIND, MoveSituation, read_back
 from mooring.capabilities.mix.rebalance.move import next_step as next_move_step
@@ -63,7 +63,8 @@ class Mix:
         return frozenset({self.namespace, LEFT_OUT})
 
     def indexes(self) -> tuple[Index, ...]:
-        return InterruptedNodes(self.policy.interruption), DetachedPods(), NodeRoom(self.policy), SlotBook(self.policy)
+        looks = DetachedPods(), Healths()
+        return InterruptedNodes(self.policy.interruption), *looks, NodeRoom(self.policy), SlotBook(self.policy)
 
     # ── Which keys ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +188,8 @@ class Mix:
             return 1
         if is_fast(workload):
             return max(1, workload.max_surge + workload.max_unavailable)
-        if workload.max_unavailable > 1 and is_repaired(world.pods_of(workload), world.index(SlotBook), now):
+        health = world.index(Healths).of(workload, world, now) if workload.max_unavailable > 1 else None
+        if health is not None and is_repaired(health, world.index(SlotBook), now):
             return workload.max_unavailable
         return 1
 

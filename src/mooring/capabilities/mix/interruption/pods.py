@@ -176,7 +176,7 @@ class Emptying:
         seen = self._seen.get(workload.uid)
         if seen is None:
             seen = self._seen[workload.uid] = Diagnosis(self.mix, workload, self.world, self.queue, self.now)
-        if seen.note.begun and not seen.busy:
+        if seen.note.begun and not seen.moves:
             self.wakes.append(self.now + _JUDGED_S)
             self.kept.append(Verdict(State.WAITING, Reason.SETTLING, f"{pod.name} stays until the last move has ended"))
             return None

@@ -1,5 +1,6 @@
 """Which detached pods each workload has. They have no owner any more, so nothing else leads from one to the other."""
 
+from bisect import insort
 from typing import Final
 
 from mooring.capabilities.drain.detach import is_detached, mark_on
@@ -21,27 +22,25 @@ class DetachedPods:
     observes: frozenset[object] = frozenset({Kind.POD})
 
     def __init__(self) -> None:
-        #: "Deployment/shop/web" → its detached pods: which goes first, and the workload's uid.
-        self._of: dict[str, dict[Key, tuple[Farewell, str]]] = {}
+        #: "Deployment/shop/web" → its detached pods in the order in which they go, each with its workload's uid.
+        self._of: dict[str, list[tuple[Farewell, str]]] = {}
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
         if (old := _mark_of(trigger.old)) is not None:
             pods = self._of[old.before["workload"]]
-            pods.pop(trigger.key, None)
+            pods.remove(_entry(trigger.key, old))
             if not pods:
                 del self._of[old.before["workload"]]
         if (new := _mark_of(trigger.new)) is not None:
-            deadline = float("inf") if new.deadline is None else new.deadline
-            farewell = (deadline, trigger.key.namespace, trigger.key.name)
-            pods = self._of.setdefault(new.before["workload"], {})
-            pods[trigger.key] = (farewell, new.before.get("workloadUID", ""))
+            insort(self._of.setdefault(new.before["workload"], []), _entry(trigger.key, new))
 
     def advance(self) -> bool:
         return False
 
     def keys(self) -> list[Key]:
-        return sorted((key for pods in self._of.values() for key in pods), key=str)
+        found = [Key(namespace, name) for pods in self._of.values() for (_, namespace, name), _ in pods]
+        return sorted(found, key=str)
 
     def of(self, workload: str, world: WorldRead) -> tuple[Pod, ...]:
         """Those that still serve, the one with the least time first. Of this very workload: another one of its name,
@@ -52,10 +51,14 @@ class DetachedPods:
         owner = world.workload(Kind(kind), Key(namespace, name)) if kind in _WORKLOADS else None
         if owner is None:
             return ()
-        uid = owner.uid
-        mine = sorted((farewell, key) for key, (farewell, of) in self._of[workload].items() if of == uid)
-        rows = [world.pod(key) for _, key in mine]
+        mine = [pod for pod, uid in self._of[workload] if uid == owner.uid]
+        rows = [world.pod(Key(namespace, name)) for _, namespace, name in mine]
         return tuple([pod for pod in rows if pod is not None and pod.active])
+
+
+def _entry(key: Key, mark: Mark) -> tuple[Farewell, str]:
+    deadline = float("inf") if mark.deadline is None else mark.deadline
+    return (deadline, key.namespace, key.name), mark.before.get("workloadUID", "")
 
 
 def _mark_of(row: object) -> Mark | None:

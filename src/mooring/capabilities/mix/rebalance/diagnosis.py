@@ -26,7 +26,7 @@ from mooring.capabilities.mix.pace import RebalancePolicy
 from mooring.capabilities.mix.policy import MixPolicy, OnDisable, OnShortage
 from mooring.capabilities.mix.rebalance.case import NO_NOTES, NOTHING_WRONG, Case, WorkloadNotes
 from mooring.capabilities.mix.rebalance.detached import DetachedPods
-from mooring.capabilities.mix.rebalance.health import Health, health_of
+from mooring.capabilities.mix.rebalance.health import Health, Healths
 from mooring.capabilities.mix.rebalance.misplaced import (
     CHANGE_RULES,
     Candidate,
@@ -75,7 +75,7 @@ class Diagnosis:
         self.world = world
         self.queue = queue
         self.now = now
-        self.health: Health = health_of(workload, world, now)
+        self.health: Health = world.index(Healths).of(workload, world, now)
         self.management = management_of(workload, mix.policy.deployment_target, mix.left_out)
         self.note: Note = remembering.read(world.config_map(mix.memory_key), workload.uid)
         self.detached = world.index(DetachedPods).of(f"{workload.kind}/{workload.namespace}/{workload.name}", world)
@@ -92,17 +92,10 @@ class Diagnosis:
     def pace(self) -> RebalancePolicy:
         return self.mix.policy.rebalance
 
-    # A move under way asks none of these, and it is what asks most.
-
     @cached_property
     def standing(self) -> list[Operator]:
         """Our own moves of this workload."""
-        return [one for one in self._moves if one.source == SOURCE]
-
-    @property
-    def busy(self) -> bool:
-        """A move of it, of either source, has not ended yet."""
-        return bool(self._moves)
+        return [one for one in self.moves if one.source == SOURCE]
 
     @cached_property
     def requested(self) -> list[Pod]:
@@ -110,7 +103,7 @@ class Diagnosis:
         return [pod for pod in self.health.marked if _is_request(pod)]
 
     @cached_property
-    def _moves(self) -> list[Operator]:
+    def moves(self) -> list[Operator]:
         """Moves of this workload, waiting or running, until the last of its replacements is Ready. Those that were read
         back from their marks, and those of its nodes, were never proposed here; their pods carry the marks."""
         if not (self._proposed or self.health.marked or self.detached):
@@ -212,7 +205,7 @@ class Diagnosis:
             reason, cause, remedy = immovable(self.health, self.world)
             state = State.BLOCKED if remedy else State.WAITING
             return Case(verdict=Verdict(state, reason, f"{words}; {cause}", remedy))
-        repairs = is_repaired(self.health.pods, self.world.index(SlotBook), self.now)
+        repairs = is_repaired(self.health, self.world.index(SlotBook), self.now)
         settle_s = min(self.pace.settle_s, _REPAIR_SETTLE_S) if repairs else self.pace.settle_s
         settled_at = self.health.last_change + settle_s
         if self.now < settled_at:
@@ -300,7 +293,7 @@ class Diagnosis:
     def note_after(self) -> Note:
         """A move has ended: better than before, so the attempts are forgotten; or not, and the workload is paused."""
         note = self.note
-        if not note.begun or self.busy or self.requested or self.health.missing or self.health.changing:
+        if not note.begun or self.moves or self.requested or self.health.missing or self.health.changing:
             return note
         same = str(self.management.target) if isinstance(self.management, Managed) else ""
         helped = self.measure(note.reason) < note.off_by or same != note.wanted

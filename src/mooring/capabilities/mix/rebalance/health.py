@@ -8,11 +8,12 @@ import msgspec
 
 from mooring.capabilities.drain.detach import RECREATE
 from mooring.capabilities.drain.readiness import is_ready, missing_facts
-from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE
-from mooring.capabilities.mix.slots import GIVEN, class_of
+from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE, RESERVATION
+from mooring.capabilities.mix.slots import GIVEN, class_changed, class_of
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Key, Pod, Workload
+from mooring.core.model.cluster import Key, Node, Pod, Workload
 from mooring.core.model.decision import Fact
+from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
 from mooring.core.model.marks import LEAVING
 from mooring.core.queue import Queue
@@ -41,6 +42,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     fallen_back: tuple[Pod, ...] = ()
     #: On-demand ones that run on spot nodes: they were let go there, or the node's label was changed under them.
     exposed: tuple[Pod, ...] = ()
+    #: When the last of those that were created without our webhook was.
+    alone_at: float | None = None
 
     @property
     def wanted(self) -> int:
@@ -58,7 +61,7 @@ class Health(msgspec.Struct, frozen=True, gc=False):
 
 
 def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
-    """In one pass: this is most of what a look at a workload costs, and a burst asks for it thousands of times."""
+    """In one pass: this is most of what a look at a workload costs."""
     pods: list[Pod] = []
     unplaced: list[Pod] = []
     marked: list[Pod] = []
@@ -66,6 +69,7 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
     exposed: list[Pod] = []
     owners: set[str] = set()
     ready = on_demand = 0
+    alone_at: float | None = None
     plain, node_class = workload.min_ready_s == 0, world.node_classes().get
     for pod in sorted(world.pods_of(workload), key=_name):
         if pod.phase in _ENDED or pod.deletion_at is not None:
@@ -79,6 +83,8 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
             marked.append(pod)
         if pod.owner is not None:
             owners.add(pod.owner.uid)
+        if RESERVATION not in pod.annotations and (alone_at is None or pod.created_at > alone_at):
+            alone_at = pod.created_at
         given = GIVEN.get(pod.shape.labels.get(AFFINITY, ""))
         if given is None or CONFLICT in pod.annotations:
             given = class_of(pod, world)
@@ -99,7 +105,45 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
         on_demand,
         tuple(fallen),
         tuple(exposed),
+        alone_at,
     )
+
+
+class Healths:
+    """An index of the world: the last look at each workload. A burst asks for it thousands of times, at every step of
+    every move, and four times out of five nothing of the workload has changed since. It is no state: a fresh look
+    gives the same, so none is kept."""
+
+    observes: frozenset[object] = frozenset({Kind.NODE, *_WORKLOADS})
+
+    def __init__(self) -> None:
+        #: By uid, with what it was made of.
+        self._last: dict[str, tuple[tuple[object, ...], Health]] = {}
+
+    def observe(self, trigger: Trigger, world: WorldRead) -> None:
+        assert isinstance(trigger, Change)
+        old, new = trigger.old, trigger.new
+        if isinstance(old, Workload) and new is None:
+            self._last.pop(old.uid, None)
+        elif trigger.kind is Kind.NODE:
+            both = isinstance(old, Node) and isinstance(new, Node)
+            if not both or class_changed(old, new, world.rules):  # type: ignore[arg-type]
+                self._last.clear()  # pods count by the class of their node
+
+    def advance(self) -> bool:
+        return False
+
+    def __reduce__(self) -> tuple[type["Healths"], tuple[()]]:
+        return Healths, ()
+
+    def of(self, workload: Workload, world: WorldRead, now: float) -> Health:
+        if workload.min_ready_s:
+            return health_of(workload, world, now)  # time alone makes a pod available
+        of = (workload, world.pods_of(workload), world.replica_sets_of(workload.uid))
+        known = self._last.get(workload.uid)
+        if known is None or known[0] != of:
+            known = self._last[workload.uid] = (of, health_of(workload, world, now))
+        return known[1]
 
 
 def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:

@@ -9,7 +9,7 @@ exactly the difference T(R) − a is moved, and no other pod. Where the count fi
     a = T   only pods that are not where they belong: on-demand ones on spot, spot ones that fell back to on-demand
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -136,10 +136,10 @@ def stuck(health: Health, now: float, shortage_s: float, tolerations: tuple[Tole
     ]
 
 
-def is_repaired(pods: Iterable[Pod], book: SlotBook, now: float) -> bool:
+def is_repaired(health: Health, book: SlotBook, now: float) -> bool:
     """Some were created not long ago without our webhook (no replica led), and API servers reach us again: they have
     hardly served yet, so their workload is put right as quickly as its own maxUnavailable and its budgets allow."""
-    alone = max((p.created_at for p in pods if RESERVATION not in p.annotations and p.active), default=None)
+    alone = health.alone_at
     return alone is not None and now - alone < _YOUNG_S and book.asked_at > alone
 
 
