@@ -4,6 +4,11 @@ Both columns are printed. The same pods go, by the same hand, as many come, and 
 short may differ by `TOLERANCE_S` or a third, whichever is more: a kubelet renews its lease every ten seconds,
 Kubernetes writes whole seconds, and a loaded machine is slow; less than `BLINK_S` below is not below. Where new pods go
 is kube-scheduler's, and not compared.
+
+A play that differs is played once more, on a fresh lab, and must not differ at all then. What a rehearsal cannot know is
+the machine that the lab runs on: where its processes stall for longer than a lease lasts (ten seconds), other nodes fall
+silent and other pods go than in a cluster whose machines run. A rehearsal that is wrong is wrong both times. What the
+first play showed is printed, too.
 """
 
 import asyncio
@@ -47,8 +52,10 @@ def _depth(row: Row) -> tuple[int | None, bool]:
 
 def test_what_is_rehearsed_is_what_happens(tmp_path: Path) -> None:
     """O4: node killed, notices given, machine retired, TiKV restarted, rolling updates, a drain."""
-    # A busy machine is late now and then, and what takes longer differs: what is wrong differs each time.
-    told = _played(tmp_path) and _played(tmp_path)
+    told = _played(tmp_path)
+    if told:
+        print("\nthe first play differed:", *told, sep="\n  ")
+        told = _played(tmp_path)
     assert not told, "\n".join(told)
 
 

@@ -1,8 +1,12 @@
 """Events on the command line, checked against the snapshot."""
 
+import shlex
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from mooring.cli import rehearse as command
 from mooring.core.model.capacity import CapacityRules
 from mooring.core.model.kinds import Kind
 from mooring.rehearse.events.catalog import Act, BadEventError, Name, Options, acts, listed, span
@@ -97,3 +101,19 @@ def test_spans_and_names_read_as_people_write_them() -> None:
     assert [span(text) for text in ("90s", "2m", "1h", "90", "0.5m")] == [90.0, 120.0, 3600.0, 90.0, 30.0]
     assert listed(["n10", "n2", "n1"]) == "n1 n2 n10"
     assert listed(f"n{i}" for i in range(20)).endswith("n11 and 8 more")
+
+
+def examples() -> list[str]:
+    """Of docs/rehearse.md, up to its worked example, and of `mooring rehearse play --help`."""
+    page = (Path(__file__).parents[2] / "docs" / "rehearse.md").read_text().partition("## A worked example")[0]
+    lines = [line.partition("#")[0].strip() for line in page.splitlines()]
+    lines += [line.strip().removeprefix("Example: ") for line in (command.play.__doc__ or "").splitlines()]
+    return [line for line in lines if line.startswith("mooring rehearse play ") and ".blackbox" not in line]
+
+
+@pytest.mark.parametrize("line", examples())
+def test_every_example_can_be_typed_with_the_demos_snapshot(demo: Snapshot, line: str) -> None:
+    """O4: whoever tries the page without a cluster at hand finds no zone, machine or pod in it that is not there."""
+    _, bound, _ = command.app.parse_args(shlex.split(line)[2:], print_error=False, exit_on_error=False)
+    plan = bound.arguments["setup"].plan() if "setup" in bound.arguments else command.Setup().plan()
+    assert acts(bound.arguments["event"], demo, plan.config.mix.capacity, plan.options)
