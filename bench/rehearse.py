@@ -4,15 +4,19 @@ Half of the nodes are spot, in 25 racks; 40 Deployments are spread by Mix, 10 St
 node gone, and one rack lost. Mooring finds 700 pods out of order first, which is a third of the time. Then the sweep of
 all nodes and racks, with the CPU time it takes, since a machine is rarely idle; and some racks on a Dask cluster with
 one worker and with two, each of which brings Mooring up once.
+
+    python -m bench.rehearse                 all of it
+    python -m bench.rehearse dask            one part: plays, sweep or dask
 """
 
 import os
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from distributed import Client, LocalCluster
 
@@ -45,7 +49,7 @@ DASK_GAIN, DASK_EVENTS = 1.7, 12
 T = TypeVar("T")
 
 
-def main() -> None:
+def main(*parts: str) -> None:
     logs.configure("critical", "auto")
     snapshot, built_s = _timed(_snapshot)
     pods = len(snapshot.of(Kind.POD))
@@ -55,18 +59,22 @@ def main() -> None:
         size, wrote_s = _timed(lambda: schema.write(snapshot, path))
         read, read_s = _timed(lambda: schema.read(path))
     print(f"snapshot     {size / 2**20:.1f} MiB; written in {wrote_s:.2f} s, read in {read_s:.2f} s")
+    for part in parts or PARTS:
+        PARTS[part](read)
+
+
+def plays(snapshot: Snapshot) -> None:
+    """Every spot node gone, and one rack lost."""
     config = everything_on(Config())
-    for words, options in (
-        (["spot-gone"], Options()),
-        (["rack-lost", "3"], Options()),
-    ):
-        planned = acts(words, read, config.mix.capacity, options)
-        outcome, took_s = _timed(lambda planned=planned: rehearse(read, planned, config))  # type: ignore[misc]
-        played = outcome.played
-        print(f"{' '.join(words):<12} {took_s:.1f} s (target {TARGET_S:g}) for {played.played_s:.0f} virtual s")
+    for words in (["spot-gone"], ["rack-lost", "3"]):
+        planned, before_s = acts(words, snapshot, config.mix.capacity, Options()), _cpu_s()
+        outcome, took_s = _timed(lambda planned=planned: rehearse(snapshot, planned, config))  # type: ignore[misc]
+        played, cpu_s = outcome.played, _cpu_s() - before_s
+        print(
+            f"{' '.join(words):<12} {took_s:.1f} s (target {TARGET_S:g}) for {played.played_s:.0f} virtual s,"
+            f" {cpu_s:.1f} s of CPU"
+        )
         print(f"             {len(played.gone)} pods went, {len(played.come)} came; {outcome.answer[:90]}")
-    sweep(read)
-    dask(read)
 
 
 def sweep(snapshot: Snapshot) -> None:
@@ -99,6 +107,9 @@ def dask(snapshot: Snapshot) -> None:
     gain, load = clock[0] / clock[1], os.getloadavg()[0]
     print(f"             two are {gain:.2f} times one by the clock (target {DASK_GAIN:g}), at a load of {load:.1f};")
     print(f"             {busiest[0] / busiest[1]:.2f} times by CPU time, which is what two idle cores give")
+
+
+PARTS: Final[dict[str, Callable[[Snapshot], None]]] = {"plays": plays, "sweep": sweep, "dask": dask}
 
 
 def _nobody(*_: object) -> None:
@@ -137,4 +148,4 @@ def _timed(call: Callable[[], T]) -> tuple[T, float]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -17,11 +17,13 @@ from mooring.capabilities.drain.cordon import came_past
 from mooring.capabilities.drain.detach import DETACH, EVICT, can_detach, is_detached, mark_on, put_mark
 from mooring.capabilities.drain.leaders import kept_leaders
 from mooring.capabilities.drain.readiness import is_ready, subject_of
+from mooring.capabilities.mix.interruption.interrupted import InterruptedNodes
 from mooring.capabilities.mix.interruption.notices import SOURCE, Notice, mark_of
 from mooring.capabilities.mix.labels import Managed, management_of
 from mooring.capabilities.mix.pace import UnmanagedPods
 from mooring.capabilities.mix.policy import SOURCES
 from mooring.capabilities.mix.rebalance.diagnosis import Diagnosis
+from mooring.capabilities.mix.rebalance.health import Healths
 from mooring.capabilities.mix.rebalance.move import last_call, operator
 from mooring.capabilities.mix.rebalance.room import Room
 from mooring.capabilities.mix.slots import class_of
@@ -58,6 +60,7 @@ class Emptying:
         self.now = now
         self.notice = notice
         self._seen: dict[str, Diagnosis] = {}
+        self._stays = cache(self._has_no_mark)
         self.proposals: list[Operator] = []
         self.withdrawals: list[Withdrawal] = []
         self.instructions: list[Instruction] = []
@@ -85,7 +88,6 @@ class Emptying:
     def _by_risk(self, node: Node) -> list[tuple[Pod, Workload | None]]:
         """Pods that can be moved; the one with the fewest Ready siblings elsewhere first."""
         found: list[tuple[int, str, str, Pod, Workload | None]] = []
-        stays = cache(self._stays)
         for pod in self.world.pods_on(node.name):
             if pod.is_mirror or pod.terminal:
                 continue
@@ -97,10 +99,14 @@ class Emptying:
             if is_handed_over(pod, self.world):
                 found.append((0, pod.namespace, pod.name, pod, workload))
             elif self._is_managed(workload) or self._takes_everybody():
-                siblings = self.world.pods_of(workload)
-                safe = sum(p.ready and p.active and stays(p.node) for p in siblings)
-                found.append((safe, pod.namespace, pod.name, pod, workload))
+                found.append((self._safe(workload), pod.namespace, pod.name, pod, workload))
         return [(pod, workload) for *_, pod, workload in sorted(found, key=lambda one: one[:3])]
+
+    def _safe(self, workload: Workload) -> int:
+        """Ready pods on nodes that stay."""
+        marked, known, stays = self.world.index(InterruptedNodes).marked, self.world.node_classes(), self._stays
+        pods = self.world.index(Healths).of(workload, self.world, self.now).pods
+        return sum([p.ready and ((p.node not in marked and p.node in known) or stays(p.node)) for p in pods])
 
     def _is_managed(self, workload: Workload) -> bool:
         return isinstance(management_of(workload, self.mix.policy.deployment_target, self.mix.left_out), Managed)
@@ -114,7 +120,7 @@ class Emptying:
         owned = pod.owner is not None and pod.owner.kind not in {Kind.DAEMON_SET, Kind.NODE}
         return owned and pod.active and self._takes_everybody()
 
-    def _stays(self, name: str) -> bool:
+    def _has_no_mark(self, name: str) -> bool:
         """Before the first pod moves every interrupted node has its cordon, and with it our mark."""
         node = self.world.node(name)
         return node is not None and mark_of(node) is None

@@ -11,7 +11,7 @@ from mooring.capabilities.drain.readiness import is_ready, missing_facts
 from mooring.capabilities.mix.labels import AFFINITY, CONFLICT, REBALANCE, RESERVATION
 from mooring.capabilities.mix.slots import GIVEN, class_changed, class_of
 from mooring.core.model.capacity import NodeClass
-from mooring.core.model.cluster import Key, Node, Pod, Workload
+from mooring.core.model.cluster import Key, Node, Pod, ReplicaSet, Workload
 from mooring.core.model.decision import Fact
 from mooring.core.model.events import Change, Trigger
 from mooring.core.model.kinds import Kind
@@ -111,24 +111,22 @@ def health_of(workload: Workload, world: WorldRead, now: float) -> Health:
 
 class Healths:
     """An index of the world: the last look at each workload. A burst asks for it thousands of times, at every step of
-    every move, and four times out of five nothing of the workload has changed since. It is no state: a fresh look
-    gives the same, so none is kept."""
+    every move, and nine times out of ten nothing of the workload has changed since. It is no state: a fresh look gives
+    the same, so none is kept."""
 
-    observes: frozenset[object] = frozenset({Kind.NODE, *_WORKLOADS})
+    observes: frozenset[object] = frozenset({Kind.POD, Kind.NODE, Kind.REPLICA_SET, *_WORKLOADS})
 
     def __init__(self) -> None:
-        #: By uid, with what it was made of.
-        self._last: dict[str, tuple[tuple[object, ...], Health]] = {}
+        self._last: dict[str, Health] = {}
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
         old, new = trigger.old, trigger.new
-        if isinstance(old, Workload) and new is None:
-            self._last.pop(old.uid, None)
-        elif trigger.kind is Kind.NODE:
-            both = isinstance(old, Node) and isinstance(new, Node)
-            if not both or class_changed(old, new, world.rules):  # type: ignore[arg-type]
-                self._last.clear()  # pods count by the class of their node
+        if trigger.kind is not Kind.NODE:
+            for row in (old, new):
+                self._last.pop(_uid_of(row, world), None)
+        elif not (isinstance(old, Node) and isinstance(new, Node)) or class_changed(old, new, world.rules):
+            self._last.clear()  # pods count by the class of their node
 
     def advance(self) -> bool:
         return False
@@ -137,13 +135,21 @@ class Healths:
         return Healths, ()
 
     def of(self, workload: Workload, world: WorldRead, now: float) -> Health:
-        if workload.min_ready_s:
-            return health_of(workload, world, now)  # time alone makes a pod available
-        of = (workload, world.pods_of(workload), world.replica_sets_of(workload.uid))
         known = self._last.get(workload.uid)
-        if known is None or known[0] != of:
-            known = self._last[workload.uid] = (of, health_of(workload, world, now))
-        return known[1]
+        if known is None or known.workload is not workload or workload.min_ready_s:  # time alone makes a pod available
+            known = self._last[workload.uid] = health_of(workload, world, now)
+        return known
+
+
+def _uid_of(row: object, world: WorldRead) -> str:
+    """Of the workload that a row belongs to; "": none."""
+    if isinstance(row, Workload):
+        return row.uid
+    owner = row.owner if isinstance(row, Pod | ReplicaSet) else None
+    if isinstance(row, Pod) and owner is not None and owner.kind == Kind.REPLICA_SET:
+        replica_set = world.replica_set(owner.uid)
+        owner = None if replica_set is None else replica_set.owner
+    return "" if owner is None else owner.uid
 
 
 def _changing(workload: Workload, owners: set[str], world: WorldRead) -> str:
