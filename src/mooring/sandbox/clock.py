@@ -65,7 +65,7 @@ class Timeline:
 
     def at(self, when: float, fn: Callable[[], None]) -> Timer:
         self._order += 1
-        when = max(self._monotonic, when)
+        when = max(when, self._monotonic)
         timer = Timer(when, fn)
         heapq.heappush(self._heap, (when, self._order, timer))
         if self.on_schedule is not None and not self._running:
@@ -246,12 +246,8 @@ class TimelineClock:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-
-    def now(self) -> float:
-        return self._timeline.now()
-
-    def monotonic(self) -> float:
-        return self._timeline.monotonic()
+        self.now = timeline.now
+        self.monotonic = timeline.monotonic
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
         return self._timeline.after(seconds, call)

@@ -114,8 +114,10 @@ class GatedApi:
         return await self._gate.through("", lambda: self._api.list(kind, **how), counted=False)
 
     async def watch(self, kind: Kind, **how: Any) -> Any:
+        gate = self._gate
         async for event in self._api.watch(kind, **how):
-            await self._gate.pass_by()
+            if gate.held or gate.shut:
+                await gate.pass_by()
             yield event
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:

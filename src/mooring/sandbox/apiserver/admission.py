@@ -14,7 +14,7 @@ Fail refuses the request (500). A webhook that says no refuses it with its own w
 import asyncio
 import base64
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -68,6 +68,10 @@ class Admission:
         self._chance = chance.fork("admission")
         self._served: dict[str, Webhook] = {}
         self._conditions: dict[str, Condition] = {}
+        #: What rules name; None: they have changed.
+        self._resources: frozenset[str] | None = None
+        for kind in _CONFIGURATIONS.values():
+            store.subscribe(kind, self._changed)
 
     def serve(self, url: str, webhook: Webhook | None) -> None:
         """Answer calls to this URL in process; None: no longer (calls to it fail on virtual time)."""
@@ -82,7 +86,21 @@ class Admission:
 
     def concerns(self, request: Request) -> bool:
         """Is there any webhook to ask?"""
-        return any(self._matching(mutating, request) for mutating in (True, False))
+        if self._resources is None:
+            self._resources = frozenset(self._named())
+        named = RESOURCES[request.kind].plural in self._resources or "*" in self._resources
+        return named and any(self._matching(mutating, request) for mutating in (True, False))
+
+    def _named(self) -> Iterator[str]:
+        """Plurals of the kinds that any rule names, without subresources; "*": all."""
+        for kind in _CONFIGURATIONS.values():
+            for configuration in self._store.list(kind):
+                for webhook in configuration.get("webhooks") or ():
+                    for rule in webhook.get("rules") or ():
+                        yield from (name.partition("/")[0] for name in rule.get("resources") or ())
+
+    def _changed(self, *_: object) -> None:
+        self._resources = None
 
     def answers_at_once(self, request: Request) -> bool:
         """All webhooks to ask are plain functions of this process: no event loop is needed."""
