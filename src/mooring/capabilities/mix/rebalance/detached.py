@@ -12,7 +12,7 @@ from mooring.core.world.read import WorldRead
 
 _WORKLOADS: Final = frozenset({Kind.DEPLOYMENT, Kind.STATEFUL_SET})
 #: Deadline, namespace, name.
-Farewell = tuple[float, str, str]
+Leaving = tuple[float, str, str]
 
 
 class DetachedPods:
@@ -23,7 +23,7 @@ class DetachedPods:
 
     def __init__(self) -> None:
         #: "Deployment/shop/web" → its detached pods in the order in which they go, each with its workload's uid.
-        self._of: dict[str, list[tuple[Farewell, str]]] = {}
+        self._of: dict[str, list[tuple[Leaving, str]]] = {}
 
     def observe(self, trigger: Trigger, world: WorldRead) -> None:
         assert isinstance(trigger, Change)
@@ -56,7 +56,7 @@ class DetachedPods:
         return tuple([pod for pod in rows if pod is not None and pod.active])
 
 
-def _entry(key: Key, mark: Mark) -> tuple[Farewell, str]:
+def _entry(key: Key, mark: Mark) -> tuple[Leaving, str]:
     deadline = float("inf") if mark.deadline is None else mark.deadline
     return (deadline, key.namespace, key.name), mark.before.get("workloadUID", "")
 
