@@ -11,7 +11,7 @@ from mooring.cli.output import note
 from mooring.cli.server import HERE, OWN_NAMESPACE, Reach, ask
 from mooring.core.model.exits import Exit, UserError
 
-app = App(name="blackbox", help="Fetch the recording of a running Mooring, and make it fit to hand on.")
+app = App(name="blackbox", help="Fetch the recording of a running Mooring, and redact it for others.")
 
 #: A recording may be hundreds of megabytes.
 PULL_S: Final = 120.0

@@ -53,7 +53,7 @@ def _clock(at: float | None) -> str:
 def scheduler_config(
     *,
     k8s: Annotated[str, Parameter(help="Kubernetes version, e.g. 1.36; empty asks the cluster.")] = "",
-    profile: Annotated[str, Parameter(help="schedulerName of the pods that shall find it.")] = "tidb-scheduler",
+    profile: Annotated[str, Parameter(help="schedulerName of the pods that use it.")] = "tidb-scheduler",
     url: Annotated[str, Parameter(help="Where the scheduler reaches mooring run --listen-extender.")] = "",
     prefer: Annotated[bool, Parameter(help="Add the prioritize verb, for members that prefer to go home.")] = False,
     namespace: Annotated[

@@ -23,7 +23,7 @@ JsonPatch = list[Json]
 
 
 class PortError(Exception):
-    """Anything the outside may answer instead of what was asked. The message is fit for a person."""
+    """An error that the outside answered with. The message is written for people."""
 
 
 class UnansweredError(PortError):

@@ -1,4 +1,4 @@
-"""Foreign texts, made fit to be shown: in errors, logs, Events and on terminals.
+"""Texts of others, made safe to print: in errors, logs, Events and on terminals.
 
 A server or a tenant chooses these: no control characters (a terminal obeys them), no credentials, never long.
 """

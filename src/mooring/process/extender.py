@@ -2,7 +2,7 @@
 
 Fails open: a replica that is not synced, a feature that is off, a defect of ours: every candidate passes. Bad input is
 answered with a 4xx and a sentence; a connection is never dropped, and a body above the limit is read to its end first,
-so that the sender hears the answer. Nothing here calls the API server.
+so that the sender gets the answer. Nothing here calls the API server.
 
 Who may ask: callers on loopback; from elsewhere only those with a certificate of `extender-certificates` (then the TLS
 handshake has checked it) or with `extender-token`, which kube-scheduler sends when it stands in `urlPrefix`

@@ -64,7 +64,7 @@ class Cluster(Reading):
         send = self.api.server.sender()
         owned, orphans = OwnedPods(self.store), Orphans(self.store)
         clock, store = self.timeline, self.store
-        #: They hear of writes in the order in which they are made here.
+        #: They are notified of writes in the order in which they are created here.
         self._controllers: list[object] = [
             Deployments(clock, store, owned),
             ReplicaSets(clock, store, owned, orphans, send),

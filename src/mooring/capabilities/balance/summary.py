@@ -49,7 +49,7 @@ class StoreRow:
         self.apart = False
         #: Low on space.
         self.full = False
-        #: When PD last heard of it, and the most it led since then, as PD counts.
+        #: Its last heartbeat to PD, and the most leaders since then, as PD counts.
         self.heard: float | None = None
         self.led_then = 0
         #: Late with its heartbeat; or no heartbeat since it lost leaders, the first sign of a crash.

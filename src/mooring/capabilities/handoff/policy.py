@@ -26,7 +26,7 @@ class HandoffPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: those of a member that took PD over while a store was being proven empty.
     young_pd_s: Span = 60.0
     #: So large a share of regions may be without a leader and a store still counts as proven empty; one region always
-    #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: it has heard of every leader by then.
+    #: may, unless this is 0. Only once PD has been up for ten times `young-pd-s`: every leader has reported by then.
     leaderless_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.001
     #: How long the new pod must have been Ready before leaders may return.
     min_ready_s: Span = 0.0

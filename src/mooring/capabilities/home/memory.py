@@ -1,4 +1,4 @@
-"""Where home is: what is written down about a member's node, and by whom.
+"""Where a member's home is: the records of its node, and who writes each.
 
 TiDB members: `TidbCluster.status.tidb.members[<pod>].node`, the design's field, which tidb-operator writes itself.
 Other StatefulSets: an annotation of ours on the StatefulSet. The same annotation, on either, remembers which node one

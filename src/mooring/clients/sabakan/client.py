@@ -94,7 +94,7 @@ class Sabakan:
         return machines
 
     async def _read(self, body: bytes) -> tuple[Machine, ...]:
-        """Without news it is the very tuple of the last answer, whatever order the machines came in."""
+        """Without a change it is the same tuple as the last answer, whatever the order of the machines."""
         known = self._known
         reading = read_machines(body, self._now(), known)
         while True:

@@ -114,7 +114,8 @@ class WebhookReconciler:
             await self._keep(secret, material)
 
     async def leave(self) -> None:
-        """We led and stop. Outside a cluster nothing else serves the URL: no API server shall wait for us."""
+        """We led and stop. Outside a cluster nothing else serves the URL: no API server should wait for this
+        process."""
         if self._serves and self._address.url and self._leads():
             with contextlib.suppress(PortError):
                 await uninstall(self._api, self._address)

@@ -242,7 +242,7 @@ def _fullness(row: Any) -> tuple[float, str]:
 
 
 def silent_s(replica: Replica) -> float:
-    """For how long the API server has not been heard; 0.0 while it is. A frame may be new and what it shows old."""
+    """For how long the API server has not answered; 0.0 while it does. A frame may be new and what it shows old."""
     informers = replica.informers.informers
     # A quiet cluster may send no event for a minute: only when every watch has failed is the connection lost.
     if not informers or not all(i.stats.last_error for i in informers):

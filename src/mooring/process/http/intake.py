@@ -56,7 +56,7 @@ class Intake:
             taken.give_back()
 
     async def _read(self, request: web.Request, limit: int, taken: "_Taken") -> bytes:
-        """One that is refused is read to its end, so that its sender hears the answer; one that is late is not."""
+        """One that is refused is read to its end, so that its sender gets the answer; one that is late is not."""
         packed = request.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}
         refusal: BodyRefusedError | None = None
         if packed:

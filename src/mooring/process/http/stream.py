@@ -127,7 +127,7 @@ class Hub:
         self.viewers += 1
         try:
             if self.viewers == 1 or self._frame is None:
-                await asyncio.shield(self._begin())  # the first viewer shall not begin with an old one
+                await asyncio.shield(self._begin())  # the first viewer must not begin with an old one
             seen = -1
             while not self._closing:
                 if self._frame is not None and seen != self.seq:

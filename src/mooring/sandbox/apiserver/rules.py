@@ -67,7 +67,7 @@ def without_owner(obj: Json, uid: str) -> Json:
 
 def spec_changed(kind: Kind, old: Json, new: Json) -> bool:
     if kind is Kind.DEPLOYMENT and old["metadata"].get("annotations") != new["metadata"].get("annotations"):
-        return True  # so that its controller hears of a change to a rollout's annotations
+        return True  # so that its controller is notified of a change to a rollout's annotations
     if kind is not Kind.TIDB_CLUSTER and ("spec" in old or "spec" in new):
         before, after = old.get("spec"), new.get("spec")
         if kind is Kind.POD and before and after and "nodeName" in after and "nodeName" not in before:

@@ -133,7 +133,7 @@ class SandboxPd:
         self.server.store_came()
 
     def silence(self, pod_name: str, *, silent: bool = True) -> None:
-        """The pod runs and leads, but PD hears nothing of it (a network between them that is cut)."""
+        """The pod runs and leads, but its heartbeats do not reach PD (a network partition)."""
         store = self.store_of(pod_name)
         if store is not None:
             self.server.silence(store, silent=silent)
@@ -212,7 +212,7 @@ class SandboxPd:
         self.network.latency_s = seconds
 
     def lose_answers(self, count: int = 1) -> None:
-        """The next writes are carried out, and their callers never hear of it."""
+        """The next writes are carried out, and their callers get no answer."""
         self.network.lost_answers += count
 
     def lose_requests(self, count: int = 1) -> None:

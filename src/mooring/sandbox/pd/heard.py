@@ -1,4 +1,4 @@
-"""The regions PD has heard of, as their leaders reported them, counted by store."""
+"""The regions that leaders have reported to PD, counted by store."""
 
 import msgspec
 

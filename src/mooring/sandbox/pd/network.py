@@ -48,7 +48,7 @@ class PdNetwork:
             raise UnansweredError("PD did not answer: the request was lost")
 
     def answer(self) -> None:
-        """A write was carried out; does its caller hear of it?"""
+        """A write was carried out; does its caller get the answer?"""
         if self.take_lost_answer():
             raise UnansweredError("PD did not answer: the answer was lost")
 

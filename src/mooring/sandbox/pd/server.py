@@ -94,7 +94,8 @@ class PdServer:
         self.timeline.after(self.chance.uniform(*self.settings.report_s), lambda: self.hear([group_id]))
 
     def hear(self, group_ids: Iterable[int]) -> None:
-        """What these groups' leaders have to say. A PD that is away hears nothing, and nothing from a broken stream."""
+        """Take in the reports of these groups' leaders. A PD that is away gets none, and none comes by a broken
+        stream."""
         if not self._streams.listening:
             return
         for group_id in group_ids:
@@ -298,7 +299,7 @@ class PdServer:
         self._collect_later()
 
     def silence(self, store: TikvStore, *, silent: bool) -> None:
-        """The store and PD cannot hear each other, or can again; the store goes on leading what it leads."""
+        """The connection between store and PD is cut, or back; the store goes on leading what it leads."""
         if silent:
             store.until = self.timeline.monotonic()
             self._streams.deaf_to.add(store.id)

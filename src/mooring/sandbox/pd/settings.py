@@ -14,7 +14,7 @@ class PdSettings(msgspec.Struct, frozen=True, kw_only=True):
     transfer_s: tuple[float, float] = (0.05, 0.2)
     conf_change_s: tuple[float, float] = (0.05, 0.2)
     snapshot_mib_per_s: float = 50.0
-    #: A leader change until PD has heard of it.
+    #: From a leader change until it is reported to PD.
     report_s: tuple[float, float] = (0.02, 0.3)
     #: A PD that is back until a store's stream is, which then reports all of its regions.
     reconnect_s: tuple[float, float] = (1.0, 5.0)
@@ -32,9 +32,9 @@ class PdSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: balance-leader acts above twice this difference, balance-region too (in regions).
     tolerance: int = 5
     schedule_every_s: float = 0.01
-    #: The balancers look at most this often: nothing is urgent to them.
+    #: The balancers look at most this often.
     balance_every_s: float = 0.1
-    #: The coordinator looks this often whether enough regions were heard of to begin; it begins anyway after the other.
+    #: The coordinator looks this often whether enough regions have reported to begin; it begins anyway after the other.
     collect_every_s: float = 3.0
     collect_at_most_s: float = 300.0
     collect_share: float = 0.9

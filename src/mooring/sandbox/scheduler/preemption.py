@@ -34,7 +34,7 @@ def victims_on(node: NodeState, needs: Needs, protected: Callable[[PodUse], bool
     guarded = {pod.key for pod in lower if protected(pod)}
     lower.sort(key=lambda pod: (pod.key not in guarded, *_importance(pod)))
     going = list(lower)
-    for pod in lower:  # spare whom we can
+    for pod in lower:  # keep those that need not go
         without = [one for one in going if one.key != pod.key]
         if node.fits(needs, without=without):
             going = without

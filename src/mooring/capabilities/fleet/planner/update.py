@@ -120,7 +120,7 @@ def _replace_control_plane(draft: Draft) -> Outcome:
     if not draft.replace_control_plane(bad, f"control plane replaced: {why}"):
         if draft.view.when_short is WhenShort.FAIL:
             return short_of_control_planes(draft, leaving=1)
-        draft.notes.append(f"control plane {bad} ({why}) cannot be replaced: no machine is fit to take over")
+        draft.notes.append(f"control plane {bad} ({why}) cannot be replaced: no machine can take over")
         return False
     refused = role_guard(draft)
     if refused:

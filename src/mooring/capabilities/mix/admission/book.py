@@ -1,7 +1,7 @@
 """Who holds which slot of each owner: pods that were seen, and pods that were admitted and are not seen yet.
 
 An index of the world. The world shows it every change; admission alone writes to it (`reserve`), and code that decides
-about workloads may read it. It is worth something only to the replica that answers the API server: `forget_all` when
+about workloads may read it. It is used only by the replica that answers the API server: `forget_all` when
 the lease is lost.
 """
 

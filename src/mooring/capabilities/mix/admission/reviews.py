@@ -17,7 +17,7 @@ API_VERSION: Final = "admission.k8s.io/v1"
 
 
 class BadReviewError(ValueError):
-    """What was sent is no AdmissionReview that we could answer. The message is fit for a person."""
+    """The body is not an AdmissionReview that can be answered. The message is written for people."""
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel"):

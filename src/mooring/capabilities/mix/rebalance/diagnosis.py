@@ -195,7 +195,7 @@ class Diagnosis:
         return Case(verdict=verdict, again_at=self.now + self.pace.look_again_s)
 
     def _guarded(self, candidates: tuple[Candidate, ...], off_by: int, words: str) -> Case:
-        """Not while pods come and go, not right after a failure, and only those for whom there is room."""
+        """Not while pods come and go, not right after a failure, and only those that fit elsewhere."""
         paused = self.paused()
         if paused is not None:
             return paused

@@ -28,7 +28,7 @@ Told = Callable[[str, Json | None, Json | None, Json], None]
 
 
 class OwnedPods:
-    """One look at a pod's owner per change, then only the controller of that kind hears of it."""
+    """One look at a pod's owner per change, then only the controller of that kind is notified."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._routes: dict[str, list[Told]] = {}
