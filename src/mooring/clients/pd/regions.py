@@ -11,7 +11,7 @@ from mooring.clients.ports import UnansweredError
 from mooring.core.model.tidb import Number, Peer, Region
 
 
-class _Peer(msgspec.Struct):
+class _Peer(msgspec.Struct, gc=False):
     id: Number = 0
     store_id: Number = 0
     role_name: str = ""
@@ -20,16 +20,16 @@ class _Peer(msgspec.Struct):
     is_witness: bool = False
 
 
-class _DownPeer(msgspec.Struct):
+class _DownPeer(msgspec.Struct, gc=False):
     peer: _Peer = msgspec.field(default_factory=_Peer)
 
 
-class _Epoch(msgspec.Struct):
+class _Epoch(msgspec.Struct, gc=False):
     conf_ver: Number = 0
     version: Number = 0
 
 
-class _Region(msgspec.Struct):
+class _Region(msgspec.Struct, gc=False):
     id: Number = 0
     start_key: str = ""
     end_key: str = ""
@@ -79,7 +79,7 @@ def regions_of_range(body: bytes, start_key: str = "", limit: int = 0) -> tuple[
                 end_key=raw.end_key,
                 conf_ver=raw.epoch.conf_ver,
                 version=raw.epoch.version,
-                peers=tuple([_peer(p.store_id, _role_of(p)) for p in raw.peers or ()]),
+                peers=tuple([_peer(p.store_id, p.role_name, p.is_learner, p.is_witness) for p in raw.peers or ()]),
                 leader_store=raw.leader.store_id if raw.leader else 0,
                 size_mib=raw.approximate_size,
                 written_bytes=raw.written_bytes,
@@ -104,8 +104,8 @@ def _check_order(listed: Sequence[_Region], start_key: str) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _peer(store_id: int, role: str) -> Peer:
-    return Peer(0, store_id, role)
+def _peer(store_id: int, role_name: str, is_learner: bool, is_witness: bool) -> Peer:
+    return Peer(0, store_id, _role(role_name, is_learner, is_witness))
 
 
 def region(body: bytes) -> Region | None:
@@ -121,7 +121,7 @@ def _region(answer: _Region) -> Region:
         end_key=answer.end_key,
         conf_ver=answer.epoch.conf_ver,
         version=answer.epoch.version,
-        peers=tuple(Peer(p.id, p.store_id, _role_of(p)) for p in answer.peers or ()),
+        peers=tuple(Peer(p.id, p.store_id, _role(p.role_name, p.is_learner, p.is_witness)) for p in answer.peers or ()),
         leader_store=answer.leader.store_id if answer.leader else 0,
         down_peers=tuple(d.peer.id for d in answer.down_peers or ()),
         pending_peers=tuple(p.id for p in answer.pending_peers or ()),
@@ -132,10 +132,10 @@ def _region(answer: _Region) -> Region:
     )
 
 
-def _role_of(peer: _Peer) -> str:
-    if peer.is_witness:
+def _role(name: str, is_learner: bool, is_witness: bool) -> str:
+    if is_witness:
         return "Witness"
-    return peer.role_name or ("Learner" if peer.is_learner else "Voter")
+    return name or ("Learner" if is_learner else "Voter")
 
 
 def region_count(body: bytes) -> int:
