@@ -235,3 +235,28 @@ def test_scheduler_that_was_there_before_us_stays(place, way):
     assert ends
     assert world.view.evicting == (1,)
     assert not marks_of(world.tc)
+
+
+def test_a_pd_that_lists_only_some_of_its_schedulers_yet_ends_nothing():
+    """E5: a PD that comes back adds its schedulers one by one; ours is among them a moment later, and is taken out. The
+    mark stays until then, or nobody would know that it was ours."""
+    world, running = reach("evicting")
+    world.member = change(world.member, annotations={})
+    world.view = change(world.view, evicting=(), start_timestamp=2)
+    assert step(world, running) is None
+    assert marks_of(world.tc)
+    world.view = change(world.view, evicting=(1,))
+    ends = [step(world, running) for _ in range(4)]
+    assert world.view.evicting == ()
+    assert not marks_of(world.tc)
+    assert Reason.WITHDRAWN in [end.reason for end in ends if end is not None]
+
+
+def test_a_scheduler_that_is_gone_after_pd_restarted_is_not_waited_for():
+    """E5: a person took it out while PD was away: absent in two looks, some seconds apart, is gone."""
+    world, running = reach("evicting")
+    world.member = change(world.member, annotations={})
+    world.view = change(world.view, evicting=(), start_timestamp=2)
+    ends = [step(world, running) for _ in range(8)]
+    assert Reason.WITHDRAWN in [end.reason for end in ends if end is not None]
+    assert not marks_of(world.tc)

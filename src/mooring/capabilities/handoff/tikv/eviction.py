@@ -26,7 +26,7 @@ from mooring.capabilities.handoff.requests import DELETE_POD
 from mooring.capabilities.handoff.situation import Situation, awaited, is_back, observe, other_evictions, pd_wait
 from mooring.capabilities.handoff.tikv.eviction_exits import asks_again, leave, reason_to_end
 from mooring.capabilities.handoff.tikv.progress import KEPT_S, Pace, note_leaders, pace_of
-from mooring.capabilities.handoff.tikv.proof import again, doubt, note_pd, prove
+from mooring.capabilities.handoff.tikv.proof import again, doubt, life_of, note_pd, prove
 from mooring.core.model.decision import NextStep, OperatorRecord, PdRefresh, Verdict
 from mooring.core.model.instructions import AddEvictLeader, EmitEvent
 from mooring.core.model.kinds import Kind
@@ -53,6 +53,8 @@ def _next(here: Situation, world: WorldRead) -> NextStep:
         return _unreadable(here)
     if here.mark is not None:
         here.notes["not_ours" if here.not_ours else "ours"] = 1.0
+    if here.view is not None and not here.lost and here.store_id in (here.view.evicting or ()):
+        here.notes["listed_by"] = life_of(here.view)
     end = reason_to_end(here)
     if end is not None:
         return leave(here, end)

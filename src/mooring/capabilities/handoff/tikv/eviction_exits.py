@@ -13,6 +13,7 @@ from mooring.capabilities.handoff.situation import (
     other_evictions,
     pd_wait,
 )
+from mooring.capabilities.handoff.tikv.proof import gone_at
 from mooring.core.model.cluster import Pod
 from mooring.core.model.decision import End, NextStep, PdRefresh
 from mooring.core.model.instructions import EmitEvent, Instruction, Patch, RemoveEvictLeader
@@ -111,6 +112,9 @@ def leave(here: Situation, end: End) -> NextStep:
                 why=f"lets leaders return to store {here.store_id}",
             )
             return NextStep(step=END, instructions=(remove,), refreshes=(PdRefresh(here.cluster, here.now + 1.0),))
+        again_at = gone_at(here.notes, view, here.seen_at, here.now, here.policy)
+        if again_at is not None:
+            return NextStep(step=END, refreshes=(PdRefresh(here.cluster, again_at),))
     here.notes.pop("added", None)
     if here.mark is None:
         return NextStep(step=END, end=end)

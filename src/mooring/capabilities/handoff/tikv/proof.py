@@ -74,10 +74,27 @@ def doubt(view: PdView, store_id: int, now: float, policy: HandoffPolicy) -> Dou
     return None
 
 
+def life_of(view: PdView) -> float:
+    """Another number for each start and each fail-over of PD."""
+    return float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
+
+
+def gone_at(notes: dict[str, float], view: PdView, seen_at: float, now: float, policy: HandoffPolicy) -> float | None:
+    """A PD that comes back adds its schedulers one by one. So a scheduler that it does not list is gone only if this
+    very PD has listed it before, or if two looks miss it. When the next look would show that; None: it is gone."""
+    life = life_of(view)
+    if notes.get("listed_by") == life:
+        return None
+    if notes.get("absent_by") != life:
+        notes["absent_by"], notes["absent_at"] = life, seen_at
+    at = notes["absent_at"] + max(policy.prove_s, AGAIN_S)
+    return max(at, now + AGAIN_S) if seen_at < at else None
+
+
 def note_pd(notes: dict[str, float], view: PdView, seen_at: float) -> None:
     """Whether another PD leads than at the look before. It knows the leaders as they were told to the one before it,
     and learns what has moved since only once the stores report to it."""
-    life = float(view.start_timestamp * 1000 + zlib.crc32(view.leader.encode()) % 1000)
+    life = life_of(view)
     if notes.setdefault("pd", life) != life:
         notes["pd"], notes["new_pd_at"] = life, seen_at
         notes.pop("zero_at", None)
