@@ -6,10 +6,22 @@ import pytest
 
 from mooring.core.engine.why import explain
 from mooring.core.model.kinds import Kind
+from mooring.core.model.machine import MachineState
 from mooring.core.model.marks import LEAVING, RETIRING
 from mooring.sandbox.pd import requests
 from mooring.sim.rig import Rig
-from mooring.sim.scenarios.fleet import DEMO, TIDB, RetireScenario, annotations_of, keys, serial_of, taints_of
+from mooring.sim.scenarios.fleet import (
+    DEMO,
+    TIDB,
+    RetireScenario,
+    annotations_of,
+    cordoned,
+    keys,
+    pods_on,
+    serial_of,
+    set_state,
+    taints_of,
+)
 from tests.capabilities.fleet.test_retire import play
 
 MEMBER = f"{DEMO}-tikv-1"
@@ -94,5 +106,27 @@ def test_a_machine_says_what_keeps_its_leaders_also_while_its_place_is_given_bac
         assert (answer.state, answer.reason) == ("blocked", "one-store")
         assert "pd-ctl config set max-replicas 3" in str(answer)
         assert LEAVING not in annotations_of(rig, Kind.POD, TIDB, MEMBER)
+
+    play(scenario, then)
+
+
+def test_leaders_leave_a_retiring_machine_whose_volumes_keep_their_pods():
+    """E7, O2: local volumes, the default on bare metal: the pod can come back nowhere and stays, its leaders leave all
+    the same and stay away; it keeps no other machine waiting, and healthy again everything is taken back."""
+    scenario = RetireScenario(web=0, storage="local-ssd", retire_patience_s=120.0)
+
+    async def then(rig: Rig) -> None:
+        machine, pd = f"machine/{serial_of(rig, scenario.n7)}", pd_of(rig)
+        leaders = lambda: len(pd.server.tikv.led[pd.store_of(MEMBER).id])
+        await rig.until(lambda: leaders() == 0, limit_s=300)
+        await rig.sleep(2 * 3600)
+        assert leaders() == 0
+        assert MEMBER in pods_on(rig, scenario.n7)
+        assert rig.leader().engine.queue.used("fleet") == 0
+        assert (said(rig, machine).state, said(rig, machine).reason) == ("blocked", "local-volume")
+        set_state(rig, scenario.n7, MachineState.RETIRED, MachineState.UNINITIALIZED, MachineState.HEALTHY)
+        await rig.until(lambda: not scenario.left_overs(rig) and not cordoned(rig, scenario.n7), limit_s=600)
+        await rig.until(lambda: leaders() > 0, limit_s=600)
+        assert not pd.interruptions
 
     play(scenario, then)

@@ -83,7 +83,8 @@ def retire_operator(serial: str, address: str, node: str, detail: str, id_: str 
         subject=subject,
         claims=(subject,),
         steps=STEPS,
-        phases=({FLEET_TARGET: 1},),
+        # The last phase is for a machine whose members' volumes keep them, which may last for days: its place is free.
+        phases=({FLEET_TARGET: 1}, {}),
         reason=Reason.RETIRING,
         detail=detail,
         args={"node": node, "serial": serial, "address": address},
@@ -184,7 +185,8 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
     progress = {"left": float(len(state.left)), "late": float(late)}
     same = all(running.notes.get(k) == v for k, v in progress.items())
     since = running.notes.get("since", now) if same else now
-    if now - since >= policy.retire_patience_s and not _is_handing_over(situation, state):
+    waits = _waits_for_volumes(state)
+    if now - since >= policy.retire_patience_s and not (waits or _is_handing_over(situation, state)):
         return _give_up(situation, node, world, mark, state.words, *state.held[:1])
     asked = tuple(
         mark_leaving(p, running.operator.id, running.operator.detail, now)
@@ -200,6 +202,7 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
     again = min(now + policy.recheck_s, now + policy.recheck_s if late else emptying.late_at(node, policy))
     return NextStep(
         step=EMPTY,
+        phase=1 if waits else None,
         instructions=asked,
         progress=f"time is over, evicted as budgets allow: {state.words}" if late else state.words,
         waiting_on=waiting_on,
@@ -209,8 +212,15 @@ def _empty(situation: RetireSituation, node: Node, world: WorldRead, policy: Fle
 
 
 def _may_ask(held: Verdict | None) -> bool:
-    """Leaders with nowhere to go are asked away all the same: handoff tells it on the pod, and begins once they can."""
-    return held is None or held.reason is Reason.ONE_STORE
+    """Leaders with nowhere to go are asked away all the same: handoff tells it on the pod, and begins once they can. So
+    are those of a pod whose volumes keep it: they leave, and the pod stays."""
+    return held is None or held.reason in {Reason.ONE_STORE, Reason.LOCAL_VOLUME}
+
+
+def _waits_for_volumes(state: emptying.Emptiness) -> bool:
+    """Only members are left, and their volumes keep them: their leaders leave, and are to stay away meanwhile."""
+    kept = sum(held.reason is Reason.LOCAL_VOLUME for held in state.held)
+    return 0 < kept == len(state.left)
 
 
 def _is_handing_over(situation: RetireSituation, state: emptying.Emptiness) -> bool:
