@@ -63,3 +63,12 @@ def test_an_audit_that_shows_nothing_is_no_success(tmp_path, said, code, words):
     uv.chmod(0o755)
     done = subprocess.run([sys.executable, ".ci/audit", uv], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, words in done.stdout + done.stderr) == (code, True)
+
+
+def test_an_audit_without_uv_says_so_in_a_sentence(tmp_path):
+    """Where even uv could not be fetched; and no run of the tests waits for a network: CI never audits."""
+    command = [sys.executable, ".ci/audit", str(tmp_path / "uv")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and done.stderr.startswith("audit: nothing is known: uv cannot be run")
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 2
+    assert "audit" not in (ROOT / ".ci/run").read_text()
