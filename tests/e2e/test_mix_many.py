@@ -105,17 +105,13 @@ def test_the_split_is_exact_soon_after_an_admission_gap(environment):
 
 
 def test_a_rolling_restart_of_two_replicas_lets_no_pod_through(lab):
-    """M4: two replicas behind a Service are restarted one after the other while 10 pods a second are created: none is
-    unpatched but by a time-out of the API server's on a busy machine (`python -m bench admission_restart` counts all).
-    A request waits 1.2 s for the next leader, who may need longer there: so three tries, as for all promises about time."""
-    tries = []
-    while len(tries) < 3:
-        try:
-            created, unpatched, late = asyncio.run(measure(lab))
-        except PermissionError:
-            pytest.skip(f"port 443 of {Service().address} may not be listened on here (it needs root)")
-        assert created > 100
-        if unpatched <= late:
-            return
-        tries.append(f"{unpatched} of {created} unpatched, and the API server gave up {late} calls")
-    pytest.fail("; ".join(tries))
+    """M4: two replicas behind a Service are restarted one after the other while 10 pods a second are created: no call
+    meets a closed door, each that was answered brought our patch, and what is unpatched the API server gave up after its
+    2 s, by its own log, as it does on a busy machine. A handover that is broken makes that one in three, not in ten."""
+    try:
+        found = asyncio.run(measure(lab))
+    except PermissionError:
+        pytest.skip(f"port 443 of {Service().address} may not be listened on here (it needs root)")
+    assert found.created > 100
+    assert found.refused == 0, found
+    assert found.unpatched <= found.late <= found.created // 10, found

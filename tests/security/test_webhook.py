@@ -59,9 +59,7 @@ async def test_replicas_with_certificates_of_cert_manager_pass_on_and_others_of_
     leader, follower = Stand(ours), Stand(ours, leads=False)
     leader.deployment()
     async with serving(leader), serving(follower):
-        forward = follower.reviewer.pass_on = LeaderForwarder(
-            follower.front, lambda: f"127.0.0.1:{leader.server.port}", patience_s=5.0
-        )
+        forward = follower.reviewer.pass_on = LeaderForwarder(follower.front, lambda: f"127.0.0.1:{leader.server.port}")
         follower.trust = shown(ours)
         assert "patch" in await follower.admit(pod_review())
         assert follower.notes.outcomes == ["passed-on"]

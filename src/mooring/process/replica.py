@@ -121,6 +121,7 @@ class Replica:
         )
         # At a URL of our own no other replica answers: its configurations are removed when this one stops.
         self.elector.hands_over = lambda: serving("webhook", self.config.on()) and not self.config.webhook_url
+        self.elector.prepared = False
         self.blackbox = self._record() if config.blackbox.dir else None
         self.informers = self._informers(chance, quiet=quiet)
         self.shell.switch(config.on())
@@ -242,6 +243,8 @@ class Replica:
     def _after_turn(self) -> None:
         self.webhook.reviewer.world_moved()
         self._history_log.write()
+        if not self.elector.prepared and self.engine.synced:
+            self.elector.prepare()
 
 
 def _later(seconds: float, call: Callable[[], None]) -> None:

@@ -77,7 +77,7 @@ async def live(
         await _open(stack, page, config.listen_http, "listen-http", page_tls)
         extender = Extender(replica, intake, stack)
         forwarder = replica.webhook.reviewer.pass_on = LeaderForwarder(
-            replica.webhook.tls, lambda: address_of(replica.elector.holder)
+            replica.webhook.tls, lambda: address_of(replica.elector.holder), replica.elector.look_now
         )
         # Closed after the server: what still reaches a replica that stops is passed on.
         stack.push_async_callback(forwarder.close)

@@ -158,6 +158,30 @@ def test_the_next_leads_within_3_s_of_a_clean_stop(virtual, alive_s):
     virtual(main)
 
 
+def test_one_that_has_not_seen_the_cluster_leaves_the_lease_to_others(virtual):
+    """Issue 20: the leader stops while a replica has just been started; the lease goes to the one that can answer at once,
+    however late that looks, and the fresh one takes it as soon as it could lead and nobody does."""
+
+    async def main(loop):
+        server = Server()
+        old, other = (Process(virtual, loop, server, name) for name in ("old", "other"))
+        other.elector.prepared = False
+        await until(loop, lambda: old.elector.leading)
+        fresh = Process(virtual, loop, server, "fresh")
+        fresh.elector.prepared = False
+        await old.stop()
+        await asyncio.sleep(30)
+        assert (server.lease["spec"]["holderIdentity"], other.line.writes, fresh.line.writes) == ("", 0, 0)
+        other.elector.prepare()
+        assert await until(loop, lambda: other.elector.leading) < 0.5
+        await other.stop()
+        fresh.elector.prepare()
+        assert await until(loop, lambda: fresh.elector.leading) < 0.5
+        await fresh.stop()
+
+    virtual(main)
+
+
 def test_stopped_in_the_middle_of_a_renewal_the_lease_is_given_back_all_the_same(virtual):
     """The renewal was accepted and its answer not waited for: the lease is read again and given back."""
 

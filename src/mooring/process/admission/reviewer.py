@@ -31,19 +31,20 @@ from mooring.core.model.cluster import NO_LABELS, Key
 from mooring.core.model.kinds import Kind
 from mooring.core.model.reasons import Reason
 from mooring.core.world.read import WorldRead
+from mooring.process.admission.configurations import TIMEOUT_S
 from mooring.process.admission.load import AdmissionLoad
 
 log = structlog.get_logger()
 
-#: How long a request may wait for the watch, or for the leader's answer.
+#: How long a request may wait for the watch.
 PATIENCE_S: Final = 0.3
-#: How long a request may wait for a leader: less than the webhook's timeoutSeconds.
-LEADERLESS_S: Final = 1.2
+#: How long a request may wait for the leader's answer, and for a leader: as long as the API server waits for us.
+LEADER_S: Final = float(TIMEOUT_S)
 #: How often it looks meanwhile.
 LOOK_S: Final = 0.1
 
-#: Body in; the leader's answer, or None: it could not be had in time.
-PassOn = Callable[[bytes], Awaitable[bytes | None]]
+#: Body in, and how many seconds are left; the leader's answer, or None: it could not be had, or another leads by now.
+PassOn = Callable[[bytes, float], Awaitable[bytes | None]]
 
 
 class NotLeadingError(Exception):
@@ -93,25 +94,35 @@ class Reviewer:
             if not self._leads():
                 answer = await self._passed_on(body)
                 if answer is not None or not self._leads():
-                    self._count("passed-on" if answer is not None else Reason.NOT_LEADER)
-                    return answer if answer is not None else allowed(request.uid)
+                    if answer is None:
+                        return self._as_it_came(request, Reason.NOT_LEADER)
+                    self._count("passed-on")
+                    return answer
             decision = await self._decide(request)
         except Exception:
             # A bug here must not keep a pod from being created.
             log.exception("admission.failed", uid=request.uid)
             self._count(Reason.FAILED)
             return allowed(request.uid)
+        if decision.reason in {Reason.NOT_SYNCED, Reason.UNKNOWN}:
+            return self._as_it_came(request, decision.reason, decision.detail)
         self._count(decision.node_class or decision.reason)
         if decision.reason is Reason.CONFLICT:
             self._tell(decision)
         return allowed(request.uid, decision.operations, decision.warnings)
 
+    def _as_it_came(self, request: PodRequest, reason: Reason, detail: str = "") -> bytes:
+        """Admitted without our patch, though it may be ours: said, for the rebalancer will have to move it."""
+        log.warning("admission.as-it-came", namespace=request.namespace, name=request.name, why=reason, detail=detail)
+        self._count(reason)
+        return allowed(request.uid)
+
     async def _passed_on(self, body: bytes) -> bytes | None:
         """The leader's answer. While no replica leads (one stops, the next takes over) the request waits, about as long
         as the API server does; None when none was found, or we lead ourselves by now."""
-        end = self._now() + LEADERLESS_S
+        end = self._now() + LEADER_S
         while True:
-            answer = None if self.pass_on is None else await self.pass_on(body)
+            answer = None if self.pass_on is None else await self.pass_on(body, end - self._now())
             if answer is not None or self._leads() or self._now() >= end:
                 return answer
             self.on_leaderless()

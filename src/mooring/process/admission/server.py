@@ -21,7 +21,7 @@ from aiohttp import web
 
 from mooring.capabilities.mix.admission.reviews import BadReviewError
 from mooring.process.admission.reloading_tls import ReloadingTls
-from mooring.process.admission.reviewer import PATIENCE_S, NotLeadingError, Reviewer
+from mooring.process.admission.reviewer import NotLeadingError, Reviewer
 from mooring.process.http.intake import BodyRefusedError, Intake
 from mooring.process.http.listening import Listener
 
@@ -29,8 +29,12 @@ log = structlog.get_logger()
 
 #: The largest object Kubernetes stores is 1.5 MiB; old and new together, with some reserve.
 LARGEST: Final = 8 * 2**20
-#: Longer than any wait of ours: said in the log.
+#: Longer than a request waits for the watch: said in the log.
 SLOW_S: Final = 0.5
+#: A leader that has not answered by then may have been followed by another: look, and again as often.
+LATE_S: Final = 0.3
+#: How long a connection to the leader may take.
+CONNECT_S: Final = 10.0
 #: How often, and how many times, a server that stops looks whether its connections have ended.
 LEAVE_S: Final = 0.1
 LEAVES_WITHIN: Final = 10
@@ -110,39 +114,88 @@ def _closing(response: web.Response) -> web.Response:
 
 
 class LeaderForwarder:
-    """Carries a follower's requests to the lease holder. `holder()` is the address it published, or ""."""
+    """Carries a follower's requests to the lease holder. `holder()`: the address it published, or ""; `look()` has the
+    lease looked at.
 
-    def __init__(self, front: ReloadingTls, holder: Callable[[], str], patience_s: float = PATIENCE_S) -> None:
+    A leader that is slow is asked once and waited for, and the first connection to it outlives the request that wanted
+    it: TLS handshakes are most of the work, and a busy leader whose callers ask again and again would do nothing else.
+    Only a lease with another holder ends the waiting."""
+
+    def __init__(self, front: ReloadingTls, holder: Callable[[], str], look: Callable[[], None] = lambda: None) -> None:
         self._front = front
         self._holder = holder
-        self._patience_s = patience_s
+        self._look = look
         self._session: aiohttp.ClientSession | None = None
+        #: The address to which a connection is being made, or was made.
+        self._connecting: tuple[str, asyncio.Task[bool]] | None = None
 
-    async def __call__(self, body: bytes) -> bytes | None:
-        """The leader's answer within our patience (300 ms), or None."""
-        address, context = self._holder(), self._front.client
-        if not address or context is None:
+    async def __call__(self, body: bytes, within_s: float) -> bytes | None:
+        """The leader's answer, or None: it could not be had within these seconds, or another one leads."""
+        address = self._holder()
+        if not address or self._front.client is None:
             return None
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self._patience_s)
-            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        asking = asyncio.ensure_future(self._ask(address, body, within_s))
         try:
-            async with self._session.post(
-                f"https://{address}/pass-on/pods",
-                data=body,
-                headers={"Content-Type": "application/json"},
-                ssl=context,
-                server_hostname=self._front.peer_name,
-                allow_redirects=False,
-            ) as answer:
-                if answer.status == 200:
-                    return await answer.read()
-                log.warning("admission.not-forwarded", leader=address, status=answer.status)
+            while not (await asyncio.wait({asking}, timeout=LATE_S))[0]:
+                if self._holder() != address:
+                    return None
+                self._look()
+            return None if asking.cancelled() else asking.result()  # its connection was given up: another one leads
+        finally:
+            asking.cancel()
+
+    async def _ask(self, address: str, body: bytes, within_s: float) -> bytes | None:
+        try:
+            async with asyncio.timeout(within_s):
+                if not await asyncio.shield(self._connection(address)):
+                    return None
+                async with self._call("POST", address, within_s, body) as answer:
+                    if answer.status == 200:
+                        said: bytes = await answer.read()
+                        return said
+                    log.warning("admission.not-forwarded", leader=address, status=answer.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("admission.not-forwarded", leader=address, error=f"{type(error).__name__}: {error}")
+            if self._connecting is not None and self._connecting[0] == address and self._connecting[1].done():
+                self._connecting = None  # the next request makes a connection first
         return None
 
+    def _connection(self, address: str) -> asyncio.Task[bool]:
+        if self._connecting is not None and self._connecting[0] != address:
+            self._connecting[1].cancel()
+            self._connecting = None
+        if self._connecting is None or (self._connecting[1].done() and not self._connecting[1].result()):
+            self._connecting = address, asyncio.ensure_future(self._connect(address))
+        return self._connecting[1]
+
+    async def _connect(self, address: str) -> bool:
+        """Leaves a connection in the session. False: it could not be made."""
+        try:
+            async with self._call("GET", address, CONNECT_S) as answer:
+                await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("admission.not-forwarded", leader=address, error=f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    def _call(self, method: str, address: str, within_s: float, body: bytes | None = None) -> Any:
+        assert self._front.client is not None
+        if self._session is None:
+            self._session = aiohttp.ClientSession(trust_env=False)
+        return self._session.request(
+            method,
+            f"https://{address}/pass-on/pods",
+            data=body,
+            headers={"Content-Type": "application/json"},
+            ssl=self._front.client,
+            server_hostname=self._front.peer_name,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=within_s),
+        )
+
     async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting[1].cancel()
         if self._session is not None:
             await self._session.close()
 

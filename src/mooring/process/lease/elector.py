@@ -74,6 +74,8 @@ class Elector:
         self._nudge = TimedEvent(clock)
         #: Whether requests may still reach us after the lease was given back.
         self.hands_over: Callable[[], bool] = lambda: False
+        #: False: we have not seen the whole cluster yet, and leave the lease to others: a leader must answer at once.
+        self.prepared = True
 
     @property
     def leading(self) -> bool:
@@ -102,6 +104,11 @@ class Elector:
         """A request needs a leader: do not wait for the next turn. A leader's own turns keep their pace."""
         if not self.leading:
             self._nudge.set()
+
+    def prepare(self) -> None:
+        """From now on we could lead."""
+        self.prepared = True
+        self.look_now()
 
     async def _pause(self, seconds: float) -> None:
         await self._nudge.wait(seconds)
@@ -133,6 +140,8 @@ class Elector:
             step = self._election.unheard(self._clock.monotonic())
         pause = self._timing.retry_s * self._chance.uniform(0.8, 1.0)
         match step:
+            case Acquire() if not self.prepared:
+                pass
             case Acquire() | Renew():
                 if not await self._write(step.base):
                     # Read it again. A leader has no time to lose.

@@ -89,6 +89,20 @@ def test_a_replica_that_dies_before_it_has_answered_admits_unchanged():
     rig().play(scenario)
 
 
+def test_nobody_leads_before_it_has_seen_the_cluster():
+    """M4, issue 20: a replica that has just been started takes no lease that another could have: until its first lists are
+    in it could not place a pod."""
+
+    async def scenario(rig: Rig) -> None:
+        replica, seen = rig.start(), []
+        started = replica.elector._on_started
+        replica.elector._on_started = lambda: (seen.append(replica.engine.synced), started())
+        await rig.until(rig.leads)
+        assert seen == [True]
+
+    rig().play(scenario)
+
+
 def test_a_bad_label_is_refused_by_the_api_server():
     """M1: the API server refuses a Deployment whose labels make no sense, in our words."""
     from mooring.clients.ports import RefusedError
